@@ -1,0 +1,1 @@
+"""Configuration: layers, files, units, and where things live on disk."""

@@ -1,0 +1,25 @@
+"""Where ringfence keeps its things: XDG directories, never the workspace (an agent could edit its own record)."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+_APP = "ringfence"
+
+
+def state_dir() -> Path:
+    """Runs, keys, checkpoints: `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`."""
+    override = os.environ.get("RINGFENCE_STATE_DIR")
+    return Path(override).absolute() if override else Path(platformdirs.user_state_dir(_APP))
+
+
+def user_config_file() -> Path:
+    """The user's own configuration: `$XDG_CONFIG_HOME/ringfence/ringfence.yaml`."""
+    return Path(platformdirs.user_config_dir(_APP)) / "ringfence.yaml"
+
+
+def make_private_dir(path: Path) -> Path:
+    """Create `path` (and parents) readable by its owner only; return it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,260 @@
+"""What can happen, in the past tense. The journal holds these; the terminal shows these; nothing else crosses.
+
+Every event is a frozen struct with a tag such as `tool.called`. The union `AnyEvent` decodes any of them.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+JSONObject = dict[str, Any]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one reply, or a sum of them, as the Messages API counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tokens, cached ones included."""
+        return (
+            self.input_tokens
+            + self.output_tokens
+            + self.cache_creation_input_tokens
+            + self.cache_read_input_tokens
+        )
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_creation_input_tokens=self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+            cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
+        )
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Root of all events."""
+
+    journaled: ClassVar[bool] = True
+    """False for events that only a live view wants (text as it streams)."""
+
+    @property
+    def name(self) -> str:
+        """The tag, such as `tool.called`."""
+        return str(type(self).__struct_config__.tag)
+
+
+class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
+    """A run was asked for. `configuration` is what was asked, effective, without secrets."""
+
+    job_id: str
+    session_id: str
+    prompt: str
+    model: str
+    runtime: str
+    toolset: str
+    workspace: str
+    version: str
+    configuration: JSONObject = {}
+    continues: str | None = None
+
+
+class JobStarted(Event, frozen=True, kw_only=True, tag="job.started"):
+    """The agent was set to work."""
+
+
+class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
+    """A sandbox was opened. `enforced` says for each limit how: `kernel`, `soft` or `none`."""
+
+    sandbox_id: str
+    backend: str
+    purpose: str
+    """`agent`, `verify`, `export`, `exec`, `shell`."""
+    chosen_because: str
+    image: str | None
+    policy: JSONObject
+    enforced: dict[str, str]
+    started_in_ms: float
+
+
+class SandboxDestroyed(Event, frozen=True, kw_only=True, tag="sandbox.destroyed"):
+    """A sandbox was closed, or was found dead."""
+
+    sandbox_id: str
+    reason: str
+
+
+class CommandEnded(Event, frozen=True, kw_only=True, tag="command.ended"):
+    """A command that we (not a tool) ran in a sandbox: set-up, verification, `exec`."""
+
+    sandbox_id: str
+    argv: list[str]
+    exit_code: int
+    ended_by: str
+    duration_ms: float
+    stdout: str
+    stderr: str
+
+
+class PolicyLoosened(Event, frozen=True, kw_only=True, tag="policy.loosened"):
+    """Something weaker than the default was asked for by name."""
+
+    what: str
+    by: str
+
+
+class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint.created"):
+    """The workspace's state was kept. `when` is `before` or `after`."""
+
+    checkpoint: str
+    when: str
+    files: int
+    duration_ms: float
+
+
+class MessageSent(Event, frozen=True, kw_only=True, tag="message.sent"):
+    """A user message (prompt or tool results) was added to the conversation."""
+
+    content: Any
+
+
+class TextStreamed(Event, frozen=True, kw_only=True, tag="text.streamed"):
+    """A piece of the model's text, as it comes."""
+
+    journaled: ClassVar[bool] = False
+    text: str
+
+
+class ThinkingStreamed(Event, frozen=True, kw_only=True, tag="thinking.streamed"):
+    """A piece of the model's thinking, as it comes."""
+
+    journaled: ClassVar[bool] = False
+    text: str
+
+
+class ModelRetried(Event, frozen=True, kw_only=True, tag="model.retried"):
+    """A request to the model failed and is made again."""
+
+    attempt: int
+    status: int | None
+    reason: str
+    wait_s: float
+
+
+class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
+    """A whole reply. `content` is in the Messages API's shape, untouched; `replay` serves from it."""
+
+    model: str
+    message_id: str
+    content: list[JSONObject]
+    stop_reason: str
+    usage: Usage
+    cost_usd: float | None
+    duration_ms: float
+    request_digest: str
+    """SHA-256 of the request's canonical JSON: `replay` compares it."""
+
+
+class ConversationCompacted(Event, frozen=True, kw_only=True, tag="conversation.compacted"):
+    """Old tool results were dropped because the window was full."""
+
+    dropped_results: int
+    reason: str
+
+
+class ToolCalled(Event, frozen=True, kw_only=True, tag="tool.called"):
+    """The model called a tool. In the journal before the tool acts."""
+
+    call_id: str
+    tool: str
+    arguments: JSONObject
+    reasoning: str | None = None
+
+
+class ToolReturned(Event, frozen=True, kw_only=True, tag="tool.returned"):
+    """A tool call is over. `content` is what the model gets."""
+
+    call_id: str
+    tool: str
+    is_error: bool
+    content: str
+    duration_ms: float
+
+
+class VerificationStarted(Event, frozen=True, kw_only=True, tag="verification.started"):
+    """The check was started in a new sandbox."""
+
+    command: str
+
+
+class VerificationEnded(Event, frozen=True, kw_only=True, tag="verification.ended"):
+    """The check is over; `passed` decides the outcome."""
+
+    command: str
+    passed: bool
+    exit_code: int
+    ended_by: str
+    output: str
+    duration_ms: float
+
+
+class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
+    """What the agent made was brought out. `runs_on_your_machine` names files the host would run or trust."""
+
+    files_changed: int
+    insertions: int
+    deletions: int
+    patch: str | None
+    refs: list[str]
+    runs_on_your_machine: list[str]
+
+
+class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):
+    """The run reached its one terminal state."""
+
+    state: str
+    exit_code: int
+    reason: str
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+
+
+class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
+    """The last line of a closed journal: the head it signs is the previous line's hash."""
+
+    head: str
+    signature: str
+    public_key: str
+
+
+AnyEvent = (
+    JobCreated
+    | JobStarted
+    | SandboxCreated
+    | SandboxDestroyed
+    | CommandEnded
+    | PolicyLoosened
+    | CheckpointCreated
+    | MessageSent
+    | TextStreamed
+    | ThinkingStreamed
+    | ModelRetried
+    | ModelReplied
+    | ConversationCompacted
+    | ToolCalled
+    | ToolReturned
+    | VerificationStarted
+    | VerificationEnded
+    | WorkExported
+    | JobEnded
+    | JournalSealed
+)
+"""Every event there is."""

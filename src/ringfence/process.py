@@ -1,0 +1,138 @@
+"""The one module that starts host processes: own group, bounded output, a deadline, always reaped."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process
+
+from ringfence.errors import InfrastructureFault
+
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """What a host process came to; output beyond the limit is dropped."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it exited with 0 in time."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+async def run_process(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    output_limit_bytes: int = 64 * 1024**2,
+    user: int | None = None,
+    group: int | None = None,
+    pass_fds: Sequence[int] = (),
+) -> ProcessResult:
+    """Run a host program to its end.
+
+    Args:
+        argv: Program and arguments; never a shell string.
+        stdin: Given to it; then its stdin is closed.
+        cwd: Working directory.
+        env: Its whole environment; None inherits ours.
+        timeout_s: Then its group is terminated, and killed 2 s later.
+        output_limit_bytes: Of stdout and of stderr each.
+        user: Host uid to run as (needs root); supplementary groups are dropped with it.
+        group: Host gid to run as.
+        pass_fds: Descriptors it inherits.
+
+    Raises:
+        InfrastructureFault: The program is absent or cannot be started.
+    """
+    words = tuple(os.fspath(word) for word in argv)
+    try:
+        process = await anyio.open_process(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+            user=user,
+            group=group,
+            extra_groups=None if user is None else (),
+        )
+    except OSError as exc:
+        raise InfrastructureFault(f"could not start {words[0]!r}: {exc.strerror or exc}") from exc
+    stdout, stderr = _Capture(output_limit_bytes), _Capture(output_limit_bytes)
+    try:
+        with anyio.move_on_after(timeout_s) as deadline:
+            await _communicate(process, stdin, stdout, stderr)
+            await process.wait()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await kill_group(process)
+    return ProcessResult(
+        argv=words,
+        exit_code=process.returncode if process.returncode is not None else -1,
+        stdout=bytes(stdout.data),
+        stderr=bytes(stderr.data),
+        timed_out=deadline.cancelled_caught,
+        truncated=stdout.truncated or stderr.truncated,
+    )
+
+
+async def kill_group(process: Process, *, grace_s: float = _GRACE_S) -> None:
+    """End the process and its group: terminate, wait, kill; then reap it and close its pipes."""
+    if process.returncode is None:
+        _signal_group(process.pid, signal.SIGTERM)
+        with anyio.move_on_after(grace_s):
+            await process.wait()
+    if process.returncode is None:
+        _signal_group(process.pid, signal.SIGKILL)
+        await process.wait()
+    await process.aclose()
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+class _Capture:
+    def __init__(self, limit_bytes: int) -> None:
+        self.data = bytearray()
+        self.truncated = False
+        self._limit = limit_bytes
+
+    async def drain(self, stream: ByteReceiveStream | None) -> None:
+        if stream is None:
+            return
+        async for chunk in stream:
+            room = self._limit - len(self.data)
+            self.data += chunk[:room]
+            self.truncated = self.truncated or len(chunk) > room
+
+
+async def _communicate(process: Process, stdin: bytes, stdout: _Capture, stderr: _Capture) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stdout.drain, process.stdout)
+        tasks.start_soon(stderr.drain, process.stderr)
+        if process.stdin is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await process.stdin.send(stdin)
+            await process.stdin.aclose()

@@ -1,0 +1,125 @@
+"""The contract of a backend: start the guest, say whether it lives, kill it, clear up after a crash.
+
+Everything else (exec, files, signals, timeouts, stats) is written once, on the guest's protocol, in `sandbox`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ringfence.errors import DeathReason
+from ringfence.sandbox.spec import SandboxSpec
+
+Enforcement = Literal["kernel", "soft", "none"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the workspace and the identity of a sandbox come from; made by `sandbox.workspace`."""
+
+    uid: int
+    """Host uid of everything inside; never 0."""
+    gid: int
+    workspace: Path | None
+    """Path inside (and, in mode `bind`, on the host)."""
+    workspace_source: Path | None
+    """Directory on the host that is shown there; differs from `workspace` in mode `clone`."""
+    workspace_read_only: bool = False
+    overlays: tuple["Overlay", ...] = ()
+    """Further mounts upon the workspace, in order: the private git directory, protected files."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A host path mounted on a path inside, on top of what is there."""
+
+    source: Path
+    target: Path
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a backend is told to start."""
+
+    sandbox_id: str
+    spec: SandboxSpec
+    placement: Placement
+    argv: tuple[str, ...]
+    """Arguments of the guest's interpreter, after the interpreter itself."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """Why a sandbox is gone."""
+
+    reason: DeathReason
+    detail: str
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """What the kernel says everything inside uses together; None where it cannot say."""
+
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+    pids: int | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a started sandbox turned out to be."""
+
+    enforced: Mapping[str, Enforcement] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Things the user should be told: toolchains shown, limits that are soft, ..."""
+
+
+class Fence(ABC):
+    """One running fence with a guest in it. Owned by exactly one `Sandbox`."""
+
+    facts: Facts
+    read_fd: int
+    """The guest's stdout; non-blocking."""
+    write_fd: int
+    """The guest's stdin; non-blocking."""
+
+    @abstractmethod
+    async def wait(self) -> Death:
+        """Wait until the fence is gone and say why."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Kill everything inside and free what the fence held. Safe to call twice; never raises for a dead fence."""
+
+    async def use(self) -> ResourceUse:
+        """What it uses now, by the kernel's account."""
+        return ResourceUse()
+
+
+class Backend(ABC):
+    """One way of making fences."""
+
+    name: str
+    is_fence: bool = True
+    """False for the bare host, which is chosen only by name."""
+
+    @abstractmethod
+    async def start(self, launch: Launch) -> Fence:
+        """Start the guest inside a new fence.
+
+        Raises:
+            SandboxStartFailed: With what to do about it.
+            PolicyRefused: A limit that was asked for cannot be enforced.
+        """
+
+    @abstractmethod
+    async def unavailable(self) -> str | None:
+        """Why this backend cannot be used on this machine and what to install; None if it can."""
+
+    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
+        """Remove what dead holders of these sandboxes left behind; return how many things were removed."""
+        return 0

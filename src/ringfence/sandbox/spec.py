@@ -1,0 +1,63 @@
+"""What a sandbox is asked to be. A spec says nothing of how; see `policy` for what is refused."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+from ringfence.config.units import ByteCount, Seconds
+
+WorkspaceMode = Literal["bind", "read_only", "clone"]
+Network = Literal["none"]
+
+
+class Mount(BaseModel):
+    """A host path shown inside, besides the workspace."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Path
+    """Absolute path on the host."""
+    target: str
+    """Absolute path inside."""
+    read_only: bool = True
+
+
+class SandboxSpec(BaseModel):
+    """Everything that decides what a sandbox is like. Equal specs give equal sandboxes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backend: str = "auto"
+    """Name of a registered backend, or `auto`."""
+    workspace: Path | None = None
+    """Directory the agent works on; shown inside at the same absolute path. None: an empty private one."""
+    mode: WorkspaceMode | None = None
+    """How the workspace is shown. None: by the table of `sandbox.workspace.ownership`."""
+    network: Network = "none"
+    """The sandbox has a loopback interface and nothing else."""
+    memory: ByteCount = ByteCount(2 * 1024**3)
+    """Memory of everything inside together, bytes."""
+    cpus: PositiveFloat = 2.0
+    """Processor time per second of wall clock."""
+    pids: Annotated[PositiveInt, Field(ge=8)] = 512
+    """Processes and threads inside."""
+    disk: ByteCount = ByteCount(10 * 1024**3)
+    """Growth of workspace and home, bytes. Soft in every backend (a watchdog measures it)."""
+    tmp: ByteCount = ByteCount(1024**3)
+    """Size of the private `/tmp`, bytes. It counts as memory."""
+    ttl_s: Seconds | None = None
+    """The guest ends the sandbox after this long, whatever the host does."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of every command inside. Never put a secret here."""
+    mounts: tuple[Mount, ...] = ()
+    setup: tuple[str, ...] = ()
+    """Shell commands run once inside, before anything else, in the workspace."""
+    soft_limits: bool = False
+    """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
+    hide_toolchains: bool = False
+    """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
+
+    def asked_limits(self) -> frozenset[str]:
+        """Names of the limits that somebody asked for, as against those that are defaults."""
+        return frozenset({"memory", "cpus", "pids"} & self.model_fields_set)

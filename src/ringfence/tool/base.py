@@ -1,0 +1,51 @@
+"""The contract of a tool: what an api agent may do."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence.sandbox import Sandbox
+
+JSONObject = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    input_schema: JSONObject
+    """JSON Schema (draft 2020-12) of the input."""
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a call came to. A tool that fails is a result with `is_error`, never an exception."""
+
+    content: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool may use."""
+
+    sandbox: Sandbox
+    call_id: str
+
+
+class Tool(ABC):
+    """One tool. `call` is given input that already fits the schema."""
+
+    spec: ToolSpec
+    is_read_only: bool = False
+    """Whether calls of it may run beside each other and beside other read-only calls."""
+
+    @abstractmethod
+    async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
+        """Do it.
+
+        Raises:
+            SandboxDied: The sandbox is gone; the run cannot go on.
+        """
