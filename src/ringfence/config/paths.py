@@ -21,5 +21,7 @@ def user_config_file() -> Path:
 
 def make_private_dir(path: Path) -> Path:
     """Create `path` (and parents) readable by its owner only; return it."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for directory in (*reversed(path.parents), path):  # mkdir(parents=True) would give parents the umask's mode
+        if not directory.exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
     return path
