@@ -1,0 +1,46 @@
+"""What an api agent may do: the toolsets `operator` and `coder`, the user's functions, MCP servers."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.tool.base import Tool, ToolCall, ToolContext, ToolResult, ToolSpec
+    from ringfence.tool.mcp_server import McpServer
+    from ringfence.tool.python_function import FunctionTool, tool
+    from ringfence.tool.registry import toolset_names
+    from ringfence.tool.toolset import Toolset, open_toolset
+
+__all__ = [
+    "FunctionTool",
+    "McpServer",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolResult",
+    "ToolSpec",
+    "Toolset",
+    "open_toolset",
+    "tool",
+    "toolset_names",
+]
+
+_HOMES = {
+    "FunctionTool": "python_function",
+    "McpServer": "mcp_server",
+    "Tool": "base",
+    "ToolCall": "base",
+    "ToolContext": "base",
+    "ToolResult": "base",
+    "ToolSpec": "base",
+    "Toolset": "toolset",
+    "open_toolset": "toolset",
+    "tool": "python_function",
+    "toolset_names": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on use: `ringfence --help` must not wait for pydantic and jsonschema."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

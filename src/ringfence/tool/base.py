@@ -1,12 +1,17 @@
 """The contract of a tool: what an api agent may do."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ringfence.events import Event
 from ringfence.sandbox import Sandbox
 
 JSONObject = dict[str, Any]
+
+Emit = Callable[[Event], Awaitable[None]]
+"""Takes an event; returns when it is in the journal ("written before told")."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,22 @@ class ToolSpec:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """One call as the model wrote it; nothing of it is checked yet."""
+
+    id: str
+    name: str
+    arguments: Any
+    """A JSON object if the model did right."""
+
+
+@dataclass(frozen=True)
 class ToolResult:
-    """What a call came to. A tool that fails is a result with `is_error`, never an exception."""
+    """What a call came to. A tool that fails is a result with `is_error`, never an exception.
+
+    `content` holds nothing that differs from run to run by itself (no durations, no process ids, no random
+    names): a replay compares it.
+    """
 
     content: str
     is_error: bool = False
@@ -41,6 +60,9 @@ class Tool(ABC):
     spec: ToolSpec
     is_read_only: bool = False
     """Whether calls of it may run beside each other and beside other read-only calls."""
+    trusts_schema: bool = True
+    """False where the schema comes from inside the fence: then only its first level is checked on the host,
+    since a hostile schema can make a validator run for ever."""
 
     @abstractmethod
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:

@@ -1,0 +1,202 @@
+"""Tools of MCP servers that run inside the sandbox.
+
+Everything a server writes comes from inside the fence and is hostile: the length of a line, the number of
+bytes between two calls, the number of tools and the size of their schemas are bounded, its notifications are
+dropped, and what it says of the shape of its output is not believed. A server that dies, hangs or breaks a
+bound gives error results.
+"""
+
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, UsageError
+from ringfence.sandbox import Sandbox
+from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.mcp_server import McpServer
+
+try:
+    import mcp_types
+    from mcp.client import Client
+    from mcp.shared.exceptions import MCPError
+except ImportError as missing:  # pragma: no cover - the tests' environment has the extra
+    raise UsageError(
+        "MCP servers need the package mcp; install it with: pip install 'ringfence[mcp]'"
+    ) from missing
+
+from ringfence.tool.mcp_wire import Wire
+
+_MAX_TOOLS = 128
+_MAX_PAGES = 20
+_MAX_DESCRIPTION_CHARS = 4000
+_MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_NAME_CHARS = 64
+
+
+@asynccontextmanager
+async def open_mcp_servers(servers: Sequence[McpServer], sandbox: Sandbox) -> AsyncIterator[list[Tool]]:
+    """Start `servers` in `sandbox` and give their tools; on leaving, end them.
+
+    Raises:
+        ConfigurationError: A server did not start or offers something that cannot be used.
+        SandboxDied: While they were started.
+    """
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        try:
+            tools: list[Tool] = []
+            for server in servers:
+                link = _Link(server)
+                await group.start(link.serve, sandbox)
+                tools += link.tools
+            yield tools
+        except Exception as error:  # noqa: BLE001 - raised below: out of here it would come wrapped in a group
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+class _Link:
+    """One running server."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self.tools: list[Tool] = []
+        self._wire = Wire()
+        self._client: Client | None = None
+        self._death: SandboxDied | None = None
+
+    async def serve(
+        self, sandbox: Sandbox, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run the server until it ends or the task is cancelled; started when its tools are known."""
+        started = False
+        problem = f"it did not answer within {self.server.start_timeout_s:g} s"
+        try:
+            with anyio.move_on_after(self.server.start_timeout_s) as scope:
+                argv = list(self.server.command)
+                async with (
+                    sandbox.spawn(argv, cwd=self.server.cwd, env=self.server.env) as process,
+                    Client(self._wire.transport(process), cache=None) as client,
+                ):
+                    self.tools = [self._tool(each) for each in await _listed(client)]
+                    self._client = client
+                    started = True
+                    scope.deadline = math.inf
+                    task_status.started()
+                    await self._wire.closed.wait()
+        except Exception as error:  # noqa: BLE001 - task boundary: recorded or converted
+            root = _root(error)
+            self._death = root if isinstance(root, SandboxDied) else None
+            problem = self._wire.broken or _text(root)
+        finally:
+            self._client = None
+        if self._death is not None and not started:
+            raise self._death
+        if not started:
+            raise ConfigurationError(
+                f"MCP server {self.server.name!r} cannot be used: {problem}; try its command with: "
+                f"ringfence exec -- {' '.join(self.server.command)}"
+            )
+
+    async def call(self, name: str, arguments: JSONObject) -> ToolResult:
+        """Call a tool of the server."""
+        self._wire.expect()
+        with anyio.move_on_after(self.server.call_timeout_s):
+            try:
+                return _as_result(await self._request(name, arguments))
+            except MCPError as error:
+                if self._death is not None:
+                    raise self._death from error
+                return ToolResult(
+                    self._wire.broken_text(self.server.name) or f"{name}: {error}", is_error=True
+                )
+        return ToolResult(
+            f"the MCP server {self.server.name!r} did not answer within {self.server.call_timeout_s:g} s",
+            is_error=True,
+        )
+
+    async def _request(self, name: str, arguments: JSONObject) -> Any:
+        if self._client is None:
+            raise MCPError(code=mcp_types.CONNECTION_CLOSED, message="the server is gone")
+        params = mcp_types.CallToolRequestParams(name=name, arguments=arguments)
+        # Not session.call_tool: that runs the server's own output schema through a validator on the host.
+        return await self._client.session.send_request(
+            mcp_types.CallToolRequest(params=params), mcp_types.CallToolResult
+        )
+
+    def _tool(self, listed: Any) -> Tool:
+        name = f"{self.server.name}__{re.sub(r'[^A-Za-z0-9_-]', '_', listed.name)}"
+        schema = {**listed.input_schema, "type": "object"}
+        size = len(json.dumps(schema))
+        if len(name) > _MAX_NAME_CHARS:
+            raise ConfigurationError(
+                f"the name of its tool {name[:200]!r} is longer than {_MAX_NAME_CHARS} characters"
+            )
+        if size > _MAX_SCHEMA_BYTES:
+            raise ConfigurationError(
+                f"the schema of its tool {name!r} takes {size} bytes of {_MAX_SCHEMA_BYTES}"
+            )
+        description = (listed.description or listed.title or name)[:_MAX_DESCRIPTION_CHARS]
+        return _McpTool(self, listed.name, ToolSpec(name=name, description=description, input_schema=schema))
+
+
+class _McpTool(Tool):
+    trusts_schema = False
+
+    def __init__(self, link: _Link, name: str, spec: ToolSpec) -> None:
+        self._link = link
+        self._name = name
+        self.spec = spec
+
+    async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:  # noqa: ARG002 - contract
+        return await self._link.call(self._name, arguments)
+
+
+async def _listed(client: Client) -> list[Any]:
+    tools: list[Any] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    if len(tools) > _MAX_TOOLS or cursor is not None:
+        raise ConfigurationError(f"it offers more than {_MAX_TOOLS} tools")
+    return tools
+
+
+def _as_result(result: Any) -> ToolResult:
+    parts = [_part(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return ToolResult("\n".join(parts) or "[no result]", is_error=result.is_error)
+
+
+def _part(block: Any) -> str:
+    if block.type == "text":
+        return str(block.text)
+    if block.type == "resource" and hasattr(block.resource, "text"):
+        return str(block.resource.text)
+    if block.type == "resource_link":
+        return f"[link to {block.uri}]"
+    kind = getattr(block, "mime_type", None) or "binary"
+    return f"[{block.type} of type {kind}, not shown]"
+
+
+def _root(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, RingfenceError | MCPError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,70 @@
+"""Checking a tool's input against its JSON Schema, on the host, with errors an agent can act on."""
+
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+
+from ringfence.errors import ConfigurationError
+from ringfence.tool.base import JSONObject, Tool
+
+_SHOWN_ERRORS = 5
+_SHOWN_CHARS = 300
+_SIMPLE_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
+
+class InputChecker:
+    """Says what is wrong with an input for one tool.
+
+    Raises:
+        ConfigurationError: The tool's schema is itself not a valid JSON Schema.
+    """
+
+    def __init__(self, tool: Tool) -> None:
+        schema = tool.spec.input_schema if tool.trusts_schema else _first_level(tool.spec.input_schema)
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise ConfigurationError(
+                f"the input schema of tool {tool.spec.name!r} is not a JSON Schema: {error.message}"
+            ) from error
+        # An empty registry: with the default one, a "$ref" to a URL would make the host fetch it.
+        self._validator = Draft202012Validator(schema, registry=Registry())
+
+    def problem(self, arguments: Any) -> str | None:
+        """What is wrong with `arguments`, with the path of each error; None if they fit."""
+        if not isinstance(arguments, dict):
+            return f"the input must be a JSON object, not {type(arguments).__name__}"
+        errors = sorted(self._validator.iter_errors(arguments), key=lambda error: error.json_path)
+        if not errors:
+            return None
+        lines = [_line(error) for error in errors[:_SHOWN_ERRORS]]
+        if len(errors) > _SHOWN_ERRORS:
+            lines.append(f"and {len(errors) - _SHOWN_ERRORS} more")
+        return "; ".join(lines)
+
+
+def _line(error: ValidationError) -> str:
+    message = error.message
+    if len(message) > _SHOWN_CHARS:
+        message = f"{message[: _SHOWN_CHARS // 2]} ... {message[-_SHOWN_CHARS // 2 :]}"
+    return f"{error.json_path}: {message}"
+
+
+def _first_level(schema: JSONObject) -> JSONObject:
+    """What of a schema from inside the fence is safe to check: required names and plain types."""
+    checked: JSONObject = {"type": "object"}
+    required = schema.get("required")
+    if isinstance(required, list) and all(isinstance(name, str) for name in required):
+        checked["required"] = sorted(set(required))
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        checked["properties"] = {
+            name: {"type": value["type"]}
+            for name, value in properties.items()
+            if isinstance(value, dict)
+            and isinstance(value.get("type"), str)
+            and value["type"] in _SIMPLE_TYPES
+        }
+    return checked

@@ -1,0 +1,116 @@
+"""The tool `shell`: any command, in the sandbox, with the reason for it.
+
+Commands are not checked or quoted: the fence is the safety boundary, not a list of allowed words.
+"""
+
+import hashlib
+import json
+import math
+
+from ringfence.sandbox import ExecResult, Sandbox
+from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.cut import cut_json_text
+
+DEFAULT_TIMEOUT_S = 120.0
+MAX_TIMEOUT_S = 3600.0
+
+_ARGUMENT_LIMIT_BYTES = 64 * 1024
+"""Linux refuses a single argument of 128 KiB; longer commands than this half go through a file."""
+_KEPT_BYTES = 256 * 1024
+_RESULT_CHARS = 30_000
+_STDERR_SHARE = 3
+
+_DESCRIPTION = """\
+Run a shell command in the sandbox and get back a JSON object with stdout, stderr, exit_code, timed_out and \
+ended_by. It runs in the workspace, with bash where there is one, else sh; stdin is empty and there is no \
+terminal. Each call is a shell of its own: variables and cd do not carry over, files do. There is no network. \
+A command that runs longer than timeout_s (default 120) is killed with everything it started. Long output is \
+cut in the middle."""
+
+_SCHEMA: JSONObject = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "minLength": 1, "description": "The shell command to run."},
+        "reasoning": {
+            "type": "string",
+            "minLength": 1,
+            "description": "Why this command is needed now. It is kept in the record.",
+        },
+        "timeout_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MAX_TIMEOUT_S,
+            "description": "Seconds after which the command is killed. Default 120.",
+        },
+    },
+    "required": ["command", "reasoning"],
+    "additionalProperties": False,
+}
+
+
+class ShellTool(Tool):
+    """`shell(command, reasoning, timeout_s?)`.
+
+    Args:
+        result_chars: What stdout and stderr together may take in the result.
+    """
+
+    spec = ToolSpec(name="shell", description=_DESCRIPTION, input_schema=_SCHEMA)
+
+    def __init__(self, *, result_chars: int = _RESULT_CHARS) -> None:
+        self._result_chars = result_chars
+        self._shells: dict[str, str] = {}
+
+    async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
+        """Run the command; one that fails or is killed is an ordinary result."""
+        command: str = arguments["command"]
+        timeout_s = float(arguments.get("timeout_s", DEFAULT_TIMEOUT_S))
+        if "\0" in command:
+            return ToolResult(
+                "the command holds a NUL character, which no shell can take; remove it", is_error=True
+            )
+        shell = await self._shell_of(context.sandbox)
+        result = await _run(context.sandbox, shell, command, timeout_s)
+        return ToolResult(_render(result, timeout_s, self._result_chars))
+
+    async def _shell_of(self, sandbox: Sandbox) -> str:
+        """Bash if the sandbox has one, else sh; asked once per sandbox."""
+        known = self._shells.get(sandbox.id)
+        if known is None:
+            probe = await sandbox.run(["sh", "-c", "command -v bash"], timeout_s=30.0)
+            known = self._shells[sandbox.id] = "bash" if probe.ok else "sh"
+        return known
+
+
+async def _run(sandbox: Sandbox, shell: str, command: str, timeout_s: float) -> ExecResult:
+    encoded = command.encode()
+    if len(encoded) <= _ARGUMENT_LIMIT_BYTES:
+        return await sandbox.run([shell, "-c", command], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)
+    # Named by its content: the shell's own messages quote the name, and a replay must see the same.
+    script = f"/tmp/command-{hashlib.sha256(encoded).hexdigest()[:12]}.sh"  # noqa: S108 - private /tmp of the sandbox
+    await sandbox.write_file(script, encoded)
+    return await sandbox.run([shell, script], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)
+
+
+def _render(result: ExecResult, timeout_s: float, result_chars: int) -> str:
+    timed_out = result.ended_by == "timeout"
+    stderr_chars = min(
+        len(result.stderr), max(result_chars // _STDERR_SHARE, result_chars - len(result.stdout))
+    )
+    stdout = cut_json_text(result.stdout, result_chars - stderr_chars, total_bytes=result.stdout_total)
+    stderr = cut_json_text(result.stderr, stderr_chars, total_bytes=result.stderr_total)
+    if timed_out:
+        separator = "\n" if stderr and not stderr.endswith("\n") else ""
+        stderr += f"{separator}Command timed out after {_seconds(timeout_s)} seconds"
+    fields = {
+        "stdout": stdout,
+        "stderr": stderr,
+        "exit_code": -1 if timed_out else result.exit_code,
+        "timed_out": timed_out,
+        "ended_by": result.ended_by,
+    }
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _seconds(timeout_s: float) -> str:
+    return str(math.trunc(timeout_s)) if timeout_s == math.trunc(timeout_s) else f"{timeout_s:g}"

@@ -1,0 +1,226 @@
+"""The tools of one agent, and how the calls of one turn are carried out."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import groupby
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied
+from ringfence.events import ToolCalled, ToolReturned
+from ringfence.sandbox import Sandbox
+from ringfence.tool.base import Emit, JSONObject, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.cut import cut_text
+from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.registry import toolset_tools
+from ringfence.tool.schema import InputChecker
+
+RESULT_LIMIT_CHARS = 100_000
+"""No result is longer, whatever the tool; the built-in tools keep to smaller budgets of their own."""
+
+_MAX_CONCURRENT = 8
+_EMIT_DEADLINE_S = 30.0
+_CANCELLED = ToolResult("cancelled: the run was stopped before this call was over", is_error=True)
+
+
+class Toolset:
+    """Tools by name. Made once per agent; `open_toolset` makes one with everything started.
+
+    Args:
+        tools: In the order in which the model is told of them.
+
+    Raises:
+        ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
+    """
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._checkers: dict[str, InputChecker] = {}
+        for tool in tools:
+            name = tool.spec.name
+            if name in self._tools:
+                raise ConfigurationError(f"two tools are named {name!r}; rename one of them")
+            self._tools[name] = tool
+            self._checkers[name] = InputChecker(tool)
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as the model sees them."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+    @property
+    def definitions(self) -> tuple[JSONObject, ...]:
+        """The tools in the Messages API's shape."""
+        return tuple(
+            {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
+            for spec in self.specs
+        )
+
+    async def call_all(self, calls: Sequence[ToolCall], sandbox: Sandbox, emit: Emit) -> list[ToolResult]:
+        """Carry out the calls of one turn.
+
+        Neighbouring read-only calls run at the same time; any other call runs alone, after all before it.
+        `ToolCalled` is emitted before a call acts and `ToolReturned` when it is over, for calls that are
+        refused or cancelled too. A tool that fails, a tool that does not exist, and input that does not fit
+        are results.
+
+        Returns:
+            The results, in the order of the calls.
+
+        Raises:
+            SandboxDied: The sandbox is gone. Whatever `emit` raises also goes through.
+        """
+        results: list[ToolResult] = []
+        for together, group in groupby(calls, key=self._is_read_only):
+            batch = list(group)
+            if together and len(batch) > 1:
+                results += await self._call_together(batch, sandbox, emit)
+            else:
+                results += [await self._call(call, sandbox, emit) for call in batch]
+        return results
+
+    def _is_read_only(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is None or tool.is_read_only
+
+    async def _call_together(
+        self, calls: Sequence[ToolCall], sandbox: Sandbox, emit: Emit
+    ) -> list[ToolResult]:
+        results: list[ToolResult | None] = [None] * len(calls)
+        failures: list[Exception] = []
+        slots = anyio.CapacityLimiter(_MAX_CONCURRENT)
+
+        async def run(index: int) -> None:
+            try:
+                async with slots:
+                    results[index] = await self._call(calls[index], sandbox, emit)
+            except Exception as error:  # noqa: BLE001 - task boundary: raised below, outside of a group
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for index in range(len(calls)):
+                group.start_soon(run, index)
+        if failures:
+            raise failures[0]
+        return [result for result in results if result is not None]
+
+    async def _call(self, call: ToolCall, sandbox: Sandbox, emit: Emit) -> ToolResult:
+        await anyio.lowlevel.checkpoint()
+        await _emit_shielded(emit, _called(call))
+        started = time.monotonic()
+        result = _CANCELLED
+        try:
+            result = await self._act(call, ToolContext(sandbox=sandbox, call_id=call.id))
+        except SandboxDied as error:
+            result = ToolResult(f"the sandbox died: {error}", is_error=True)
+            raise
+        finally:
+            # Also when cancelled: a started call always has its end in the journal.
+            event = ToolReturned(
+                call_id=call.id,
+                tool=call.name,
+                is_error=result.is_error,
+                content=result.content,
+                duration_ms=round((time.monotonic() - started) * 1000, 3),
+            )
+            await _emit_shielded(emit, event)
+        return result
+
+    async def _act(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            return ToolResult(f"there is no tool {call.name!r}; there are: {known}", is_error=True)
+        try:
+            problem = _encoding_problem(call.arguments) or self._checkers[call.name].problem(call.arguments)
+            if problem is not None:
+                return ToolResult(f"the input does not fit {call.name!r}: {problem}", is_error=True)
+            result = await tool.call(call.arguments, context)
+        except SandboxDied:
+            raise
+        except RingfenceError as error:
+            result = ToolResult(str(error), is_error=True)
+        except Exception as error:  # noqa: BLE001 - task boundary: a tool's failure is its result
+            result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", is_error=True)
+        return ToolResult(_clean(cut_text(result.content, RESULT_LIMIT_CHARS)), is_error=result.is_error)
+
+
+@asynccontextmanager
+async def open_toolset(
+    name: str,
+    *,
+    sandbox: Sandbox,
+    functions: Sequence[Tool] = (),
+    mcp_servers: Sequence[McpServer] = (),
+) -> AsyncIterator[Toolset]:
+    """The toolset `name` with the user's own tools; MCP servers are started in `sandbox`, ended on leaving.
+
+    Args:
+        name: A name of `registry`: `coder` or `operator`.
+        sandbox: Where MCP servers run.
+        functions: Tools made with `@tool`; they run in the host's process.
+        mcp_servers: Servers to start; their tools are named `server__tool`.
+
+    Raises:
+        UsageError: There is no such toolset, or MCP is asked for and not installed.
+        ConfigurationError: Two tools have one name, or a server cannot be used.
+        SandboxDied: While servers were started.
+    """
+    tools = [*toolset_tools(name), *functions]
+    async with AsyncExitStack() as stack:
+        if mcp_servers:
+            from ringfence.tool.mcp import open_mcp_servers
+
+            tools += await stack.enter_async_context(open_mcp_servers(mcp_servers, sandbox))
+        yield Toolset(tools)
+
+
+async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:
+    with anyio.move_on_after(_EMIT_DEADLINE_S, shield=True) as scope:
+        await emit(event)
+    if scope.cancelled_caught:
+        raise InfrastructureFault(
+            f"{event.name!r} could not be recorded within {_EMIT_DEADLINE_S:g} s; is the disk full?"
+        )
+
+
+def _called(call: ToolCall) -> ToolCalled:
+    arguments = call.arguments if isinstance(call.arguments, dict) else {"not_an_object": call.arguments}
+    reasoning = arguments.get("reasoning")
+    return ToolCalled(
+        call_id=call.id,
+        tool=call.name,
+        arguments=arguments,
+        reasoning=reasoning if isinstance(reasoning, str) else None,
+    )
+
+
+def _encoding_problem(value: Any) -> str | None:
+    """JSON can spell half of a surrogate pair, which is no text: it fits neither a file nor a command."""
+    if isinstance(value, str):
+        return (
+            None
+            if _is_text(value)
+            else "it holds half of a surrogate pair (such as \\ud83d); write the character"
+        )
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        return next((problem for item in value if (problem := _encoding_problem(item))), None)
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _clean(content: str) -> str:
+    return content if _is_text(content) else content.encode("utf-8", "replace").decode()
