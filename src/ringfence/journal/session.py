@@ -1,0 +1,193 @@
+"""The session as one JSON document: every message and every tool call with its result, in order.
+
+The journal proves; this file is for reading. It is built from the journal's events and from nothing else.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ringfence.errors import InfrastructureFault
+from ringfence.events import (
+    Event,
+    JobCreated,
+    JobEnded,
+    JournalOpened,
+    MessageSent,
+    ModelReplied,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
+from ringfence.journal.reading import read
+from ringfence.journal.record import Record, format_time
+
+_SHELL_KEYS = {"stdout", "stderr", "exit_code", "timed_out"}
+
+
+class Message(msgspec.Struct, kw_only=True):
+    """A message of the conversation. `content` is in the Messages API's shape."""
+
+    timestamp: str
+    role: Literal["user", "assistant"]
+    content: Any
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    """A tool call with its result; `result` is null where the run ended before it."""
+
+    timestamp: str
+    type: Literal["tool_call"] = "tool_call"
+    call_id: str
+    tool: str
+    parameters: dict[str, Any]
+    reasoning: str | None
+    result: Any = None
+    """The object {stdout, stderr, exit_code, timed_out} for a shell that gives one, else the text."""
+    is_error: bool | None = None
+    duration_ms: float | None = None
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """How the run ended."""
+
+    state: str
+    exit_code: int
+    reason: str
+    turns: int
+    tool_calls: int
+    usage: Usage
+    cost_usd: float | None
+    duration_s: float
+
+
+class SessionDocument(msgspec.Struct, kw_only=True):
+    """One session. `ended_at` and `outcome` are null while it is open."""
+
+    session_id: str
+    run_id: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    model: str | None = None
+    workspace: str | None = None
+    message_count: int = 0
+    messages: list[Message | ToolCall] = []
+    outcome: Outcome | None = None
+
+    def encode(self) -> bytes:
+        """The document as JSON, indented by two."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+
+def build(records: Iterable[Record]) -> SessionDocument:
+    """The session that a journal's records tell of. Works on those of a journal that is still open."""
+    document = SessionDocument(session_id="")
+    calls: dict[str, ToolCall] = {}
+    for record in records:
+        _add(document, calls, event=record.event, time=format_time(record.time))
+    document.message_count = len(document.messages)
+    return document
+
+
+def export(run_dir: Path) -> SessionDocument:
+    """The session of the run in `run_dir`, or of a journal file.
+
+    Raises:
+        RecordError: There is no journal, or it does not parse.
+    """
+    return build(read(run_dir))
+
+
+def write_session(run_dir: Path) -> Path:
+    """Write the session of a run beside its journal, as `<run id>.json`; replaces an older one whole.
+
+    Raises:
+        RecordError: There is no journal, or it does not parse.
+        InfrastructureFault: It could not be written.
+    """
+    path = run_dir / f"{run_dir.name}.json"
+    content = export(run_dir).encode()
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+        partial.replace(path)
+    except OSError as exc:
+        with suppress(OSError):
+            partial.unlink()
+        raise InfrastructureFault(f"could not write {str(path)!r}: {exc.strerror}; free some space") from exc
+    return path
+
+
+def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event, time: str) -> None:
+    match event:
+        case JournalOpened():
+            document.session_id = document.run_id = event.run_id
+            document.started_at = time
+        case JobCreated():
+            document.session_id = event.session_id
+            document.model, document.workspace = event.model, event.workspace
+        case MessageSent() if not _is_only_results(event.content):
+            document.messages.append(Message(timestamp=time, role="user", content=event.content))
+        case ModelReplied():
+            document.messages.append(Message(timestamp=time, role="assistant", content=event.content))
+        case ToolCalled():
+            calls[event.call_id] = call = _call(event, time)
+            document.messages.append(call)
+        case ToolReturned() if event.call_id in calls:
+            _return(calls.pop(event.call_id), event)
+        case JobEnded():
+            document.ended_at = time
+            document.outcome = _outcome(event)
+
+
+def _is_only_results(content: Any) -> bool:
+    """Whether it only hands tool results to the model: they stand at their calls already."""
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(block, dict) and block.get("type") == "tool_result" for block in content)
+    )
+
+
+def _call(event: ToolCalled, time: str) -> ToolCall:
+    return ToolCall(
+        timestamp=time,
+        call_id=event.call_id,
+        tool=event.tool,
+        parameters=event.arguments,
+        reasoning=event.reasoning,
+    )
+
+
+def _return(call: ToolCall, event: ToolReturned) -> None:
+    call.result = _shell_result(event.content) if event.tool == "shell" else event.content
+    call.is_error = event.is_error
+    call.duration_ms = event.duration_ms
+
+
+def _shell_result(content: str) -> Any:
+    try:
+        result = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return content
+    return result if isinstance(result, dict) and result.keys() >= _SHELL_KEYS else content
+
+
+def _outcome(event: JobEnded) -> Outcome:
+    return Outcome(
+        state=event.state,
+        exit_code=event.exit_code,
+        reason=event.reason,
+        turns=event.turns,
+        tool_calls=event.tool_calls,
+        usage=event.usage,
+        cost_usd=event.cost_usd,
+        duration_s=event.duration_s,
+    )
