@@ -1,0 +1,60 @@
+"""Who thinks: the contract of a model, Claude through the Messages API, and a scripted stand-in.
+
+Importing this imports none of them; each name is fetched when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.model.anthropic import AnthropicModel, warm_up
+    from ringfence.model.base import ContextExceeded, Emit, Model, ModelReply, ModelRequest
+    from ringfence.model.credential import Credential
+    from ringfence.model.patience import Patience
+    from ringfence.model.prices import Price, cost, price_of, require_price
+    from ringfence.model.registry import OpenedModel, needs_credential, open_model
+
+__all__ = [
+    "AnthropicModel",
+    "ContextExceeded",
+    "Credential",
+    "Emit",
+    "Model",
+    "ModelReply",
+    "ModelRequest",
+    "OpenedModel",
+    "Patience",
+    "Price",
+    "cost",
+    "needs_credential",
+    "open_model",
+    "price_of",
+    "require_price",
+    "warm_up",
+]
+
+_HOMES = {
+    "AnthropicModel": "anthropic",
+    "warm_up": "anthropic",
+    "ContextExceeded": "base",
+    "Emit": "base",
+    "Model": "base",
+    "ModelReply": "base",
+    "ModelRequest": "base",
+    "Credential": "credential",
+    "Patience": "patience",
+    "Price": "prices",
+    "cost": "prices",
+    "price_of": "prices",
+    "require_price": "prices",
+    "OpenedModel": "registry",
+    "needs_credential": "registry",
+    "open_model": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

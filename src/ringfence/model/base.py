@@ -1,22 +1,33 @@
 """The contract of a model: a conversation in, one reply out, told as it comes."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
+from ringfence.errors import UsageError
 from ringfence.events import Event, Usage
 
 JSONObject = dict[str, Any]
-"""A JSON object in the Messages API's own shape, passed through untouched (thinking blocks carry signatures)."""
+"""A JSON object in the Messages API's own shape, passed through untouched (thinking blocks are signed)."""
 
 Emit = Callable[[Event], Awaitable[None]]
 """Takes an event; returns when it is in the journal ("written before told")."""
 
 
+class ContextExceeded(UsageError):  # noqa: N818  # named for what happened, as all in errors.py
+    """The conversation is longer than the model's window; a shorter one may be accepted."""
+
+
 @dataclass(frozen=True)
 class ModelRequest:
-    """One request. `messages` and `tools` are in the Messages API's shape."""
+    """One request. `messages` and `tools` are in the Messages API's shape.
+
+    Leave `cache_control` out: the model places the breakpoints on copies.
+    """
 
     model: str
     system: str
@@ -24,7 +35,12 @@ class ModelRequest:
     tools: tuple[JSONObject, ...] = ()
     max_tokens: int = 8192
     thinking_tokens: int = 0
-    """Budget for extended thinking; 0 = off."""
+    """Budget for extended thinking; 0 asks for none. Models from Claude 4.6 on take no budget: there any
+    number above 0 asks for thinking and the model decides how much."""
+
+    def digest(self) -> str:
+        """SHA-256 of the request's canonical JSON; equal for equal requests, on any machine."""
+        return hashlib.sha256(msgspec.json.encode(asdict(self), order="deterministic")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -42,8 +58,11 @@ class ModelReply:
 class Model(ABC):
     """Something that answers a conversation.
 
-    A reply is returned only when it is whole: a stream that breaks in the middle is repeated inside `reply`, so a
-    caller never sees a tool call of a reply that did not end.
+    A reply is returned only when it is whole: a stream that breaks in the middle is repeated inside `reply`,
+    so a caller never sees a tool call of a reply that did not end. What it had emitted is void;
+    the `ModelRetried` that follows says so. Tool calls are to be carried out only if `stop_reason` is
+    `tool_use`; a call that another stop reason cut in the middle is left out of `content`, which may then be
+    empty, and is named in `extra["dropped_tool_calls"]`.
     """
 
     @abstractmethod
@@ -53,8 +72,9 @@ class Model(ABC):
         Raises:
             AuthenticationFailed: 401 or 403; not retried.
             InfrastructureFault: Unreachable, overloaded or rate-limited beyond the retries.
-            UsageError: The API refuses the request itself (400, 404, 413).
+            ContextExceeded: The conversation is longer than the model's window.
+            UsageError: The API refuses the request itself (400, 404, 413, 422).
         """
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027  # a model without connections has nothing to do
         """Let go of connections."""

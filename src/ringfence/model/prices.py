@@ -1,0 +1,57 @@
+"""What tokens cost. An unknown model has no price, rather than a guessed one."""
+
+import re
+from collections.abc import Mapping
+
+from ringfence.errors import PolicyRefused
+from ringfence.events import Usage
+from ringfence.model.price_table import CHECKED_ON, PRICES, SOURCE, Price
+
+__all__ = ["CHECKED_ON", "PRICES", "SOURCE", "Price", "cost", "price_of", "require_price"]
+
+_DATED = re.compile(r"-(\d{8}|latest)$")
+_MILLION = 1_000_000
+
+
+def price_of(model: str, overrides: Mapping[str, Price] | None = None) -> Price | None:
+    """The price of `model`; of the undated name where the name ends in a date. None if neither is known.
+
+    Nothing else is cut off: `claude-fable-5-2` is another model than `claude-fable-5`.
+    """
+    table = {**PRICES, **(overrides or {})}
+    return table.get(model) or table.get(_DATED.sub("", model))
+
+
+def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None) -> float | None:
+    """USD for one reply; None if the price is not known.
+
+    Call it for each reply and add up: a sum of usages can cross a `long_prompt_above` that no reply crossed.
+    """
+    price = price_of(model, overrides)
+    if price is None:
+        return None
+    prompt = usage.total - usage.output_tokens
+    if price.long_prompt is not None and prompt > price.long_prompt_above:
+        price = price.long_prompt
+    return (
+        usage.input_tokens * price.input
+        + usage.output_tokens * price.output
+        + usage.cache_creation_input_tokens * price.cache_write_price
+        + usage.cache_read_input_tokens * price.cache_read_price
+    ) / _MILLION
+
+
+def require_price(model: str, overrides: Mapping[str, Price] | None = None) -> Price:
+    """The price of `model`.
+
+    Raises:
+        PolicyRefused: It is not known, so a limit on cost could not be kept.
+    """
+    price = price_of(model, overrides)
+    if price is None:
+        raise PolicyRefused(
+            f"a cost limit needs the price of {model!r}, which is not in the table of {CHECKED_ON}; "
+            "give its price in the configuration, or limit tokens instead",
+            rule="cost_limit_needs_price",
+        )
+    return price

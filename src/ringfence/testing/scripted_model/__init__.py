@@ -1,0 +1,29 @@
+"""A model that says what a script says: a local server with the Messages API, for tests and demonstrations.
+
+In a test::
+
+    async with ScriptedModelServer.serve(parse_script("- text: Done.")) as server:
+        client = AsyncAnthropic(base_url=server.base_url, api_key="any")
+
+By itself: `python -m ringfence.testing.scripted_model FILE`. Format: docs/reference/scripted-model.md.
+"""
+
+from ringfence.model.scripted import (
+    DUMMY_KEY,
+    RecordedRequest,
+    Script,
+    ScriptedModelServer,
+    Turn,
+    load_script,
+    parse_script,
+)
+
+__all__ = [
+    "DUMMY_KEY",
+    "RecordedRequest",
+    "Script",
+    "ScriptedModelServer",
+    "Turn",
+    "load_script",
+    "parse_script",
+]
