@@ -1,8 +1,8 @@
 """The shape of one line of a journal, and the way between lines and events.
 
 A line is `{"seq":n,"time":"…Z","prev":"<sha256>","event":"tool.called","data":{…}}`. The tag stands at the
-top, so that `jq` and a reader find it; the fields stand apart under `data`, so that no event's field can collide
-with the chain's.
+top, so that `jq` and a reader find it; the fields stand apart under `data`, so that no field of an event can
+collide with one of the chain.
 Measured: 0.45 µs to decode the header with `data` left raw, 0.8 µs with the typed event.
 """
 

@@ -83,6 +83,25 @@ class SessionDocument(msgspec.Struct, kw_only=True):
         """The document as JSON, indented by two."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
+    def write(self, path: Path) -> None:
+        """Write the document to `path`, readable by its owner only; replaces an older file whole.
+
+        Raises:
+            InfrastructureFault: It could not be written.
+        """
+        partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+        try:
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(self.encode())
+            partial.replace(path)
+        except OSError as exc:
+            with suppress(OSError):
+                partial.unlink()
+            raise InfrastructureFault(
+                f"could not write {str(path)!r}: {exc.strerror}; free some space"
+            ) from exc
+
 
 def build(records: Iterable[Record]) -> SessionDocument:
     """The session that a journal's records tell of. Works on those of a journal that is still open."""
@@ -111,17 +130,7 @@ def write_session(run_dir: Path) -> Path:
         InfrastructureFault: It could not be written.
     """
     path = run_dir / f"{run_dir.name}.json"
-    content = export(run_dir).encode()
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-        partial.replace(path)
-    except OSError as exc:
-        with suppress(OSError):
-            partial.unlink()
-        raise InfrastructureFault(f"could not write {str(path)!r}: {exc.strerror}; free some space") from exc
+    export(run_dir).write(path)
     return path
 
 

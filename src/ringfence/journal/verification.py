@@ -36,9 +36,9 @@ _SPECIAL = frozenset({_OPENED, _SEALED})
 class Verification:
     """What `verify` found.
 
-    `sealed`: every line is as it was written, and the end is signed. `open`: in order, but nothing vouches for
-    the end (a run that goes on, or was killed). `truncated`: in order, but the index of heads knows of later
-    lines. `broken`: the line `bad_line` is not what was written there.
+    `sealed`: every line is as it was written, and the end is signed. `open`: in order, but nothing vouches
+    for the end (a run that goes on, or was killed). `truncated`: in order, but the index of heads knows of
+    later lines. `broken`: the line `bad_line` is not what was written there.
     """
 
     path: Path

@@ -1,0 +1,194 @@
+"""`ringfence audit`: list, read, verify, export and follow the records of runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ringfence.journal import RunSummary, Verification
+
+audit_app = typer.Typer(
+    name="audit",
+    help="List, read, verify, export and follow the records of runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run id, the beginning of one or of its last eight digits, or 'last'."
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+_WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
+
+
+@audit_app.command("ls")
+def list_(
+    *,
+    json: _Json = False,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="Show so many of the newest.")] = 20,
+) -> None:
+    """List runs, the newest first."""
+    import msgspec
+
+    from ringfence.cli.escape import safe_json
+    from ringfence.journal import list_runs
+
+    runs = list_runs(number)
+    if json:
+        typer.echo(safe_json(msgspec.to_builtins(runs), indent=2))
+        return
+    if not runs:
+        typer.echo("no runs yet; `ringfence run` makes one", err=True)
+    width = max((len(run.state) for run in runs), default=0)
+    for run in runs:
+        typer.echo(_run_line(run, width))
+
+
+@audit_app.command()
+def show(run: _Run, *, json: _Json = False) -> None:
+    """Print what happened in a run, in order. Text of agents is shown escaped."""
+    from ringfence.journal import read, resolve
+
+    printer = _Printer(json=json)
+    for record in read(resolve(run)):
+        printer.show(record)
+
+
+@audit_app.command()
+def verify(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN|FILE]", help="A run, or the path of a journal (with a '/').")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Verify all runs.")] = False,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option("--key", metavar="FILE", help="Trust this public key (PEM) instead of this machine's."),
+    ] = None,
+    json: _Json = False,
+) -> None:
+    """Check that a record is what was written: exit code 0 sealed, 3 open end, 1 broken or truncated."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.journal import verify as verify_journal
+    from ringfence.journal.keys import read_public_key
+
+    if every == (run is not None):
+        raise UsageError("say what to verify: one RUN or FILE, or --all")
+    keys = None if key is None else [read_public_key(path) for path in key]
+    found = [verify_journal(path, public_keys=keys) for path in _journals(run)]
+    if json:
+        documents = [_verification_document(one) for one in found]
+        typer.echo(safe_json(documents if every else documents[0], indent=2))
+    else:
+        for one in found:
+            typer.echo(_verification_line(one))
+    raise typer.Exit(_verification_code(found))
+
+
+@audit_app.command()
+def export(
+    run: _Run,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; default: stdout.")
+    ] = None,
+) -> None:
+    """Write the session as one JSON document: every message, every tool call with its result."""
+    import msgspec
+
+    from ringfence.cli.escape import safe_json
+    from ringfence.journal import export as export_session
+    from ringfence.journal import resolve
+
+    document = export_session(resolve(run))
+    if output is None or str(output) == "-":
+        typer.echo(safe_json(msgspec.to_builtins(document), indent=2))
+        return
+    document.write(output)
+    typer.echo(f"wrote {str(output)!r}", err=True)
+
+
+@audit_app.command()
+def follow(run: _Run, *, json: _Json = False) -> None:
+    """Print what happens in a run as it happens; ends with the run."""
+    import anyio
+
+    from ringfence.journal import follow as follow_journal
+    from ringfence.journal import resolve
+
+    printer = _Printer(json=json)
+    directory = resolve(run)
+
+    async def print_all() -> None:
+        async for record in follow_journal(directory):
+            printer.show(record)
+
+    anyio.run(print_all)
+
+
+class _Printer:
+    def __init__(self, *, json: bool) -> None:
+        from rich.console import Console
+
+        self._json = json
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def show(self, record: Any) -> None:
+        from ringfence.cli.escape import safe_json
+        from ringfence.cli.transcript import render
+        from ringfence.journal import as_json
+
+        if self._json:
+            typer.echo(safe_json(as_json(record)))
+        else:
+            self._console.print(render(record))
+
+
+def _run_line(run: "RunSummary", width: int) -> str:
+    from ringfence.cli.escape import visible
+
+    duration = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
+    what = run.prompt or run.reason
+    seal = "sealed" if run.is_sealed else "open"
+    line = f"{run.id}  {run.state:<{width}}  {seal:<6}  {duration:>9}  {run.model}  {what}"
+    return visible(line, one_line=True).rstrip()
+
+
+def _journals(run: str | None) -> list[Path]:
+    from ringfence.journal import list_runs, resolve
+
+    if run is None:
+        return [Path(summary.path) / "journal.jsonl" for summary in list_runs()]
+    return [Path(run)] if "/" in run else [resolve(run)]
+
+
+def _verification_line(found: "Verification") -> str:
+    from ringfence.cli.escape import visible
+
+    parts = [_WORDS[found.status], found.run_id or str(found.path), f"{found.events} events"]
+    if found.bad_line is not None:
+        parts.append(f"line {found.bad_line}: {found.reason}")
+    elif found.reason is not None:
+        parts.append(found.reason)
+    if found.ok:
+        parts.append(f"signed by key {found.signer} at {found.sealed_at}")
+    return visible("  ".join(parts), one_line=True)
+
+
+def _verification_document(found: "Verification") -> dict[str, Any]:
+    import dataclasses
+
+    return {**dataclasses.asdict(found), "path": str(found.path)}
+
+
+def _verification_code(found: "list[Verification]") -> ExitCode:
+    states = {one.status for one in found}
+    if states & {"broken", "truncated"}:
+        return ExitCode.FAILED
+    return ExitCode.CHECK_RED if "open" in states else ExitCode.OK

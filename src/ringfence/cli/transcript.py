@@ -1,0 +1,131 @@
+"""A journal's events as people read them. Every text in it is escaped: an agent wrote most of it."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ringfence.cli.escape import safe_json, visible
+from ringfence.events import (
+    CommandEnded,
+    Event,
+    JobCreated,
+    JobEnded,
+    JournalSealed,
+    MessageSent,
+    ModelReplied,
+    ToolCalled,
+    ToolReturned,
+    VerificationEnded,
+)
+from ringfence.journal import Record, UnknownEvent
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_MAX_FIELDS = 400
+_INDENT = "    "
+
+
+def render(record: Record) -> "Text":
+    """A record as some lines of a transcript."""
+    from rich.text import Text
+
+    title, title_style, body, body_style = _parts(record.event)
+    text = Text()
+    text.append(f"{record.time.astimezone():%H:%M:%S}  ", style="dim")
+    text.append(visible(title, one_line=True), style=title_style)
+    for line in visible(body).rstrip("\n").split("\n") if body else ():
+        text.append(f"\n{_INDENT}{line}", style=body_style)
+    return text
+
+
+def _parts(event: Event) -> tuple[str, str, str, str]:
+    """Title and body of an event, each with its style."""
+    match event:
+        case JobCreated():
+            title = f"{event.name}  {event.model} · {event.runtime} · {event.toolset} · {event.workspace}"
+            return title, "bold", event.prompt, ""
+        case MessageSent():
+            return "user", "bold cyan", _content(event.content), ""
+        case ModelReplied():
+            return _reply_title(event), "bold green", _content(event.content), ""
+        case ToolCalled():
+            return f"{event.tool}  {event.reasoning or ''}".rstrip(), "bold yellow", _arguments(event), ""
+        case ToolReturned():
+            return _ended(event.tool, event.is_error, event.duration_ms), "yellow", event.content, "dim"
+        case _:
+            return _housekeeping(event)
+
+
+def _housekeeping(event: Event) -> tuple[str, str, str, str]:
+    match event:
+        case CommandEnded():
+            title = _ended(safe_json(event.argv), event.exit_code != 0, event.duration_ms)
+            return title, "", event.stdout + event.stderr, "dim"
+        case VerificationEnded():
+            verdict = "passed" if event.passed else f"failed with exit code {event.exit_code}"
+            return f"check {verdict}: {event.command}", "bold", event.output, "dim"
+        case JobEnded():
+            return f"{event.state}: {event.reason}", "bold", _spent(event), ""
+        case JournalSealed():
+            return "sealed", "dim", "", ""
+        case _:
+            fields = event.fields if isinstance(event, UnknownEvent) else msgspec.to_builtins(event)
+            return f"{event.name}  {_fields(fields)}".rstrip(), "dim", "", ""
+
+
+def _reply_title(event: ModelReplied) -> str:
+    cost = "" if event.cost_usd is None else f" · ${event.cost_usd:.4f}"
+    return f"agent  {event.model} · {event.usage.total} tokens{cost}"
+
+
+def _ended(what: str, is_error: bool, duration_ms: float) -> str:
+    return f"{what} {'failed' if is_error else 'returned'} after {duration_ms / 1000:.2f} s"
+
+
+def _spent(event: JobEnded) -> str:
+    cost = "cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}"
+    return (
+        f"{event.turns} turns, {event.tool_calls} tool calls, {event.usage.total} tokens, {cost}, "
+        f"{event.duration_s:.1f} s"
+    )
+
+
+def _arguments(event: ToolCalled) -> str:
+    rest = {key: value for key, value in event.arguments.items() if key != "reasoning"}
+    command = rest.pop("command", None)
+    lines = [f"$ {command}"] if isinstance(command, str) else []
+    lines += [
+        f"{key}: {value if isinstance(value, str) else safe_json(value)}" for key, value in rest.items()
+    ]
+    return "\n".join(lines)
+
+
+def _content(content: Any) -> str:
+    """The text of a message in the Messages API's shape; tool calls and results have lines of their own."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    return "\n".join(line for line in map(_block, blocks) if line)
+
+
+def _block(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "thinking":
+        return f"(thinking) {block.get('thinking', '')}"
+    if kind in ("tool_use", "tool_result"):
+        return ""
+    return safe_json(block)
+
+
+def _fields(fields: Any) -> str:
+    if isinstance(fields, dict):
+        fields = {key: value for key, value in fields.items() if key != "event"}
+    text = safe_json(fields) if fields else ""
+    return (
+        text
+        if len(text) <= _MAX_FIELDS
+        else f"{text[:_MAX_FIELDS]}… ({len(text)} characters; --json has all)"
+    )
