@@ -96,6 +96,50 @@ async def run_process(
     )
 
 
+async def start_process(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int | None,
+    env: Mapping[str, str] | None = None,
+    user: int | None = None,
+    group: int | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Process:
+    """Start a host program on the given descriptors, in a session of its own; the caller waits for it.
+
+    Args:
+        argv: Program and arguments.
+        stdin: Descriptor it reads from.
+        stdout: Descriptor it writes to.
+        stderr: Descriptor for its errors; None shares ours.
+        env: Its whole environment; None inherits ours.
+        user: Host uid to run as (needs root); supplementary groups are dropped with it.
+        group: Host gid to run as.
+        pass_fds: Descriptors it inherits.
+
+    Raises:
+        InfrastructureFault: The program is absent or cannot be started.
+    """
+    words = tuple(os.fspath(word) for word in argv)
+    try:
+        return await anyio.open_process(
+            words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+            user=user,
+            group=group,
+            extra_groups=None if user is None else (),
+        )
+    except OSError as exc:
+        raise InfrastructureFault(f"could not start {words[0]!r}: {exc.strerror or exc}") from exc
+
+
 async def kill_group(process: Process, *, grace_s: float = _GRACE_S) -> None:
     """End the process and its group: terminate, wait, kill; then reap it and close its pipes."""
     if process.returncode is None:

@@ -74,6 +74,16 @@ class Facts:
     """What a started sandbox turned out to be."""
 
     enforced: Mapping[str, Enforcement] = field(default_factory=dict)
+    is_fence: bool = True
+    """False for the bare host."""
+    home: str = "/home/agent"
+    """HOME inside."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What every command inside gets: PATH, HOME, LANG, TMPDIR, ..."""
+    watched_paths: tuple[str, ...] = ()
+    """Where growth counts towards the disk limit."""
+    tmpfs_paths: tuple[str, ...] = ()
+    """File systems inside that are memory."""
     notes: tuple[str, ...] = ()
     """Things the user should be told: toolchains shown, limits that are soft, ..."""
 
@@ -94,6 +104,10 @@ class Fence(ABC):
     @abstractmethod
     async def kill(self) -> None:
         """Kill everything inside and free what the fence held. Safe to call twice; never raises for a dead fence."""
+
+    async def last_words(self) -> str:
+        """What the fence's own machinery said on stderr, for errors; bounded."""
+        return ""
 
     async def use(self) -> ResourceUse:
         """What it uses now, by the kernel's account."""

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-EndedBy = Literal["exit", "signal", "timeout", "cancel", "memory", "output"]
-"""Why a command is over: it exited; a signal; its deadline; the caller; the memory limit; it flooded us."""
+EndedBy = Literal["exit", "signal", "timeout", "cancel", "memory", "output", "pids", "disk"]
+"""Why a command is over: it exited; a signal; its deadline; the caller; the memory limit; it flooded us;
+or a soft limit on processes or disk."""
 
 
 @dataclass(frozen=True)

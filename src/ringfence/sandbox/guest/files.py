@@ -1,0 +1,110 @@
+"""File operations, each run in a process of its own: a hostile file can at worst hang that process.
+
+Run in the guest itself, `read /proc/self/mem` or `write /proc/self/fd/1` would reach the guest's own stream.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Words = dict[str, str]
+
+CHUNK = 256 * 1024
+
+
+class Refused(OSError):
+    """A file operation that is refused for a reason errno has no better word for."""
+
+
+def read(words: Words, _stdin: int, stdout: int) -> None:
+    """Send the bytes of a regular file."""
+    descriptor = os.open(words["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if not stat.S_ISREG(mode):
+        raise Refused(errno.EINVAL, "is not a regular file")
+    while True:
+        chunk = os.read(descriptor, CHUNK)
+        if not chunk:
+            return
+        _write_all(stdout, chunk)
+
+
+def write(words: Words, stdin: int, _stdout: int) -> None:
+    """Take bytes until the end, then put them in place at once: a reader sees the old file or the new one."""
+    path = os.path.realpath(words["path"])
+    parent = os.path.dirname(path)
+    os.makedirs(parent, exist_ok=True)
+    mode = int(words.get("mode") or 0)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(errno.EINVAL, "is not a regular file")
+        mode = mode or stat.S_IMODE(status.st_mode)
+    except FileNotFoundError:
+        mode = mode or 0o644
+    temporary = os.path.join(parent, ".ringfence-%d.tmp" % os.getpid())
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    try:
+        while True:
+            chunk = os.read(stdin, CHUNK)
+            if not chunk:
+                break
+            _write_all(descriptor, chunk)
+        os.fchmod(descriptor, mode)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def list_dir(words: Words, _stdin: int, stdout: int) -> None:
+    """Send one entry after another: kind letter, size, name, each ended by NUL."""
+    with os.scandir(os.fsencode(words["path"])) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            kind = b"other"
+            if stat.S_ISREG(status.st_mode):
+                kind = b"file"
+            elif stat.S_ISDIR(status.st_mode):
+                kind = b"dir"
+            elif stat.S_ISLNK(status.st_mode):
+                kind = b"link"
+            _write_all(stdout, b"%s\0%d\0%s\0" % (kind, status.st_size, entry.name))
+
+
+def remove(words: Words, _stdin: int, _stdout: int) -> None:
+    """Remove a file, a link, or a directory with all that is in it."""
+    path = words["path"]
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+        return
+    for _directory, names, files, descriptor in os.fwalk(path, topdown=False, follow_symlinks=False):
+        for name in files:
+            os.unlink(name, dir_fd=descriptor)
+        for name in names:
+            if stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode):
+                os.unlink(name, dir_fd=descriptor)
+            else:
+                os.rmdir(name, dir_fd=descriptor)
+    os.rmdir(path)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+OPERATIONS = {"read": read, "write": write, "list": list_dir, "remove": remove}

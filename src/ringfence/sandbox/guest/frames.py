@@ -1,0 +1,83 @@
+"""The one stream's wire format, spoken by the guest and by the host.
+
+A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0 is the
+sandbox itself; the host picks all other numbers. Structured payloads are records: pairs of text, each text a u32
+length and UTF-8 bytes (surrogateescape), so that a reader in any language is a page long.
+
+Flow control: each side may send on a channel's stream only as many bytes as the other has granted by CREDIT. The
+host's grant for a command's output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+VERSION = "1"
+HEADER = struct.Struct(">IIB")
+MAX_PAYLOAD = 256 * 1024
+STDIN_WINDOW = 256 * 1024
+
+# host to guest
+CONFIG = 1  # record: ttl_s, memory, pids, disk, path...
+OPEN = 2  # record: argv..., env..., cwd, timeout_s, rows, cols, window, op
+STDIN = 3  # bytes
+STDIN_END = 4
+SIGNAL = 5  # u32
+RESIZE = 6  # u32 rows, u32 cols
+CREDIT_OUT = 7  # u32: more bytes of stdout
+CREDIT_ERR = 8  # u32: more bytes of stderr
+KILL = 9  # kill the channel's whole tree
+PING = 10
+STATS = 11
+
+# guest to host
+HELLO = 32  # record: version, python, pid, undumpable, uid
+STDOUT = 33  # bytes
+STDERR = 34  # bytes
+CREDIT_IN = 35  # u32: more bytes of stdin
+EXIT = 36  # record: code, signal, ended_by, duration_s; the last frame of its channel
+FAIL = 37  # record: errno, message; the last frame of its channel
+PONG = 38
+STATS_REPLY = 39  # record: memory, cpu_s, pids
+BYE = 40  # record: reason; the last frame of all
+
+U32 = struct.Struct(">I")
+SIZE = struct.Struct(">II")
+_MAX_FIELDS = 100_000
+
+
+def encode_record(pairs: Iterable[tuple[str, object]]) -> bytes:
+    """Bytes of a list of (key, value) texts."""
+    parts = []
+    for pair in pairs:
+        for text in pair:
+            data = text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
+            parts.append(U32.pack(len(data)))
+            parts.append(data)
+    return b"".join(parts)
+
+
+def decode_record(payload: bytes) -> list[tuple[str, str]]:
+    """List of (key, value) texts in `payload`.
+
+    Raises:
+        ValueError: It is not a record.
+    """
+    texts: list[str] = []
+    position = 0
+    while position < len(payload):
+        end = position + 4
+        if end > len(payload) or len(texts) > _MAX_FIELDS:
+            raise ValueError("record is cut short or has too many fields")
+        (length,) = U32.unpack_from(payload, position)
+        position = end + length
+        if position > len(payload):
+            raise ValueError("record is cut short")
+        texts.append(payload[end:position].decode("utf-8", "surrogateescape"))
+    if len(texts) % 2:
+        raise ValueError("record has a key without a value")
+    return list(zip(texts[::2], texts[1::2]))

@@ -1,0 +1,350 @@
+"""The guest: the sandbox's first process. One thread, one epoll, commands as channels on one stream."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
+import _socket
+import fcntl
+import marshal
+import os
+import select
+import sys
+import time
+
+from . import frames, kernel, supervisor, tree, watchdog
+from .command import Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+_READ = 256 * 1024
+_QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
+_MAX_COMMANDS = 256
+_SPEC_BY_SOCKET = 64 * 1024
+_HIGHEST_FD = 8192
+
+
+class Guest:
+    """All state of one sandbox's inside."""
+
+    def __init__(self, stream_in: int, stream_out: int) -> None:
+        self._in = stream_in
+        self._out = stream_out
+        self._poll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._incoming = bytearray()
+        self._queue: list[bytes] = []
+        self._queued = 0
+        self._flushing = False
+        self.commands: dict[int, Command] = {}
+        self._supervisors: dict[int, Command] = {}
+        self._spare: tuple[int, _socket.socket] | None = None
+        self._watch = watchdog.Watchdog()
+        self._wake, wake_write = os.pipe()
+        for descriptor in (self._wake, wake_write, stream_in, stream_out):
+            os.set_blocking(descriptor, False)
+        _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
+        _signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self.listen(self._in, self._on_stream)
+        self.listen(self._wake, self._on_child)
+
+    # --- the loop
+
+    def run(self) -> NoReturn:
+        """Serve until the host closes the stream."""
+        undumpable = kernel.become_undumpable()
+        kernel.become_subreaper()
+        self.send(
+            frames.HELLO,
+            0,
+            frames.encode_record(
+                [
+                    ("version", frames.VERSION),
+                    ("python", "%d.%d.%d" % sys.version_info[:3]),
+                    ("pid", os.getpid()),
+                    ("uid", os.getuid()),
+                    ("undumpable", int(undumpable)),
+                ]
+            ),
+        )
+        while True:
+            if self._spare is None:
+                # Forked while nobody waits: the next command then needs no fork of this process.
+                events = self._poll.poll(0)
+                if not events:
+                    self._spare = self._fork_spare()
+                    continue
+            else:
+                events = self._poll.poll(self._pause())
+            for descriptor, mask in events:
+                handler = self._handlers.get(descriptor)
+                if handler is not None:
+                    handler(mask)
+            self._tick()
+
+    def listen(self, descriptor: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
+        """Call `handler` with the event mask when `descriptor` is ready."""
+        if descriptor in self._handlers:
+            self._poll.modify(descriptor, mask)
+        else:
+            self._poll.register(descriptor, mask)
+        self._handlers[descriptor] = handler
+
+    def ignore(self, descriptor: int) -> None:
+        """Stop listening to `descriptor`."""
+        if self._handlers.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    def _pause(self) -> float:
+        """Seconds until something must be done, or -1."""
+        times = [command.deadline for command in self.commands.values() if command.deadline is not None]
+        times += self._watch.times(bool(self._supervisors))
+        return max(0.0, min(times) - time.monotonic()) + 0.001 if times else -1
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for command in [
+            one for one in self.commands.values() if one.deadline is not None and one.deadline <= now
+        ]:
+            if command.killed_as is None:
+                self.kill(command, "timeout")
+            else:
+                self._give_up(command)
+        if self._watch.expired(now):
+            self._end("ttl")
+        for limit, victim in self._watch.breaches(now, list(self._supervisors)):
+            command_of = self._supervisors.get(victim)
+            if command_of is not None:
+                self.kill(command_of, limit)
+
+    def _end(self, reason: str) -> NoReturn:
+        self.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
+        os.set_blocking(self._out, True)
+        self._flush()
+        self.leave()
+
+    def leave(self) -> NoReturn:
+        """End everything inside. As the first process of a PID namespace, the kernel does it for us."""
+        if os.getpid() != 1:
+            me = os.getpid()
+            tree.kill_all(lambda: tree.descendants(me, tree.snapshot()), 5.0)
+        os._exit(0)
+
+    # --- the stream
+
+    def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
+        """Queue a frame and send what the stream takes."""
+        self._queue.append(
+            frames.HEADER.pack(len(payload), channel, kind) + payload if len(payload) < 4096 else b""
+        )
+        if not self._queue[-1]:
+            self._queue[-1] = frames.HEADER.pack(len(payload), channel, kind)
+            self._queue.append(payload)
+        self._queued += len(payload) + frames.HEADER.size
+        if not self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._queue:
+            batch = self._queue[:64]
+            try:
+                written = os.writev(self._out, batch)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.leave()
+            self._queued -= written
+            done = 0
+            for part in batch:
+                if written < len(part):
+                    break
+                written -= len(part)
+                done += 1
+            del self._queue[:done]
+            if written:
+                self._queue[0] = self._queue[0][written:]
+        wants_room = bool(self._queue)
+        if wants_room != self._flushing:
+            self._flushing = wants_room
+            if wants_room:
+                self.listen(self._out, lambda _mask: self._flush(), select.EPOLLOUT)
+            else:
+                self.ignore(self._out)
+        if self._queued < _QUEUE_LOW:
+            for command in self.commands.values():
+                command.rearm()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether commands' output must wait for the host."""
+        return self._queued > _QUEUE_HIGH
+
+    def _on_stream(self, _mask: int) -> None:
+        try:
+            data = os.read(self._in, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self.leave()
+        incoming = self._incoming
+        incoming += data
+        position, size = 0, frames.HEADER.size
+        while len(incoming) - position >= size:
+            length, channel, kind = frames.HEADER.unpack_from(incoming, position)
+            if len(incoming) - position - size < length:
+                break
+            position += size + length
+            self._on_frame(kind, channel, bytes(incoming[position - length : position]))
+        del incoming[:position]
+
+    def _on_frame(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind == frames.OPEN:
+            self._open(channel, payload)
+        elif kind == frames.PING:
+            self.send(frames.PONG, 0, payload)
+        elif kind == frames.STATS:
+            self.send(frames.STATS_REPLY, 0, frames.encode_record(self._watch.measure().items()))
+        elif kind == frames.CONFIG:
+            self._watch.configure(frames.decode_record(payload))
+        else:
+            command = self.commands.get(channel)
+            if command is not None:  # one that just ended: its last frames crossed on the way
+                command.on_frame(kind, payload)
+
+    # --- commands
+
+    def _open(self, channel: int, payload: bytes) -> None:
+        if channel in self.commands or len(self.commands) >= _MAX_COMMANDS:
+            reason = "more than %d commands at once" % _MAX_COMMANDS
+            self.send(frames.FAIL, channel, frames.encode_record([("errno", 11), ("message", reason)]))
+            return
+        spec: dict[str, object] = {"argv": [], "env": []}
+        for key, value in frames.decode_record(payload):
+            if key in ("argv", "env"):
+                spec[key].append(value)  # type: ignore[attr-defined]  # the two keys that are lists
+            else:
+                spec[key] = value
+        try:
+            command = Command(self, channel, spec)
+        except OSError as error:
+            fields = [("errno", error.errno or 0), ("message", error.strerror or str(error))]
+            self.send(frames.FAIL, channel, frames.encode_record(fields))
+            return
+        self.commands[channel] = command
+        self._hand_over(command, spec)
+
+    def _hand_over(self, command: Command, spec: dict[str, object]) -> None:
+        blob = marshal.dumps(spec)
+        if self._spare is not None and len(blob) < _SPEC_BY_SOCKET:
+            pid, sock = self._spare
+            self._spare = None
+            ends = b"".join(end.to_bytes(4, sys.byteorder, signed=True) for end in command.ends)
+            try:
+                sock.sendmsg([blob], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, ends)])
+                command.adopt(pid, sock)
+                self._supervisors[pid] = command
+                return
+            except OSError:
+                sock.close()  # something inside killed the spare: make a fresh one
+        mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(theirs, command.ends)
+            supervisor.run(spec, list(command.ends), theirs)
+        theirs.close()
+        command.adopt(pid, mine)
+        self._supervisors[pid] = command
+
+    def _fork_spare(self) -> tuple[int, _socket.socket]:
+        mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(theirs, ())
+            blob, extra, _flags, _address = theirs.recvmsg(
+                _SPEC_BY_SOCKET + 4096, 256, _socket.MSG_CMSG_CLOEXEC
+            )
+            if not blob:
+                os._exit(0)
+            ends = [
+                int.from_bytes(data[place : place + 4], sys.byteorder, signed=True)
+                for _level, _kind, data in extra
+                for place in range(0, len(data), 4)
+            ]
+            supervisor.run(marshal.loads(blob), ends, theirs)
+        theirs.close()
+        return pid, mine
+
+    def _become_child(self, keep: _socket.socket, ends: tuple[int, ...]) -> None:
+        """After a fork: hold nothing of the guest's, above all not the stream and not other commands' pipes."""
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        low = 3
+        for descriptor in sorted((keep.fileno(), *ends)):
+            os.closerange(low, descriptor)
+            low = descriptor + 1
+        os.closerange(low, _HIGHEST_FD)
+
+    def kill(self, command: Command, reason: str) -> None:
+        """Kill everything the command started, stragglers included; its EXIT will say `reason`."""
+        if command.killed_as is None:
+            command.killed_as = reason
+        command.deadline = time.monotonic() + 0.5
+        pid = command.supervisor
+        tree.send(pid, tree.SIGCONT)
+        if command.is_operation:
+            tree.send(pid, 15)
+            return
+        if not tree.kill_all(lambda: tree.descendants(pid, tree.snapshot()), 0.6) and os.getpid() == 1:
+            tree.send(-1, tree.SIGKILL)
+
+    def _give_up(self, command: Command) -> None:
+        """The supervisor did not report in time after a kill: something inside stopped it. It goes too."""
+        command.deadline = None
+        tree.send(command.supervisor, tree.SIGKILL)
+
+    def _on_child(self, _mask: int) -> None:
+        os.read(self._wake, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self._spare is not None and pid == self._spare[0]:
+                self._spare[1].close()
+                self._spare = None
+            command = self._supervisors.pop(pid, None)
+            if command is not None:
+                command.on_supervisor_gone(os.WIFSIGNALED(status))
+                if os.WIFSIGNALED(status):
+                    self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """Something inside killed a supervisor: what it owned is ours now, and dies."""
+        me = os.getpid()
+
+        def orphans() -> list[int]:
+            ours = set(self._supervisors)
+            if self._spare is not None:
+                ours.add(self._spare[0])
+            table = tree.snapshot()
+            roots = [pid for pid, row in table.items() if row[0] == me and pid not in ours and row[1] != b"Z"]
+            return roots + [pid for root in roots for pid in tree.descendants(root, table)]
+
+        tree.kill_all(orphans, 0.6)
+
+
+def main() -> NoReturn:
+    """Take the stream away from descriptors 0 and 1, then serve."""
+    stream_in = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    stream_out = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    for number in (1, 2, 3, 13, 15):  # HUP, INT, QUIT, PIPE, TERM: the end comes by the stream
+        _signal.signal(number, _signal.SIG_IGN)
+    os.umask(0o022)
+    Guest(stream_in, stream_out).run()

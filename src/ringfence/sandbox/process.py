@@ -1,0 +1,154 @@
+"""A command running in a sandbox, as a handle: streams in and out, signals, its end."""
+
+from collections import deque
+from dataclasses import dataclass
+
+import anyio
+
+from ringfence.errors import SandboxFileError, UsageError
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.link import Channel, Exit, Failure
+from ringfence.sandbox.result import EndedBy
+
+WINDOW = 1024 * 1024
+"""Bytes of a command's output that may wait on the host unread."""
+
+
+@dataclass(frozen=True)
+class ProcessEnd:
+    """How a command ended; fields as in `ExecResult`."""
+
+    exit_code: int
+    signal: int | None
+    ended_by: EndedBy
+    duration_s: float
+
+
+class OutputStream:
+    """A command's stdout or stderr: an async iterator of bytes. What is not read makes the command wait."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+        self._chunks: deque[bytes] = deque()
+        self._changed = anyio.Event()
+        self._is_over = False
+        self._channel: Channel | None = None
+
+    def attach(self, channel: Channel) -> None:
+        """Say whom to grant credit."""
+        self._channel = channel
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes came."""
+        self._chunks.append(chunk)
+        self._changed.set()
+
+    def finish(self) -> None:
+        """No more bytes will come."""
+        self._is_over = True
+        self._changed.set()
+
+    def __aiter__(self) -> "OutputStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self._is_over:
+                if self._channel is not None and self._channel.error is not None:
+                    raise self._channel.error
+                raise StopAsyncIteration
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        chunk = self._chunks.popleft()
+        if self._channel is not None:
+            self._channel.consumed(self._kind, len(chunk))
+        return chunk
+
+
+class InputStream:
+    """A command's stdin."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._is_closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, waiting while the command does not read. Bytes that an ended command does not read are lost."""
+        if self._is_closed:
+            raise UsageError("stdin of this process is closed already")
+        await self._channel.send_stdin(data)
+
+    async def aclose(self) -> None:
+        """Tell the command that nothing more comes."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._channel.post(frames.STDIN_END)
+
+
+class SandboxProcess:
+    """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it."""
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        self.argv = argv
+        self.stdout = OutputStream(frames.STDOUT)
+        self.stderr = OutputStream(frames.STDERR)
+        self.stdin: InputStream
+
+    def attach(self, channel: Channel) -> None:
+        """Bind to the channel that was opened with `on_output` as its sink."""
+        self._channel = channel
+        self.stdin = InputStream(channel)
+        self.stdout.attach(channel)
+        self.stderr.attach(channel)
+
+    def on_output(self, kind: int, chunk: bytes) -> None:
+        """Sink of the channel."""
+        (self.stdout if kind == frames.STDOUT else self.stderr).feed(chunk)
+
+    async def watch(self) -> None:
+        """End the streams when the channel ends."""
+        try:
+            await self._channel.wait()
+        finally:
+            self.stdout.finish()
+            self.stderr.finish()
+
+    async def wait(self) -> ProcessEnd:
+        """Wait for the end. Read the output meanwhile: a command whose output is not read waits for ever.
+
+        Raises:
+            SandboxDied: The sandbox went first.
+            SandboxFileError: The command could not be started.
+        """
+        end = await self._channel.wait()
+        if isinstance(end, Failure):
+            raise SandboxFileError(
+                f"could not start {self.argv[0]!r}: {end.message}",
+                path=self.argv[0],
+                errno_name=errno_name(end),
+            )
+        return process_end(end)
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the command's process group."""
+        self._channel.post(frames.SIGNAL, frames.U32.pack(int(number)))
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell the terminal's new size."""
+        self._channel.post(frames.RESIZE, frames.SIZE.pack(rows, columns))
+
+    async def kill(self) -> None:
+        """Kill the command with everything it started."""
+        self._channel.post(frames.KILL)
+
+
+def process_end(end: Exit) -> ProcessEnd:
+    """The public form of an EXIT frame."""
+    return ProcessEnd(end.exit_code, end.signal, end.ended_by, end.duration_s)  # type: ignore[arg-type]  # checked
+
+
+def errno_name(failure: Failure) -> str:
+    """`ENOENT` and so on; `EIO` for what has no name."""
+    import errno
+
+    return errno.errorcode.get(failure.errno, "EIO")

@@ -1,0 +1,55 @@
+"""Backends by name, imported on use; and the choice that `auto` makes."""
+
+import importlib
+
+from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.sandbox.base import Backend
+from ringfence.sandbox.spec import SandboxSpec
+
+_BACKENDS = {
+    "bubblewrap": ("ringfence.sandbox.bubblewrap", "BubblewrapBackend"),
+    "host": ("ringfence.sandbox.host", "HostBackend"),
+}
+_AUTO = ("bubblewrap",)
+
+
+def backend_names() -> tuple[str, ...]:
+    """Names that `--sandbox` accepts, besides `auto`."""
+    return tuple(_BACKENDS)
+
+
+def get_backend(name: str) -> Backend:
+    """The backend called `name`.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    try:
+        module, class_name = _BACKENDS[name]
+    except KeyError:
+        raise UsageError(f"unknown sandbox backend {name!r}; known: auto, {', '.join(_BACKENDS)}") from None
+    backend: Backend = getattr(importlib.import_module(module), class_name)()
+    return backend
+
+
+async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
+    """The backend of a spec, and why it was chosen. Never the bare host, unless it is named.
+
+    Raises:
+        SandboxStartFailed: None can be used on this machine; the text says what each lacks.
+        UsageError: There is none of that name.
+    """
+    if spec.backend != "auto":
+        backend = get_backend(spec.backend)
+        lacking = await backend.unavailable()
+        if lacking is not None:
+            raise SandboxStartFailed(f"sandbox backend {spec.backend!r} cannot be used: {lacking}")
+        return backend, "named"
+    reasons = []
+    for name in _AUTO:
+        backend = get_backend(name)
+        lacking = await backend.unavailable()
+        if lacking is None:
+            return backend, "auto: the first that this machine can run"
+        reasons.append(f"{name}: {lacking}")
+    raise SandboxStartFailed("no sandbox can be opened on this machine: " + "; ".join(reasons))
