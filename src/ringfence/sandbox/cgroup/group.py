@@ -1,0 +1,216 @@
+"""One sandbox's control group: made with its limits, read back, asked, killed, removed."""
+
+import errno
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from ringfence.errors import SandboxStartFailed
+from ringfence.sandbox.base import ResourceUse
+from ringfence.sandbox.cgroup.hierarchy import PARENT, counter, hierarchies, members, words
+from ringfence.sandbox.cgroup.limits import apply, check, settings_for, write, write_raw
+from ringfence.sandbox.cgroup.plan import ASIDE, CgroupPlan, Place, plan
+
+_KILL_DEADLINE_S = 5.0
+_POLL_S = 0.005
+_MAKE_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A group with its limits. In version 1 that is one directory per tree."""
+
+    sandbox_id: str
+    directories: tuple[Path, ...]
+
+    def add(self, pid: int) -> None:
+        """Move a process in; its later children are in too.
+
+        Raises:
+            SandboxStartFailed: The kernel refuses.
+        """
+        for directory in self.directories:
+            write(directory / "cgroup.procs", str(pid))
+
+    def members(self) -> frozenset[int]:
+        """Processes in it, those of groups that were made below it included."""
+        return frozenset(pid for top in self.directories for one in _tree(top) for pid in members(one))
+
+    def use(self) -> ResourceUse:
+        """What all inside use together, by the kernel's account."""
+        return ResourceUse(
+            memory_bytes=self._first(("memory.current", None), ("memory.usage_in_bytes", None)),
+            cpu_s=self._cpu_s(),
+            pids=self._first(("pids.current", None)),
+            oom_kills=self._first(("memory.events", "oom_kill"), ("memory.oom_control", "oom_kill")),
+        )
+
+    async def kill(self) -> None:
+        """Kill everything inside and wait until it is gone (at most 5 s). Never raises for what is dead."""
+        for directory in self.directories:
+            with suppress(OSError):
+                write_raw(directory / "pids.max", "0")  # nothing new is born while we kill
+        for directory in self.directories:
+            with suppress(OSError):
+                write_raw(directory / "cgroup.kill", "1")
+        with anyio.move_on_after(_KILL_DEADLINE_S, shield=True):
+            while pids := self.members():
+                for pid in pids:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                await anyio.sleep(_POLL_S)
+
+    async def remove(self) -> bool:
+        """Remove the group, which must be empty, and the common parent if nothing else is in it.
+
+        Returns:
+            False if something is still inside after 5 s; then it is left for `clean_up`.
+        """
+        with anyio.move_on_after(_KILL_DEADLINE_S, shield=True):
+            while _remove_trees(self.directories):  # noqa: ASYNC110 - the kernel tells nobody when it may go
+                await anyio.sleep(_POLL_S)
+        _remove_parents(self.directories)
+        return not any(directory.exists() for directory in self.directories)
+
+    def _first(self, *sources: tuple[str, str | None]) -> int | None:
+        values = (counter(d / file, name) for file, name in sources for d in self.directories)
+        return next((value for value in values if value is not None), None)
+
+    def _cpu_s(self) -> float | None:
+        micro = self._first(("cpu.stat", "usage_usec"))
+        nano = self._first(("cpuacct.usage", None))
+        if micro is not None:
+            return micro / 1e6
+        return None if nano is None else nano / 1e9
+
+
+def create(
+    sandbox_id: str,
+    *,
+    memory_bytes: int | None,
+    cpus: float | None,
+    pids: int | None,
+    where: CgroupPlan | None = None,
+) -> Cgroup:
+    """Make a sandbox's group with its limits; each limit is read back.
+
+    Args:
+        sandbox_id: Names the group.
+        memory_bytes: Memory and swap together; None: not limited. Rounded down to whole pages.
+        cpus: Processor seconds per second; None: not limited. At least 0.01.
+        pids: Processes and threads; None: not limited.
+        where: A plan of kind `v2` or `v1`; None: by `plan()`.
+
+    Raises:
+        SandboxStartFailed: The plan has no place for a limit, or the kernel did not take it as asked.
+    """
+    where = plan() if where is None else where
+    asked = {"memory": memory_bytes, "cpus": cpus, "pids": pids}
+    missing = [name for name, value in asked.items() if value is not None and not where.can[name]]
+    if missing or not where.places:
+        raise SandboxStartFailed(
+            f"no control group can limit {', '.join(missing) or 'anything'} here: {where.reason}"
+        )
+    directories: list[Path] = []
+    try:
+        for place in where.places:
+            directory = _make(place, sandbox_id)
+            directories.append(directory)
+            for setting in settings_for(place.version, memory_bytes, cpus, pids):
+                if setting.controller in place.controllers:
+                    apply(directory, setting)
+    except BaseException:
+        _remove_trees(directories)
+        _remove_parents(directories)
+        raise
+    return Cgroup(sandbox_id, tuple(directories))
+
+
+def adopt(
+    sandbox_id: str,
+    pid: int,
+    *,
+    memory_bytes: int | None,
+    cpus: float | None,
+    pids: int | None,
+    proc: Path = Path("/proc"),
+) -> Cgroup:
+    """Take over the group that `systemd-run` made around `pid`, after reading its limits back.
+
+    Raises:
+        SandboxStartFailed: It is not there or its limits are not as asked.
+    """
+    tree = next((tree for tree in hierarchies(proc, str(pid)) if tree.version == 2), None)
+    if tree is None:
+        raise SandboxStartFailed(f"process {pid} of sandbox {sandbox_id!r} is in no version 2 control group")
+    for setting in settings_for(2, memory_bytes, cpus, pids):
+        if not setting.optional or (tree.own / setting.file).exists():
+            check(tree.own, setting)
+    return Cgroup(sandbox_id, (tree.own,))
+
+
+def _make(place: Place, sandbox_id: str) -> Path:
+    """Make `ringfence/<sandbox_id>` in a place; the parent may be removed by another of us meanwhile."""
+    if place.step_aside:
+        _step_aside(place.directory)
+    parent = place.directory / PARENT
+    try:
+        for _ in range(_MAKE_TRIES):
+            with suppress(FileNotFoundError):
+                return _make_below(parent, place, sandbox_id)
+        raise FileNotFoundError(errno.ENOENT, "its parent was removed again and again")
+    except OSError as exc:
+        raise SandboxStartFailed(
+            f"could not make control group {str(parent / sandbox_id)!r}: {exc.strerror}"
+        ) from exc
+
+
+def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path:
+    parent.mkdir(exist_ok=True)
+    if place.version == 2:
+        _pass_on(place.directory, place.controllers)
+        _pass_on(parent, place.controllers)
+    directory = parent / sandbox_id
+    directory.mkdir()
+    return directory
+
+
+def _pass_on(directory: Path, controllers: frozenset[str]) -> None:
+    missing = controllers - words(directory / "cgroup.subtree_control")
+    if missing:
+        write_raw(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
+
+
+def _step_aside(directory: Path) -> None:
+    leaf = directory / ASIDE
+    leaf.mkdir(exist_ok=True)
+    for pid in members(directory):
+        with suppress(ProcessLookupError):
+            write_raw(leaf / "cgroup.procs", str(pid))
+
+
+def _tree(top: Path) -> list[Path]:
+    """A group and all below it, children first."""
+    return [Path(path) for path, _, _ in os.walk(top, topdown=False)]
+
+
+def _remove_trees(tops: Sequence[Path]) -> list[Path]:
+    """Try to remove groups with all below them; return those that are still there."""
+    for top in tops:
+        for directory in _tree(top):
+            with suppress(OSError):
+                directory.rmdir()
+    return [top for top in tops if top.exists()]
+
+
+def _remove_parents(directories: Sequence[Path]) -> None:
+    """Remove the common parents, where nothing else is in them."""
+    for directory in directories:
+        if directory.parent.name == PARENT:
+            with suppress(OSError):
+                directory.parent.rmdir()

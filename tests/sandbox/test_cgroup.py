@@ -1,0 +1,294 @@
+"""Control groups: found where they can be had, enforced for real, removed without a trace."""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ringfence.errors import SandboxStartFailed
+from ringfence.sandbox.cgroup import Cgroup, adopt, clean_up, create, launch_prefix, leftovers, plan
+
+REAL = plan()
+kernel = pytest.mark.skipif(not all(REAL.can.values()), reason=f"limits cannot be had here: {REAL.reason}")
+
+
+def fake(tmp_path: Path, mounts: dict[str, str], own: str, environment: dict[str, str] | None = None) -> Path:
+    """A procfs whose mounts lie in `tmp_path`: mount point to `type options`."""
+    lines = [
+        f"31 23 0:28 / {tmp_path / at} rw,relatime - {options.split()[0]} cgroup {options.split()[1]}"
+        for at, options in mounts.items()
+    ]
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "mountinfo").write_text("\n".join(lines) + "\n")
+    (proc / "self" / "cgroup").write_text(own)
+    return proc
+
+
+def group(path: Path, *, controllers: str = "", passed_on: str = "", pids: str = "") -> None:
+    """A directory that looks like a version 2 group."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "cgroup.controllers").write_text(controllers)
+    (path / "cgroup.subtree_control").write_text(passed_on)
+    (path / "cgroup.procs").write_text(pids)
+    (path / "cgroup.type").write_text("domain")
+
+
+class TestPlan:
+    def test_without_control_groups(self, tmp_path: Path) -> None:
+        """No procfs at all gives no limits and says what to do."""
+        found = plan(tmp_path)
+        assert (found.kind, found.places) == ("none", ())
+        assert not any(found.can.values())
+        assert "mount" in found.reason
+
+    def test_uses_our_own_version_1_groups(self, tmp_path: Path) -> None:
+        """In version 1 the place is below our own group of each tree."""
+        for name in ("memory/mine", "cpu,cpuacct", "pids"):
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "cgroup.procs").touch()
+        proc = fake(
+            tmp_path,
+            {"memory": "cgroup rw,memory", "cpu,cpuacct": "cgroup rw,cpu,cpuacct", "pids": "cgroup rw,pids"},
+            "4:memory:/mine\n3:cpu,cpuacct:/\n2:pids:/\n",
+        )
+        found = plan(proc)
+        assert (found.kind, found.can) == ("v1", {"memory": True, "cpus": True, "pids": True})
+        assert {str(p.directory.relative_to(tmp_path)) for p in found.places} == {
+            "memory/mine",
+            "cpu,cpuacct",
+            "pids",
+        }
+
+    def test_version_1_in_part(self, tmp_path: Path) -> None:
+        """A tree that is not mounted cannot limit."""
+        (tmp_path / "pids").mkdir()
+        (tmp_path / "pids" / "cgroup.procs").touch()
+        found = plan(fake(tmp_path, {"pids": "cgroup rw,pids"}, "2:pids:/\n"))
+        assert found.can == {"memory": False, "cpus": False, "pids": True}
+
+    def test_uses_an_ancestor_which_passes_controllers_on(self, tmp_path: Path) -> None:
+        """Where our group holds others too, the nearest ancestor that passes controllers on is used."""
+        group(tmp_path / "v2", controllers="cpu memory pids", passed_on="memory pids", pids="3\n")
+        group(tmp_path / "v2/slice", controllers="memory pids", passed_on="memory pids")
+        group(tmp_path / "v2/slice/scope", controllers="memory pids", pids="1\n2\n")
+        found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/slice/scope\n"))
+        assert found.places[0].directory == tmp_path / "v2/slice"
+        assert found.can == {"memory": True, "cpus": False, "pids": True}
+
+    def test_steps_aside_where_all_processes_are_ours(self, tmp_path: Path) -> None:
+        """A group that holds nobody but us can be used after we stepped aside."""
+        group(tmp_path / "v2", controllers="cpu memory pids", pids="1\n")
+        group(tmp_path / "v2/scope", controllers="cpu memory pids", pids=f"{os.getpid()}\n")
+        found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/scope\n"))
+        assert [place.step_aside for place in found.places] == [True]
+        assert found.places[0].directory == tmp_path / "v2/scope"
+
+    def test_strangers_in_our_group(self, tmp_path: Path) -> None:
+        """A group that holds strangers, with nothing above it, gives no limits and says why."""
+        group(tmp_path / "v2", controllers="cpu memory pids", pids=f"1\n{os.getpid()}\n")
+        found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n"), {})
+        assert found.kind == "none"
+        assert "other processes" in found.reason
+        assert "systemd-run" in found.reason
+
+    def test_group_outside_what_is_mounted(self, tmp_path: Path) -> None:
+        """A group that the mount does not show (a container's view) is not guessed at."""
+        group(tmp_path / "v2", controllers="memory")
+        assert plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/../other\n"), {}).kind == "none"
+
+    def test_changes_nothing(self, tmp_path: Path) -> None:
+        """Planning leaves no trace."""
+        group(tmp_path / "v2", controllers="cpu memory pids")
+        before = sorted(tmp_path.rglob("*"))
+        proc = fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n")
+        plan(proc)
+        assert [path for path in sorted(tmp_path.rglob("*")) if "proc" not in path.parts] == [
+            path for path in before if "proc" not in path.parts
+        ]
+
+
+def test_launch_prefix() -> None:
+    """The scope of systemd carries each limit, swap included."""
+    words = launch_prefix("abc", memory_bytes=1024, cpus=1.5, pids=7)
+    assert words[:3] == ("systemd-run", "--user", "--scope")
+    assert {"MemoryMax=1024", "MemorySwapMax=0", "CPUQuota=150%", "TasksMax=7"} <= set(words)
+    assert words[-1] == "--"
+
+
+def test_refuses_what_the_plan_cannot_limit(tmp_path: Path) -> None:
+    """A limit without a place for it is refused, with the reason."""
+    with pytest.raises(SandboxStartFailed, match="memory, pids here: no control groups"):
+        create("a", memory_bytes=1, cpus=None, pids=1, where=plan(tmp_path))
+
+
+@kernel
+def test_leaves_nothing_when_a_limit_is_refused() -> None:
+    """A limit that the kernel refuses is an error, and no half-made group stays."""
+    with pytest.raises(SandboxStartFailed, match="pids.max"):
+        create("test-refused", memory_bytes=2**30, cpus=1.0, pids=-5)
+    assert "test-refused" not in leftovers()
+
+
+def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
+    """A scope whose limit is not as asked is refused."""
+    group(tmp_path / "v2/scope")
+    (tmp_path / "v2/scope/pids.max").write_text("max\n")
+    proc = fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/scope\n")
+    (proc / "7").mkdir()
+    (proc / "7" / "cgroup").write_text("0::/scope\n")
+    with pytest.raises(SandboxStartFailed, match="is 'max' where '5'"):
+        adopt("a", 7, memory_bytes=None, cpus=None, pids=5, proc=proc)
+    assert adopt("a", 7, memory_bytes=None, cpus=None, pids=None, proc=proc).directories == (
+        tmp_path / "v2/scope",
+    )
+
+
+JOIN = "import sys; sys.stdin.read(1);"
+
+
+class Fenced:
+    """A Python process that waits outside its group until it was moved in."""
+
+    def __init__(self, cgroup: Cgroup, script: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-c", JOIN + script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        cgroup.add(self.process.pid)
+
+    async def first_line(self) -> bytes:
+        """Let it go; what it says first."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(b"x")
+        self.process.stdin.flush()
+        return await anyio.to_thread.run_sync(self.process.stdout.readline)
+
+    async def end(self) -> tuple[int, bytes]:
+        """Let it go; its exit code and output."""
+        out, _ = await anyio.to_thread.run_sync(lambda: self.process.communicate(b"x", timeout=60))
+        return self.process.returncode, out
+
+
+@pytest.fixture(name="sandbox_id")
+async def _sandbox_id() -> AsyncIterator[str]:
+    """An id whose group is gone at the end, however the test ends."""
+    sandbox_id = f"test-{secrets.token_hex(4)}"
+    yield sandbox_id
+    await clean_up(frozenset({sandbox_id}))
+    assert sandbox_id not in leftovers()
+
+
+@kernel
+class TestEnforced:
+    async def test_memory_bomb_is_killed_and_counted(self, sandbox_id: str) -> None:
+        """Who takes more than the limit is killed, and the kill is counted."""
+        cgroup = create(sandbox_id, memory_bytes=64 * 1024**2, cpus=None, pids=None)
+        code, _ = await Fenced(cgroup, "b = bytearray(300 * 1024**2); print('survived')").end()
+        assert code == -9
+        assert cgroup.use().oom_kills == 1
+
+    async def test_limit_that_is_no_whole_page(self, sandbox_id: str) -> None:
+        """A limit between two pages is taken as the lower one instead of failing its read-back."""
+        cgroup = create(sandbox_id, memory_bytes=64 * 1024**2 + 17, cpus=None, pids=None)
+        assert (await Fenced(cgroup, "print('fine')").end())[1] == b"fine\n"
+
+    async def test_fork_bomb_is_bounded(self, sandbox_id: str) -> None:
+        """No more processes than the limit can be had."""
+        cgroup = create(sandbox_id, memory_bytes=None, cpus=None, pids=20)
+        script = """
+import os, time
+count = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60)
+        count += 1
+except OSError as exc:
+    print(count, exc.errno, flush=True)
+"""
+        fenced = Fenced(cgroup, script)
+        assert (await fenced.first_line()).split() == [b"19", b"11"]
+        await cgroup.kill()
+        fenced.process.communicate(timeout=10)
+
+    @pytest.mark.slow
+    async def test_loops_are_throttled(self, sandbox_id: str) -> None:
+        """Two busy processes together get the processor time of the limit."""
+        cgroup = create(sandbox_id, memory_bytes=None, cpus=0.5, pids=None)
+        script = """
+import os, time
+os.fork()
+end = time.monotonic() + 2
+while time.monotonic() < end: pass
+"""
+        started = time.monotonic()
+        await Fenced(cgroup, script).end()
+        used = cgroup.use().cpu_s
+        assert used is not None
+        assert used / (time.monotonic() - started) < 0.75
+
+    async def test_counts_what_is_used(self, sandbox_id: str) -> None:
+        """Memory, processor and processes of what is inside are told."""
+        cgroup = create(sandbox_id, memory_bytes=256 * 1024**2, cpus=1.0, pids=50)
+        fenced = Fenced(cgroup, "")
+        use = cgroup.use()
+        assert (use.pids, use.oom_kills) == (1, 0)
+        assert use.memory_bytes is not None
+        assert use.cpu_s is not None
+        await fenced.end()
+
+    async def test_kill_and_remove(self, sandbox_id: str) -> None:
+        """A killed group's processes are gone and so is the group, children that were made in it included."""
+        cgroup = create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        script = "import os, time; [os.fork() for _ in range(4)]; print('up', flush=True); time.sleep(60)"
+        fenced = Fenced(cgroup, script)
+        await fenced.first_line()
+        await cgroup.kill()
+        assert cgroup.members() == frozenset()
+        assert await cgroup.remove()
+        assert not any(directory.exists() for directory in cgroup.directories)
+        fenced.process.communicate(timeout=10)
+
+    async def test_an_id_twice_is_refused(self, sandbox_id: str) -> None:
+        """A second group of the same name is refused, the first is left alone."""
+        first = create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        with pytest.raises(SandboxStartFailed, match=sandbox_id):
+            create(sandbox_id, memory_bytes=None, cpus=None, pids=60)
+        assert all(directory.exists() for directory in first.directories)
+
+    async def test_clean_up_takes_only_what_is_named(self, sandbox_id: str) -> None:
+        """A dead sandbox's group is found by its id and removed; others are left."""
+        create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        assert sandbox_id in leftovers()
+        assert await clean_up(frozenset({"somebody-else"})) == 0
+        assert await clean_up(frozenset({sandbox_id})) == 1
+        assert sandbox_id not in leftovers()
+
+
+V2_ROOT = Path("/sys/fs/cgroup/unified")
+
+
+@pytest.mark.skipif(
+    not os.access(V2_ROOT / "cgroup.procs", os.W_OK), reason="no writable version 2 tree beside version 1"
+)
+async def test_version_2_kill() -> None:
+    """The kernel's own kill of version 2 empties a group."""
+    directory = V2_ROOT / "ringfence" / f"test-{secrets.token_hex(4)}"
+    directory.mkdir(parents=True)
+    cgroup = Cgroup(directory.name, (directory,))
+    fenced = Fenced(cgroup, "import time; time.sleep(60)")
+    assert cgroup.use().cpu_s is not None
+    await cgroup.kill()
+    assert fenced.process.wait(10) == -9
+    fenced.process.communicate()
+    assert await cgroup.remove()
