@@ -137,17 +137,17 @@ class _Printer:
         from rich.console import Console
 
         self._json = json
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = Console(highlight=False, markup=False, emoji=False)
 
     def show(self, record: Any) -> None:
         from ringfence.cli.escape import safe_json
-        from ringfence.cli.transcript import render
+        from ringfence.cli.transcript import print_record
         from ringfence.journal import as_json
 
         if self._json:
             typer.echo(safe_json(as_json(record)))
         else:
-            self._console.print(render(record))
+            print_record(self._console, record)
 
 
 def _run_line(run: "RunSummary", width: int) -> str:

@@ -1,9 +1,9 @@
 """Text that comes from an agent, made harmless for a terminal.
 
 An agent that can move the cursor, retitle the window, colour its output or reverse its direction can make a
-transcript say what did not happen. So whatever is not plainly visible is shown by its code. What `visible` returns
-is for eyes: it is not reversible, and it does not escape the markup of rich (print a `rich.text.Text`, never a
-string, to a console).
+transcript say what did not happen. So whatever is not plainly visible is shown by its code. What `visible`
+returns is for eyes: it is not reversible, and it does not escape the markup of rich (print a
+`rich.text.Text`, never a string, to a console).
 """
 
 import json

@@ -20,23 +20,33 @@ from ringfence.events import (
 from ringfence.journal import Record, UnknownEvent
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from rich.console import Console
 
 _MAX_FIELDS = 400
 _INDENT = "    "
 
 
-def render(record: Record) -> "Text":
-    """A record as some lines of a transcript."""
+def print_record(console: "Console", record: Record) -> None:
+    """Print a record as some lines of a transcript.
+
+    On a terminal a title is cut to its line and a body is wrapped under its indent, so that no text of an
+    agent begins at the left edge, where the titles stand. Elsewhere no line is cut or wrapped.
+    """
+    from rich.padding import Padding
     from rich.text import Text
 
     title, title_style, body, body_style = _parts(record.event)
-    text = Text()
-    text.append(f"{record.time.astimezone():%H:%M:%S}  ", style="dim")
-    text.append(visible(title, one_line=True), style=title_style)
-    for line in visible(body).rstrip("\n").split("\n") if body else ():
-        text.append(f"\n{_INDENT}{line}", style=body_style)
-    return text
+    head = Text(f"{record.time.astimezone():%H:%M:%S}  ", style="dim")
+    head.append(visible(title, one_line=True), style=title_style)
+    lines = visible(body).rstrip("\n").split("\n") if body else []
+    if console.is_terminal:
+        console.print(head, no_wrap=True, overflow="ellipsis")
+        if lines:
+            console.print(Padding(Text("\n".join(lines), style=body_style, overflow="fold"), (0, 0, 0, 4)))
+        return
+    console.print(head, soft_wrap=True)
+    for line in lines:
+        console.print(Text(f"{_INDENT}{line}", style=body_style), soft_wrap=True)
 
 
 def _parts(event: Event) -> tuple[str, str, str, str]:
@@ -50,7 +60,7 @@ def _parts(event: Event) -> tuple[str, str, str, str]:
         case ModelReplied():
             return _reply_title(event), "bold green", _content(event.content), ""
         case ToolCalled():
-            return f"{event.tool}  {event.reasoning or ''}".rstrip(), "bold yellow", _arguments(event), ""
+            return event.tool, "bold yellow", _arguments(event), ""
         case ToolReturned():
             return _ended(event.tool, event.is_error, event.duration_ms), "yellow", event.content, "dim"
         case _:
@@ -94,7 +104,9 @@ def _spent(event: JobEnded) -> str:
 def _arguments(event: ToolCalled) -> str:
     rest = {key: value for key, value in event.arguments.items() if key != "reasoning"}
     command = rest.pop("command", None)
-    lines = [f"$ {command}"] if isinstance(command, str) else []
+    lines = [f"# {event.reasoning}"] if event.reasoning else []
+    if isinstance(command, str):
+        lines.append(f"$ {command}")
     lines += [
         f"{key}: {value if isinstance(value, str) else safe_json(value)}" for key, value in rest.items()
     ]
