@@ -131,7 +131,7 @@ def test_refuses_what_the_plan_cannot_limit(tmp_path: Path) -> None:
 @kernel
 def test_leaves_nothing_when_a_limit_is_refused() -> None:
     """A limit that the kernel refuses is an error, and no half-made group stays."""
-    with pytest.raises(SandboxStartFailed, match="pids.max"):
+    with pytest.raises(SandboxStartFailed, match=r"pids\.max"):
         create("test-refused", memory_bytes=2**30, cpus=1.0, pids=-5)
     assert "test-refused" not in leftovers()
 
