@@ -28,7 +28,7 @@ class RuntimeResult:
     """How the agent's own part ended. Says nothing about whether the work is right."""
 
     ended_by: str
-    """`done`, `refused` (the model declined), `context` (window full)."""
+    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut)."""
     final_text: str
     conversation: tuple[dict[str, Any], ...]
     usage: Usage

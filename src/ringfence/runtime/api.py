@@ -1,0 +1,242 @@
+"""The agent whose loop is ours: ask the model, make its tool calls, tell it the results, until it is done."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ringfence.errors import InfrastructureFault
+from ringfence.events import ConversationCompacted, MessageSent, ModelReplied
+from ringfence.model.base import ContextExceeded, JSONObject, Model, ModelReply, ModelRequest
+from ringfence.model.prices import Price
+from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
+from ringfence.runtime.conversation import Conversation, text_of, tool_result
+from ringfence.runtime.limits import Limits, Meter
+from ringfence.runtime.prompts import system_prompt
+from ringfence.sandbox import Sandbox
+from ringfence.tool.base import ToolCall
+from ringfence.tool.toolset import Toolset
+
+DEFAULT_MAX_TOKENS = 16_384
+REQUEST_TOO_LONG = "the model refused the conversation as too long"
+WINDOW_FULL = "the model's window was full before its reply was whole"
+
+_RAISED = 2
+_MAX_COMPACTIONS = 10
+_MAX_PAUSES = 20
+_LEAST_THINKING = 1024
+
+
+class ApiRuntime(Runtime):
+    """Runs a task with a `Model` and a `Toolset`.
+
+    Args:
+        model: Who answers.
+        toolset: What the agent may do; open for as long as the run lasts.
+        limits: Enforced before each request and each tool call.
+        prices: Beside or in place of those in the table.
+        max_tokens: Of one reply; raised once to twice as much where a reply is cut.
+        thinking_tokens: Budget for extended thinking; 0 is off.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        toolset: Toolset,
+        limits: Limits | None = None,
+        prices: Mapping[str, Price] | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        thinking_tokens: int = 0,
+    ) -> None:
+        self.meter: Meter | None = None
+        """What the run has used; there from the start of `run`."""
+        self.model = model
+        self.toolset = toolset
+        self.max_tokens = max_tokens
+        self.thinking_tokens = thinking_tokens
+        self._limits = limits or Limits()
+        self._prices = prices
+
+    async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
+        """Work on `task` until the model is done.
+
+        Raises:
+            LimitReached: As in the contract; `meter` then says what was used, and the events hold the
+                conversation (`Conversation.from_events`).
+            PolicyRefused: A limit on cost, and the price of the model is not known.
+            AuthenticationFailed, InfrastructureFault, UsageError: From the model.
+            SandboxDied: The sandbox is gone.
+        """
+        self.meter = Meter(self._limits, model=task.model, prices=self._prices)
+        return await _Loop(self, self.meter, task, sandbox, emit).work()
+
+
+class _Loop:
+    """One run."""
+
+    def __init__(self, runtime: ApiRuntime, meter: Meter, task: Task, sandbox: Sandbox, emit: Emit) -> None:
+        self._runtime = runtime
+        self._meter = meter
+        self._task = task
+        self._sandbox = sandbox
+        self._emit = emit
+        self._system = system_prompt(task.toolset) if task.system is None else task.system
+        self._conversation = Conversation(task.conversation)
+        self._is_raised = False
+        self._compactions = 0
+        self._pauses = 0
+
+    async def work(self) -> RuntimeResult:
+        await self._hear(self._task.prompt)
+        while True:
+            try:
+                reply = await self._ask()
+            except ContextExceeded:
+                if not await self._compact(REQUEST_TOO_LONG):
+                    return self._end("context", ())
+                continue
+            ended_by = await self._go_on(reply)
+            if ended_by is not None:
+                return self._end(ended_by, reply.content)
+
+    async def _go_on(self, reply: ModelReply) -> str | None:
+        """Do what the reply's stop reason asks for; say how the run ended if it did."""
+        reason = reply.stop_reason
+        if reason != "pause_turn":
+            self._pauses = 0
+        match reason:
+            case "tool_use":
+                self._is_raised = False
+                await self._use_tools(reply)
+            case "end_turn" | "stop_sequence":
+                return "done"
+            case "refusal":
+                return "refused"
+            case "max_tokens":
+                return self._cut()
+            case "pause_turn":
+                self._pause()
+            case "model_context_window_exceeded":
+                return None if await self._compact(WINDOW_FULL) else "context"
+            case _:
+                raise InfrastructureFault(
+                    f"the model stopped for {reason!r}, which this version does not know; update ringfence"
+                )
+        return None
+
+    async def _ask(self) -> ModelReply:
+        request = self._request()
+        started = time.monotonic()
+        reply = await self._runtime.model.reply(request, self._emit)
+        content = _readable(reply.content)
+        spent = self._meter.record_reply(reply.usage)
+        await self._emit(
+            ModelReplied(
+                model=reply.model,
+                message_id=reply.message_id,
+                content=list(content),
+                stop_reason=reply.stop_reason,
+                usage=reply.usage,
+                cost_usd=spent,
+                duration_ms=round((time.monotonic() - started) * 1000, 3),
+                request_digest=request.digest(),
+            )
+        )
+        self._conversation.say(content, reply.stop_reason)
+        return replace(reply, content=content)
+
+    def _request(self) -> ModelRequest:
+        wanted = self._runtime.max_tokens * (_RAISED if self._is_raised else 1)
+        max_tokens = self._meter.admit_request(wanted)
+        thinking = min(self._runtime.thinking_tokens, max_tokens - 1)
+        return ModelRequest(
+            model=self._task.model,
+            system=self._system,
+            messages=self._conversation.messages,
+            tools=self._runtime.toolset.definitions,
+            max_tokens=max_tokens,
+            thinking_tokens=thinking if thinking >= _LEAST_THINKING else 0,
+        )
+
+    async def _use_tools(self, reply: ModelReply) -> None:
+        calls = _calls(reply.content)
+        granted = self._meter.grant_tool_calls(len(calls))
+        results = await self._runtime.toolset.call_all(calls[:granted], self._sandbox, self._emit)
+        if granted < len(calls):
+            raise self._meter.tool_calls_reached()
+        await self._hear(
+            [
+                tool_result(call.id, result.content, is_error=result.is_error)
+                for call, result in zip(calls, results, strict=True)
+            ]
+        )
+
+    async def _hear(self, content: Any) -> None:
+        await self._emit(MessageSent(content=content))
+        self._conversation.hear(content)
+
+    def _cut(self) -> str | None:
+        """A reply that was cut is asked for once more, with twice the room; its tool calls were not made."""
+        if self._is_raised:
+            return "max_tokens"
+        self._is_raised = True
+        return None
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        if self._pauses > _MAX_PAUSES:
+            raise InfrastructureFault(f"the model paused {self._pauses} times in a row; try again later")
+
+    async def _compact(self, reason: str) -> bool:
+        """Drop old tool results; False if that was done too often or there is none left to drop."""
+        if self._compactions >= _MAX_COMPACTIONS:
+            return False
+        self._compactions += 1
+        dropped = self._conversation.compact()
+        if dropped:
+            await self._emit(ConversationCompacted(dropped_results=dropped, reason=reason))
+        return dropped > 0
+
+    def _end(self, ended_by: str, content: Sequence[JSONObject]) -> RuntimeResult:
+        return RuntimeResult(
+            ended_by=ended_by,
+            final_text=text_of(content),
+            conversation=self._conversation.messages,
+            usage=self._meter.usage,
+            turns=self._meter.turns,
+            cost_usd=self._meter.cost_usd,
+        )
+
+
+def _calls(content: Sequence[JSONObject]) -> list[ToolCall]:
+    blocks = [block for block in content if block.get("type") == "tool_use"]
+    if not blocks:
+        raise InfrastructureFault(
+            "the model stopped for tool_use but called no tool; try again or another model"
+        )
+    try:
+        return [ToolCall(id=block["id"], name=block["name"], arguments=block["input"]) for block in blocks]
+    except KeyError as error:
+        raise InfrastructureFault(
+            f"the model called a tool without {error}; try again or another model"
+        ) from error
+
+
+def _readable(content: tuple[JSONObject, ...]) -> tuple[JSONObject, ...]:
+    """The content without halves of surrogate pairs: JSON can spell them, but no journal can hold them."""
+    try:
+        msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        return tuple(_scrubbed(block) for block in content)
+    return content
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_scrubbed(key): _scrubbed(item) for key, item in value.items()}
+    return [_scrubbed(item) for item in value] if isinstance(value, list) else value

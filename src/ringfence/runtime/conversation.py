@@ -1,0 +1,138 @@
+"""A conversation with a model, as a fold over events.
+
+The agent's loop and a replay build it with the same few rules, so that the same events always give the same
+messages.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ringfence.events import ConversationCompacted, Event, MessageSent, ModelReplied, ToolReturned
+
+JSONObject = dict[str, Any]
+
+CLEARED = "[cleared because the conversation was too long; call again if you need this result]"
+_NOT_RUN = "not run: the run was stopped before this call"
+_NOT_KEPT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+"""A reply that was cut is asked for again; one that was refused must be taken out before going on."""
+
+
+class Conversation:
+    """Messages in the Messages API's shape, roles always alternating; one that was given out is never changed.
+
+    Args:
+        messages: Earlier ones; tool calls at their end that have no result are answered as not run.
+    """
+
+    def __init__(self, messages: Sequence[JSONObject] = ()) -> None:
+        self._messages = list(messages)
+        self._returned: dict[str, ToolReturned] = {}
+        self.settle()
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event], *, messages: Sequence[JSONObject] = ()) -> "Conversation":
+        """The conversation that a run's events tell of, ready to be gone on with.
+
+        Args:
+            events: Of one run, in order.
+            messages: The conversation that the run itself went on with.
+        """
+        conversation = cls(messages)
+        for event in events:
+            conversation.follow(event)
+        conversation.settle()
+        return conversation
+
+    @property
+    def messages(self) -> tuple[JSONObject, ...]:
+        """The messages so far."""
+        return tuple(self._messages)
+
+    def follow(self, event: Event) -> None:
+        """Take what an event says about the conversation; other events are passed over."""
+        if isinstance(event, MessageSent):
+            self.hear(event.content)
+        elif isinstance(event, ModelReplied):
+            self.say(event.content, event.stop_reason)
+        elif isinstance(event, ConversationCompacted):
+            self.compact()
+        elif isinstance(event, ToolReturned):
+            self._returned[event.call_id] = event
+
+    def hear(self, content: Any) -> None:
+        """Add what the user (or a tool) says: a text or a list of content blocks."""
+        self._add("user", content)
+
+    def say(self, content: Sequence[JSONObject], stop_reason: str) -> None:
+        """Add a reply of the model, or what of it may be sent back.
+
+        The API refuses empty texts and calls without results; only a stop for `tool_use` has its calls made.
+        """
+        if stop_reason in _NOT_KEPT:
+            return
+        kept = [block for block in content if _may_be_sent(block, stop_reason)]
+        if kept:
+            self._add("assistant", kept)
+
+    def compact(self) -> int:
+        """Clear the older half of the tool results, the last message's last; return how many were cleared."""
+        places = self._results(self._messages[:-1]) or self._results(self._messages)
+        cleared = places[: (len(places) + 1) // 2]
+        for index, position in cleared:
+            message = self._messages[index]
+            blocks = list(message["content"])
+            blocks[position] = {**blocks[position], "content": CLEARED}
+            self._messages[index] = {**message, "content": blocks}
+        return len(cleared)
+
+    def settle(self) -> None:
+        """Answer tool calls that have no result yet, with what is known of them."""
+        last = self._messages[-1] if self._messages else {"role": "user"}
+        if last["role"] != "assistant" or not isinstance(last["content"], list):
+            return
+        calls = [block["id"] for block in last["content"] if block.get("type") == "tool_use"]
+        if calls:
+            self.hear([self._late_result(call_id) for call_id in calls])
+
+    def _late_result(self, call_id: str) -> JSONObject:
+        event = self._returned.get(call_id)
+        if event is None:
+            return tool_result(call_id, _NOT_RUN, is_error=True)
+        return tool_result(call_id, event.content, is_error=event.is_error)
+
+    def _results(self, messages: Sequence[JSONObject]) -> list[tuple[int, int]]:
+        return [
+            (index, position)
+            for index, message in enumerate(messages)
+            if isinstance(message["content"], list)
+            for position, block in enumerate(message["content"])
+            if block.get("type") == "tool_result" and block.get("content") != CLEARED
+        ]
+
+    def _add(self, role: str, content: Any) -> None:
+        last = self._messages[-1] if self._messages else None
+        if last is None or last["role"] != role:
+            self._messages.append({"role": role, "content": content})
+        else:
+            self._messages[-1] = {"role": role, "content": [*_blocks(last["content"]), *_blocks(content)]}
+
+
+def tool_result(call_id: str, content: str, *, is_error: bool) -> JSONObject:
+    """A tool's result in the Messages API's shape."""
+    block: JSONObject = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return {**block, "is_error": True} if is_error else block
+
+
+def text_of(content: Sequence[JSONObject]) -> str:
+    """The text of a reply."""
+    return "".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
+
+
+def _may_be_sent(block: JSONObject, stop_reason: str) -> bool:
+    if block.get("type") == "text":
+        return bool(block.get("text"))
+    return block.get("type") != "tool_use" or stop_reason == "tool_use"
+
+
+def _blocks(content: Any) -> list[JSONObject]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

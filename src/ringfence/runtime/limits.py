@@ -1,0 +1,136 @@
+"""Bounds on a run, kept outside of the agent: whatever it says, the next request or call is not made."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
+
+from ringfence.config.units import Seconds
+from ringfence.errors import LimitReached
+from ringfence.events import Usage
+from ringfence.model.prices import Price, cost, require_price
+
+_MILLION = 1_000_000
+
+
+class Limits(BaseModel):
+    """What a run may use. None is no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    turns: PositiveInt | None = 100
+    """Replies of the model."""
+    tool_calls: NonNegativeInt | None = 1000
+    """Calls of tools."""
+    tokens: PositiveInt | None = None
+    """Of all requests together, cached ones included."""
+    cost_usd: PositiveFloat | None = None
+    """By the price table; refused for a model whose price is unknown."""
+    wall_clock_s: Seconds | None = 3600.0
+    """From the first request."""
+
+    def check_price(self, model: str, prices: Mapping[str, Price] | None = None) -> None:
+        """See that a limit on cost can be kept for `model`.
+
+        Raises:
+            PolicyRefused: Its price is not known.
+        """
+        if self.cost_usd is not None:
+            require_price(model, prices)
+
+
+class Meter:
+    """Counts what a run uses and refuses what would go beyond its limits.
+
+    A request is admitted while there is room; its prompt is not known to the meter, so the last one may go
+    over by what its prompt takes. Its answer never does: `admit_request` bounds `max_tokens` by what is left.
+
+    Args:
+        limits: The bounds.
+        model: Whose prices apply.
+        prices: Beside or in place of those in the table.
+        clock: Seconds that never go back.
+
+    Raises:
+        PolicyRefused: A limit on cost, and the price of `model` is not known.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        model: str,
+        prices: Mapping[str, Price] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        limits.check_price(model, prices)
+        self.limits = limits
+        self.usage = Usage()
+        self.turns = 0
+        self.tool_calls = 0
+        self.cost_usd: float | None = cost(model, Usage(), prices)
+        """USD so far; None where the price is not known."""
+        self._model = model
+        self._prices = prices
+        self._clock = clock
+        self._started = clock()
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the wall clock limit; None if there is none."""
+        if self.limits.wall_clock_s is None:
+            return None
+        return max(0.0, self.limits.wall_clock_s - (self._clock() - self._started))
+
+    def admit_request(self, max_tokens: int) -> int:
+        """Ask for one more request.
+
+        Returns:
+            `max_tokens`, or as much of it as the limits on tokens and cost leave.
+
+        Raises:
+            LimitReached: There is no room for a request.
+        """
+        used: dict[str, float] = {
+            "wall_clock_s": self._clock() - self._started,
+            "turns": self.turns,
+            "tokens": self.usage.total,
+            "cost_usd": self.cost_usd or 0.0,
+        }
+        for name, amount in used.items():
+            allowed = getattr(self.limits, name)
+            if allowed is not None and amount >= allowed:
+                raise LimitReached(name, allowed=allowed, used=amount)
+        if self.limits.tokens is not None:
+            max_tokens = min(max_tokens, self.limits.tokens - self.usage.total)
+        return min(max_tokens, self._affordable_tokens(max_tokens))
+
+    def _affordable_tokens(self, wanted: int) -> int:
+        if self.limits.cost_usd is None:
+            return wanted
+        price = require_price(self._model, self._prices)
+        dearest = max(price.output, price.long_prompt.output if price.long_prompt else 0.0)
+        left = self.limits.cost_usd - (self.cost_usd or 0.0)
+        affordable = int(left / dearest * _MILLION) if dearest else wanted
+        if affordable < 1:
+            raise LimitReached("cost_usd", allowed=self.limits.cost_usd, used=self.cost_usd or 0.0)
+        return affordable
+
+    def record_reply(self, usage: Usage) -> float | None:
+        """Count a reply; return what it cost, None where the price is not known."""
+        self.turns += 1
+        self.usage += usage
+        spent = cost(self._model, usage, self._prices)
+        self.cost_usd = None if spent is None or self.cost_usd is None else self.cost_usd + spent
+        return spent
+
+    def grant_tool_calls(self, wanted: int) -> int:
+        """Count the tool calls of a turn; return how many of them may be made, the first ones first."""
+        allowed = self.limits.tool_calls
+        granted = wanted if allowed is None else min(wanted, allowed - self.tool_calls)
+        self.tool_calls += granted
+        return granted
+
+    def tool_calls_reached(self) -> LimitReached:
+        """The error for a turn whose calls were not all granted."""
+        return LimitReached("tool_calls", allowed=self.limits.tool_calls or 0, used=self.tool_calls)
