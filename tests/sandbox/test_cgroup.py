@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -11,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.errors import SandboxStartFailed
-from ringfence.sandbox.cgroup import Cgroup, adopt, clean_up, create, launch_prefix, leftovers, plan
+from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.sandbox.cgroup import Cgroup, adopt, create, launch_prefix, leftovers, plan, remove_leftovers
 
 REAL = plan()
 kernel = pytest.mark.skipif(not all(REAL.can.values()), reason=f"limits cannot be had here: {REAL.reason}")
@@ -93,7 +94,7 @@ class TestPlan:
     def test_strangers_in_our_group(self, tmp_path: Path) -> None:
         """A group that holds strangers, with nothing above it, gives no limits and says why."""
         group(tmp_path / "v2", controllers="cpu memory pids", pids=f"1\n{os.getpid()}\n")
-        found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n"), {})
+        found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n"), environment={})
         assert found.kind == "none"
         assert "other processes" in found.reason
         assert "systemd-run" in found.reason
@@ -101,7 +102,7 @@ class TestPlan:
     def test_group_outside_what_is_mounted(self, tmp_path: Path) -> None:
         """A group that the mount does not show (a container's view) is not guessed at."""
         group(tmp_path / "v2", controllers="memory")
-        assert plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/../other\n"), {}).kind == "none"
+        assert plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/../other\n"), environment={}).kind == "none"
 
     def test_changes_nothing(self, tmp_path: Path) -> None:
         """Planning leaves no trace."""
@@ -122,17 +123,34 @@ def test_launch_prefix() -> None:
     assert words[-1] == "--"
 
 
-def test_refuses_what_the_plan_cannot_limit(tmp_path: Path) -> None:
-    """A limit without a place for it is refused, with the reason."""
-    with pytest.raises(SandboxStartFailed, match="memory, pids here: no control groups"):
-        create("a", memory_bytes=1, cpus=None, pids=1, where=plan(tmp_path))
+def test_no_place_no_group(tmp_path: Path) -> None:
+    """Where nothing can be limited, no group is made."""
+    assert create("a", 1, None, 1, where=plan(tmp_path)) is None
+
+
+def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
+    """Who does not launch by `systemd-run` is never promised its limits."""
+    uid = os.getuid()
+    group(tmp_path / "v2")
+    (tmp_path / "v2/cgroup.procs").write_text("1\n")
+    group(tmp_path / f"v2/user.slice/user-{uid}.slice/user@{uid}.service", controllers="memory pids")
+    (tmp_path / "run/systemd/private").mkdir(parents=True)
+    proc = fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n")
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "PATH": os.environ["PATH"]}
+    assert plan(proc, environment=environment).kind == "none"
+    found = plan(proc, environment=environment, scopes=True)
+    if shutil.which("systemd-run") is None:
+        pytest.skip("systemd-run is not installed")
+    assert (found.kind, found.can) == ("systemd", {"memory": True, "cpus": False, "pids": True})
+    with pytest.raises(UsageError, match="launch_prefix"):
+        create("a", 1, None, 1, where=found)
 
 
 @kernel
 def test_leaves_nothing_when_a_limit_is_refused() -> None:
     """A limit that the kernel refuses is an error, and no half-made group stays."""
     with pytest.raises(SandboxStartFailed, match=r"pids\.max"):
-        create("test-refused", memory_bytes=2**30, cpus=1.0, pids=-5)
+        make("test-refused", 2**30, 1.0, -5)
     assert "test-refused" not in leftovers()
 
 
@@ -148,6 +166,13 @@ def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
     assert adopt("a", 7, memory_bytes=None, cpus=None, pids=None, proc=proc).directories == (
         tmp_path / "v2/scope",
     )
+
+
+def make(sandbox_id: str, memory_bytes: int | None, cpus: float | None, pids: int | None) -> Cgroup:
+    """A group on this machine."""
+    cgroup = create(sandbox_id, memory_bytes, cpus, pids)
+    assert cgroup is not None
+    return cgroup
 
 
 JOIN = "import sys; sys.stdin.read(1);"
@@ -184,7 +209,7 @@ async def _sandbox_id() -> AsyncIterator[str]:
     """An id whose group is gone at the end, however the test ends."""
     sandbox_id = f"test-{secrets.token_hex(4)}"
     yield sandbox_id
-    await clean_up(frozenset({sandbox_id}))
+    remove_leftovers(frozenset({sandbox_id}))
     assert sandbox_id not in leftovers()
 
 
@@ -192,19 +217,19 @@ async def _sandbox_id() -> AsyncIterator[str]:
 class TestEnforced:
     async def test_memory_bomb_is_killed_and_counted(self, sandbox_id: str) -> None:
         """Who takes more than the limit is killed, and the kill is counted."""
-        cgroup = create(sandbox_id, memory_bytes=64 * 1024**2, cpus=None, pids=None)
+        cgroup = make(sandbox_id, 64 * 1024**2, None, None)
         code, _ = await Fenced(cgroup, "b = bytearray(300 * 1024**2); print('survived')").end()
         assert code == -9
         assert cgroup.use().oom_kills == 1
 
     async def test_limit_that_is_no_whole_page(self, sandbox_id: str) -> None:
         """A limit between two pages is taken as the lower one instead of failing its read-back."""
-        cgroup = create(sandbox_id, memory_bytes=64 * 1024**2 + 17, cpus=None, pids=None)
+        cgroup = make(sandbox_id, 64 * 1024**2 + 17, None, None)
         assert (await Fenced(cgroup, "print('fine')").end())[1] == b"fine\n"
 
     async def test_fork_bomb_is_bounded(self, sandbox_id: str) -> None:
         """No more processes than the limit can be had."""
-        cgroup = create(sandbox_id, memory_bytes=None, cpus=None, pids=20)
+        cgroup = make(sandbox_id, None, None, 20)
         script = """
 import os, time
 count = 0
@@ -218,13 +243,13 @@ except OSError as exc:
 """
         fenced = Fenced(cgroup, script)
         assert (await fenced.first_line()).split() == [b"19", b"11"]
-        await cgroup.kill()
+        cgroup.kill()
         fenced.process.communicate(timeout=10)
 
     @pytest.mark.slow
     async def test_loops_are_throttled(self, sandbox_id: str) -> None:
         """Two busy processes together get the processor time of the limit."""
-        cgroup = create(sandbox_id, memory_bytes=None, cpus=0.5, pids=None)
+        cgroup = make(sandbox_id, None, 0.5, None)
         script = """
 import os, time
 os.fork()
@@ -239,7 +264,7 @@ while time.monotonic() < end: pass
 
     async def test_counts_what_is_used(self, sandbox_id: str) -> None:
         """Memory, processor and processes of what is inside are told."""
-        cgroup = create(sandbox_id, memory_bytes=256 * 1024**2, cpus=1.0, pids=50)
+        cgroup = make(sandbox_id, 256 * 1024**2, 1.0, 50)
         fenced = Fenced(cgroup, "")
         use = cgroup.use()
         assert (use.pids, use.oom_kills) == (1, 0)
@@ -249,29 +274,29 @@ while time.monotonic() < end: pass
 
     async def test_kill_and_remove(self, sandbox_id: str) -> None:
         """A killed group's processes are gone and so is the group, children that were made in it included."""
-        cgroup = create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        cgroup = make(sandbox_id, None, None, 50)
         script = "import os, time; [os.fork() for _ in range(4)]; print('up', flush=True); time.sleep(60)"
         fenced = Fenced(cgroup, script)
         await fenced.first_line()
-        await cgroup.kill()
+        cgroup.kill()
         assert cgroup.members() == frozenset()
-        assert await cgroup.remove()
+        assert cgroup.remove()
         assert not any(directory.exists() for directory in cgroup.directories)
         fenced.process.communicate(timeout=10)
 
     async def test_an_id_twice_is_refused(self, sandbox_id: str) -> None:
         """A second group of the same name is refused, the first is left alone."""
-        first = create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        first = make(sandbox_id, None, None, 50)
         with pytest.raises(SandboxStartFailed, match=sandbox_id):
-            create(sandbox_id, memory_bytes=None, cpus=None, pids=60)
+            make(sandbox_id, None, None, 60)
         assert all(directory.exists() for directory in first.directories)
 
     async def test_clean_up_takes_only_what_is_named(self, sandbox_id: str) -> None:
         """A dead sandbox's group is found by its id and removed; others are left."""
-        create(sandbox_id, memory_bytes=None, cpus=None, pids=50)
+        make(sandbox_id, None, None, 50)
         assert sandbox_id in leftovers()
-        assert await clean_up(frozenset({"somebody-else"})) == 0
-        assert await clean_up(frozenset({sandbox_id})) == 1
+        assert remove_leftovers(frozenset({"somebody-else"})) == 0
+        assert remove_leftovers(frozenset({sandbox_id})) == 1
         assert sandbox_id not in leftovers()
 
 
@@ -288,7 +313,7 @@ async def test_version_2_kill() -> None:
     cgroup = Cgroup(directory.name, (directory,))
     fenced = Fenced(cgroup, "import time; time.sleep(60)")
     assert cgroup.use().cpu_s is not None
-    await cgroup.kill()
+    cgroup.kill()
     assert fenced.process.wait(10) == -9
     fenced.process.communicate()
-    assert await cgroup.remove()
+    assert cgroup.remove()

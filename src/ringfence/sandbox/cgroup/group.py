@@ -3,20 +3,19 @@
 import errno
 import os
 import signal
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
-
-from ringfence.errors import SandboxStartFailed
+from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox.base import ResourceUse
 from ringfence.sandbox.cgroup.hierarchy import PARENT, counter, hierarchies, members, words
 from ringfence.sandbox.cgroup.limits import apply, check, settings_for, write, write_raw
 from ringfence.sandbox.cgroup.plan import ASIDE, CgroupPlan, Place, plan
 
-_KILL_DEADLINE_S = 5.0
+_DEADLINE_S = 5.0
 _POLL_S = 0.005
 _MAKE_TRIES = 5
 
@@ -50,30 +49,32 @@ class Cgroup:
             oom_kills=self._first(("memory.events", "oom_kill"), ("memory.oom_control", "oom_kill")),
         )
 
-    async def kill(self) -> None:
-        """Kill everything inside and wait until it is gone (at most 5 s). Never raises for what is dead."""
+    def kill(self) -> None:
+        """Kill everything inside and wait until it is gone; blocks, at most 5 s. The dead are no error."""
         for directory in self.directories:
             with suppress(OSError):
                 write_raw(directory / "pids.max", "0")  # nothing new is born while we kill
         for directory in self.directories:
             with suppress(OSError):
                 write_raw(directory / "cgroup.kill", "1")
-        with anyio.move_on_after(_KILL_DEADLINE_S, shield=True):
-            while pids := self.members():
-                for pid in pids:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-                await anyio.sleep(_POLL_S)
+        deadline = time.monotonic() + _DEADLINE_S
+        while (pids := self.members()) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
 
-    async def remove(self) -> bool:
-        """Remove the group, which must be empty, and the common parent if nothing else is in it.
+    def remove(self) -> bool:
+        """Remove the group, whose processes are dead or dying, and the common parent if it is empty.
+
+        Blocks (the kernel tells nobody when a group may go), usually for no time and at most 5 s.
 
         Returns:
-            False if something is still inside after 5 s; then it is left for `clean_up`.
+            False if something is still inside; then it is left for `remove_leftovers`.
         """
-        with anyio.move_on_after(_KILL_DEADLINE_S, shield=True):
-            while _remove_trees(self.directories):  # noqa: ASYNC110 - the kernel tells nobody when it may go
-                await anyio.sleep(_POLL_S)
+        deadline = time.monotonic() + _DEADLINE_S
+        while _remove_trees(self.directories) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
         _remove_parents(self.directories)
         return not any(directory.exists() for directory in self.directories)
 
@@ -91,31 +92,35 @@ class Cgroup:
 
 def create(
     sandbox_id: str,
-    *,
     memory_bytes: int | None,
     cpus: float | None,
     pids: int | None,
+    *,
     where: CgroupPlan | None = None,
-) -> Cgroup:
-    """Make a sandbox's group with its limits; each limit is read back.
+) -> Cgroup | None:
+    """Make a sandbox's group with those limits that the plan can enforce; each is read back.
+
+    Whoever needs a limit asks `plan().can` first: what it denies is not limited here.
 
     Args:
         sandbox_id: Names the group.
         memory_bytes: Memory and swap together; None: not limited. Rounded down to whole pages.
         cpus: Processor seconds per second; None: not limited. At least 0.01.
         pids: Processes and threads; None: not limited.
-        where: A plan of kind `v2` or `v1`; None: by `plan()`.
+        where: None: by `plan()`.
+
+    Returns:
+        None if the plan is of kind `none`.
 
     Raises:
-        SandboxStartFailed: The plan has no place for a limit, or the kernel did not take it as asked.
+        SandboxStartFailed: The kernel did not take a limit as asked.
+        UsageError: The plan is to launch by `launch_prefix`; follow it by `adopt`.
     """
     where = plan() if where is None else where
-    asked = {"memory": memory_bytes, "cpus": cpus, "pids": pids}
-    missing = [name for name, value in asked.items() if value is not None and not where.can[name]]
-    if missing or not where.places:
-        raise SandboxStartFailed(
-            f"no control group can limit {', '.join(missing) or 'anything'} here: {where.reason}"
-        )
+    if where.kind == "systemd":
+        raise UsageError(f"the group of {sandbox_id!r} is made by launch_prefix and taken over by adopt")
+    if not where.places:
+        return None
     directories: list[Path] = []
     try:
         for place in where.places:

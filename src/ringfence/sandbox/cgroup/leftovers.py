@@ -19,11 +19,11 @@ def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
     return {sandbox_id: Cgroup(sandbox_id, tuple(paths)) for sandbox_id, paths in found.items()}
 
 
-async def clean_up(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> int:
-    """Kill what is left in the groups of these sandboxes and remove them; return how many went."""
-    groups = [group for sandbox_id, group in leftovers(proc).items() if sandbox_id in sandbox_ids]
+def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> int:
+    """Kill what is left in the groups of these sandboxes and remove them; return how many went. Blocks."""
     removed = 0
-    for group in groups:
-        await group.kill()
-        removed += await group.remove()
+    for sandbox_id, group in leftovers(proc).items():
+        if sandbox_id in sandbox_ids:
+            group.kill()
+            removed += group.remove()
     return removed

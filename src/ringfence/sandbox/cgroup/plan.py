@@ -49,11 +49,15 @@ class CgroupPlan:
     places: tuple[Place, ...] = ()
 
 
-def plan(proc: Path = Path("/proc"), environment: Mapping[str, str] = os.environ) -> CgroupPlan:
-    """Find the best way: version 2, version 1, `systemd-run`, or none.
+def plan(
+    proc: Path = Path("/proc"), *, scopes: bool = False, environment: Mapping[str, str] = os.environ
+) -> CgroupPlan:
+    """Find the best way: version 2, version 1, `systemd-run` if the caller can launch so, or none.
 
     Args:
         proc: Where procfs is mounted.
+        scopes: The caller starts sandboxes by `launch_prefix` where that is the way; else kind `systemd` is
+            never given, for limits would be promised that nobody sets.
         environment: Says whether the user has a systemd of his own (`XDG_RUNTIME_DIR`).
     """
     trees = hierarchies(proc)
@@ -61,7 +65,8 @@ def plan(proc: Path = Path("/proc"), environment: Mapping[str, str] = os.environ
         return _none("no control groups are mounted here; mount /sys/fs/cgroup to have limits")
     options = [_v2(tree, proc) for tree in trees if tree.version == 2]
     options.append(_v1(trees))
-    options.append(_systemd(trees, environment))
+    if scopes:
+        options.append(_systemd(trees, environment))
     best = max(options, key=lambda option: sum(option.can.values()))
     return (
         best if any(best.can.values()) else _none("; ".join([*(option.reason for option in options), _HELP]))
