@@ -1,4 +1,4 @@
-"""Where ringfence keeps its things: XDG directories, never the workspace (an agent could edit its own record)."""
+"""Where ringfence keeps its things: XDG directories, never the workspace (an agent could edit them)."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,8 @@ def user_config_file() -> Path:
 
 def make_private_dir(path: Path) -> Path:
     """Create `path` (and parents) readable by its owner only; return it."""
-    for directory in (*reversed(path.parents), path):  # mkdir(parents=True) would give parents the umask's mode
+    # mkdir(parents=True) would give the parents the umask's mode.
+    for directory in (*reversed(path.parents), path):
         if not directory.exists():
             directory.mkdir(mode=0o700, exist_ok=True)
     return path

@@ -1,47 +1,81 @@
 """Sizes and durations as people write them: `512m`, `2GiB`, `1.5h`, `90`."""
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(
+    r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII
+)
 _FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_LARGEST_SIZE = 2**63 - 1
+_DURATION = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
+_LONGEST_S = 10 * 366 * 86_400.0
 
 
 def parse_size(text: str | int) -> int:
     """Bytes in a size such as `512m`, `2GiB` or `1048576`. Units are powers of 1024, as Docker reads them.
 
     Raises:
-        ValueError: It is not a size, or not above zero.
+        ValueError: It is not a size, not above zero, or beyond 8 EiB.
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise ValueError(f"{text!r} is not a size; write a number and a unit, like 512m or 2g")
-    match = _SIZE.fullmatch(str(text).strip())
+    match = _SIZE.fullmatch(_bounded(text).strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a size; write a number and a unit, like 512m or 2g")
-    count = int(float(match["number"]) * _FACTORS[match["unit"].lower()])
-    if count <= 0:
-        raise ValueError(f"{text!r} is not above zero; write a size like 512m or 2g")
+        raise ValueError(f"{_bounded(text)!r} is not a size; write a number and a unit, like 512m or 2g")
+    count = int(Fraction(match["number"]) * _FACTORS[match["unit"].lower()])
+    if not 0 < count <= _LARGEST_SIZE:
+        raise ValueError(
+            f"{_bounded(text)!r} is not between one byte and 8 EiB; write a size like 512m or 2g"
+        )
     return count
+
+
+def format_size(count: int) -> str:
+    """Write bytes with the largest unit that keeps them exact: `2g`, `1536m`, `1000`."""
+    for unit in "tgmk":
+        if count % _FACTORS[unit] == 0:
+            return f"{count // _FACTORS[unit]}{unit}"
+    return str(count)
 
 
 def parse_duration(text: str | float) -> float:
     """Seconds in a duration such as `90`, `1.5h` or `250ms`.
 
     Raises:
-        ValueError: It is not a duration, or not above zero.
+        ValueError: It is not a duration, not above zero, or beyond ten years.
     """
-    match = None if isinstance(text, bool) else _DURATION.fullmatch(str(text).strip())
-    seconds = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
-    if seconds <= 0:
+    readable = isinstance(text, str | int | float) and not isinstance(text, bool)
+    match = _DURATION.fullmatch(_bounded(text).strip()) if readable else None
+    seconds = float(Fraction(match["number"]) * _MILLISECONDS[match["unit"]] / 1000) if match else 0.0
+    if not 0 < seconds <= _LONGEST_S:
         raise ValueError(
-            f"{text!r} is not a duration; write seconds or a number and a unit, like 90, 30m or 1.5h"
+            f"{_bounded(text)!r} is not a duration of at most ten years; "
+            "write seconds or a number and a unit, like 90, 30m or 1.5h"
         )
     return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds with the largest unit that keeps them whole: `30m`, `90s`, `1.5s`."""
+    for unit in ("d", "h", "m", "s", "ms"):
+        in_unit = Fraction(seconds) * 1000 / _MILLISECONDS[unit]
+        if in_unit.denominator == 1:
+            return f"{in_unit.numerator}{unit}"
+    return f"{seconds:.30f}".rstrip("0") + "s"
+
+
+def _bounded(text: object) -> str:
+    # Python refuses to print integers beyond 4300 digits; a number that long is no number here.
+    if isinstance(text, int) and text.bit_length() > 256:
+        return "<a number of more than 70 digits>"
+    words = str(text)
+    return words if len(words) <= 80 else words[:77] + "..."
 
 
 class ByteCount(int):

@@ -1,0 +1,95 @@
+"""The layer of `RINGFENCE_*` variables: `RINGFENCE_SANDBOX__MEMORY=1g` says `sandbox.memory`.
+
+Every scalar is written as it is (`null` or `none` for none); lists and mappings are written as JSON. An empty
+variable counts as unset. A variable that means nothing is an error: it was meant to do something.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.config.fields import Field, all_fields, nearest
+from ringfence.config.layer import Layer, named_layer
+from ringfence.config.yaml import KeyPath
+from ringfence.errors import ConfigurationError
+
+PREFIX = "RINGFENCE_"
+
+RESERVED: Mapping[str, str] = {
+    "RINGFENCE_STATE_DIR": "Directory of runs, keys and checkpoints, instead of the XDG state directory.",
+    "RINGFENCE_HOST": "1: run on the host, without a fence, as `sandbox.backend: host` does.",
+    "RINGFENCE_MODEL": "The same as RINGFENCE_RUN__MODEL.",
+}
+"""Variables that are no key of the configuration, and what they mean."""
+
+FOREIGN: Mapping[str, str] = {"AGENT_LOOP_HOST": "1: the same as RINGFENCE_HOST=1."}
+"""Variables without our prefix that are read here."""
+
+_YES, _NO = frozenset({"1", "true", "yes"}), frozenset({"0", "false", "no"})
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """What the environment says.
+
+    Raises:
+        ConfigurationError: A `RINGFENCE_` variable is unknown, two of them contradict each other, or a
+            value is not what its key needs.
+    """
+    fields = all_fields()
+    said: dict[KeyPath, tuple[str, Any]] = {}
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in RESERVED and environ[name]:
+            path, value = _read(name, environ[name], fields)
+            said[path] = (name, value)
+    for name in ("RINGFENCE_HOST", "AGENT_LOOP_HOST"):
+        if environ.get(name) and _switch(name, environ[name]):
+            _say(said, ("sandbox", "backend"), name, "host")
+    if environ.get("RINGFENCE_MODEL"):
+        _say(said, ("run", "model"), "RINGFENCE_MODEL", environ["RINGFENCE_MODEL"])
+    return named_layer("environment", said)
+
+
+def variable_name(key: str) -> str:
+    """The variable of a dotted key."""
+    return PREFIX + key.upper().replace(".", "__")
+
+
+def _say(said: dict[KeyPath, tuple[str, Any]], path: KeyPath, name: str, value: str) -> None:
+    if path in said and said[path][1] != value:
+        raise ConfigurationError(
+            f"{said[path][0]}={said[path][1]!r} and {name}, which means {value!r}, contradict each other; "
+            "unset one of them"
+        )
+    said[path] = (name, value)
+
+
+def _switch(name: str, value: str) -> bool:
+    word = value.strip().lower()
+    if word not in _YES | _NO:
+        raise ConfigurationError(f"{name}={value!r} is neither 1 nor 0; set it to 1, or unset it")
+    return word in _YES
+
+
+def _read(name: str, value: str, fields: Mapping[str, Field]) -> tuple[KeyPath, Any]:
+    known = {variable_name(key): field for key, field in fields.items()}
+    if name in known:
+        return known[name].path, _value(name, value, known[name])
+    for prefix, field in known.items():
+        if field.key == "sandbox.env" and name.startswith(f"{prefix}__") and name != f"{prefix}__":
+            return (*field.path, name.removeprefix(f"{prefix}__")), value
+    guess = nearest(name, [*known, *RESERVED])
+    hint = f"did you mean {guess}?" if guess else "`ringfence config schema` lists the keys"
+    raise ConfigurationError(f"{name}={value!r} means nothing to ringfence; {hint} Unset or rename it")
+
+
+def _value(name: str, value: str, field: Field) -> Any:
+    if field.is_scalar:
+        return None if field.nullable and value.lower() in {"null", "none"} else value
+    shape, form = (dict, '{"NAME": ...}') if field.is_mapping else (list, '["...", "..."]')
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as exc:
+        raise ConfigurationError(f"{name}={value[:80]!r} is not JSON; write it like {form}") from exc
+    if not isinstance(parsed, shape):
+        raise ConfigurationError(f"{name}={value[:80]!r} has the wrong shape; write it like {form}")
+    return parsed

@@ -1,0 +1,122 @@
+"""One layer of raw configuration, and how layers are laid upon each other."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ringfence.config.fields import known_keys
+from ringfence.config.origin import DEFAULT, Origin
+from ringfence.config.yaml import Document, KeyPath
+
+ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect")})
+"""Lists that grow from layer to layer; all others are replaced."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Raw values of one source."""
+
+    values: Mapping[str, Any]
+    origin_of: Callable[[KeyPath, bool], Origin]
+    """Where the value (or, if True, the key) at a path was said."""
+
+
+def document_layer(document: Document, kind: Literal["project", "user"]) -> Layer:
+    """A file as a layer. A section with nothing in it (its lines commented out) says nothing."""
+
+    def origin_of(path: KeyPath, of_key: bool) -> Origin:
+        place = document.place(path, of_key=of_key)
+        return Origin(kind, file=document.file, line=place.line, column=place.column)
+
+    sections = known_keys(())
+    values = {
+        key: value for key, value in document.values.items() if value is not None or key not in sections
+    }
+    return Layer(values, origin_of)
+
+
+def named_layer(kind: Literal["flag", "environment"], values: Mapping[KeyPath, tuple[str, Any]]) -> Layer:
+    """Flags or variables as a layer: a path, the flag's or variable's name, its value."""
+    tree: dict[str, Any] = {}
+    for path in sorted(values, key=lambda path: (len(path), path)):
+        branch = tree
+        for key in path[:-1]:
+            below = branch.get(str(key))
+            branch[str(key)] = branch = dict(below) if isinstance(below, Mapping) else {}
+        value = values[path][1]
+        branch[str(path[-1])] = list(value) if isinstance(value, tuple) else value
+
+    def origin_of(path: KeyPath, _of_key: bool) -> Origin:
+        for length in range(len(path), 0, -1):
+            if path[:length] in values:
+                return Origin(kind, name=values[path[:length]][0])
+        names = {name for known, (name, _) in values.items() if known[: len(path)] == path}
+        return Origin(kind, name=", ".join(sorted(names)))
+
+    return Layer(tree, origin_of)
+
+
+@dataclass
+class Merged:
+    """Layers laid upon each other, and for each leaf which layer it came from."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[KeyPath, tuple[Layer, KeyPath]] = field(default_factory=dict)
+    """Leaf to layer, and to the leaf's path in that layer (they differ in lists that add up)."""
+
+    def origin(self, path: Sequence[str | int], *, of_key: bool = False) -> Origin:
+        """Where the value at `path` was said; of a mapping that several layers wrote, where the last did."""
+        path = tuple(path)
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.sources:
+                layer, start = self.sources[path[:length]]
+                return layer.origin_of((*start, *path[length:]), of_key)
+        below = [layer for known, (layer, _) in self.sources.items() if known[: len(path)] == path]
+        return below[-1].origin_of(path, of_key) if below and path else DEFAULT
+
+
+def merge(layers: Iterable[Layer]) -> Merged:
+    """Lay layers upon each other, the weakest first. Mappings merge; other values are replaced."""
+    merged = Merged()
+    for layer in layers:
+        _lay(merged, merged.values, layer, layer.values, ())
+    return merged
+
+
+def _lay(
+    merged: Merged, below: dict[str, Any], layer: Layer, above: Mapping[str, Any], path: KeyPath
+) -> None:
+    for key, value in above.items():
+        here = (*path, key)
+        if isinstance(value, Mapping) and value:
+            if not isinstance(below.get(key), dict):
+                _forget(merged, here)
+                below[key] = {}
+            merged.sources.pop(here, None)
+            _lay(merged, below[key], layer, value, here)
+        elif isinstance(value, Mapping):
+            if not isinstance(below.get(key), dict):
+                _put(merged, below, layer, {}, here)
+        else:
+            _put(merged, below, layer, value, here)
+
+
+def _put(merged: Merged, below: dict[str, Any], layer: Layer, value: Any, path: KeyPath) -> None:
+    key = str(path[-1])
+    earlier = below.get(key)
+    if path in ADDING_UP and isinstance(value, list) and isinstance(earlier, list):
+        if path in merged.sources:
+            source, start = merged.sources.pop(path)
+            merged.sources |= {(*path, index): (source, (*start, index)) for index in range(len(earlier))}
+        for index in range(len(value)):
+            merged.sources[(*path, len(earlier) + index)] = (layer, (*path, index))
+        below[key] = [*earlier, *value]
+        return
+    _forget(merged, path)
+    below[key] = value
+    merged.sources[path] = (layer, path)
+
+
+def _forget(merged: Merged, path: KeyPath) -> None:
+    for known in [known for known in merged.sources if known[: len(path)] == path]:
+        del merged.sources[known]

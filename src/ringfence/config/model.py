@@ -1,0 +1,209 @@
+"""Everything a single run can be told, as frozen models. Where a value came from is for `layers` to say."""
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from ringfence.config.units import ByteCount, Seconds
+
+
+def _no_boolean(value: Any) -> Any:
+    # pydantic reads `true` as 1, which is never what the author of a limit meant.
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a number")
+    return value
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("it holds a NUL character, which no command or environment can carry")
+    return value
+
+
+def _absolute_inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if not path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{value!r} is not an absolute path without '..'")
+    return value
+
+
+def _absolute_on_host(value: Path) -> Path:
+    if not value.is_absolute() or ".." in value.parts:
+        raise ValueError(f"{str(value)!r} is not an absolute path without '..'")
+    return value
+
+
+def _pattern_within(value: str) -> str:
+    if value.startswith(("!", "/", "#")) or ".." in PurePosixPath(value).parts or not value.strip():
+        raise ValueError(
+            f"{value!r} is not a path pattern relative to the workspace; "
+            "it may not start with '!', '/' or '#' nor hold '..'"
+        )
+    return value
+
+
+def _distinct(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{name!r} is there twice")
+        seen.add(name)
+
+
+def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
+    _distinct(server.name for server in servers)
+    return servers
+
+
+Count = Annotated[int, BeforeValidator(_no_boolean), Field(gt=0, le=10**12)]
+PositiveNumber = Annotated[float, BeforeValidator(_no_boolean), Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, BeforeValidator(_no_boolean), Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(_text), StringConstraints(min_length=1)]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+ImportReference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+ProtectPattern = Annotated[Text, AfterValidator(_pattern_within)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class MountSettings(_Section):
+    """A host path shown inside, besides the workspace."""
+
+    source: Annotated[Path, AfterValidator(_absolute_on_host)]
+    """Absolute path on the host."""
+    target: Annotated[Text, AfterValidator(_absolute_inside)]
+    """Absolute path inside."""
+    read_only: bool = True
+    """Whether the sandbox may only read it."""
+
+
+class SandboxSettings(_Section):
+    """The fence around the agent."""
+
+    backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")] = "auto"
+    """Kind of fence, or `auto`. `host` (no fence) also needs `unsafe: [host_backend]` when a file says it."""
+    mode: Literal["bind", "read_only", "clone"] | None = None
+    """How the workspace is shown inside. null: `bind` if you own it and are not root, else `clone`."""
+    image: Text | None = None
+    """Container image, for backends that use one; pinned by tag or digest."""
+    memory: ByteCount = ByteCount(2 * 1024**3)
+    """Memory of everything inside together."""
+    cpus: PositiveNumber = 2.0
+    """Processor time per second of wall clock."""
+    pids: Annotated[Count, Field(ge=8)] = 512
+    """Processes and threads inside."""
+    disk: ByteCount = ByteCount(10 * 1024**3)
+    """Growth of workspace and home. Watched, not enforced by the kernel."""
+    tmp: ByteCount = ByteCount(1024**3)
+    """Size of the private /tmp. It counts as memory."""
+    ttl: Seconds | None = None
+    """The sandbox ends itself after this long, whatever the host does. null: no such end."""
+    env: dict[VariableName, Annotated[str, AfterValidator(_text)]] = Field(default_factory=dict)
+    """Environment of every command inside. Never put a secret here."""
+    mounts: tuple[MountSettings, ...] = ()
+    """Host paths shown inside, besides the workspace: a list of {source, target, read_only}."""
+    setup: tuple[Text, ...] = ()
+    """Shell commands run once inside, in the workspace, before the agent starts."""
+    soft_limits: bool = False
+    """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
+    hide_toolchains: bool = False
+    """Do not show your toolchains (pyenv, nvm, cargo, ...) inside."""
+    protect: tuple[ProtectPattern, ...] = ()
+    """Further path patterns (as in .gitignore) the agent may not write. All layers' patterns add up."""
+
+    def spec_arguments(self) -> dict[str, Any]:
+        """The arguments of a `SandboxSpec` that somebody asked for; what is a default stays out.
+
+        A spec tells limits that were asked for from defaults by which arguments it was given.
+        """
+        renamed = {"ttl": "ttl_s"}
+        chosen = self.model_dump(exclude_unset=True)
+        return {renamed.get(key, key): value for key, value in chosen.items()}
+
+
+class RunSettings(_Section):
+    """The agent and its task."""
+
+    model: Text = "claude-sonnet-5-5"
+    """Name of the model, or `scripted:FILE`."""
+    toolset: Literal["operator", "coder"] = "coder"
+    """What the agent may do: `operator` has a shell, `coder` also reads, writes, edits and searches files."""
+    system_append: Text | None = None
+    """Added to the end of the agent's system prompt."""
+    verify: Text | None = None
+    """Shell command that decides the outcome, run in a new sandbox after the agent's has ended."""
+    require_verified: bool = False
+    """Exit non-zero unless a check has passed."""
+
+
+class LimitSettings(_Section):
+    """Bounds of one run, enforced from outside the agent."""
+
+    turns: Count = 60
+    """Replies of the model."""
+    tool_calls: Count = 300
+    """Calls of tools."""
+    tokens: Count = 4_000_000
+    """Tokens, cached ones included."""
+    cost_usd: PositiveNumber | None = None
+    """Cost in US dollars; needs a known price for the model. null: no bound."""
+    wall_clock: Seconds = 1800.0
+    """Time from start to end."""
+
+
+class PriceSettings(_Section):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Price
+    """Tokens sent that are neither written to nor read from the cache."""
+    output: Price
+    """Tokens received."""
+    cache_write: Price
+    """Tokens written to the cache."""
+    cache_read: Price
+    """Tokens read from the cache."""
+
+
+class McpServer(_Section):
+    """An MCP server, started inside a sandbox and spoken to by stdio."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,40}$")]
+    """Name, used as prefix of its tools."""
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Program and arguments."""
+
+
+class ToolSettings(_Section):
+    """Tools besides those of the toolset."""
+
+    python: tuple[ImportReference, ...] = ()
+    """Your own tools as `module:function`. They run on the host, outside the fence."""
+    mcp: Annotated[tuple[McpServer, ...], AfterValidator(_servers_distinct)] = ()
+    """MCP servers: a list of {name, command}."""
+
+
+Loosening = Literal["host_backend"]
+"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host`."""
+
+
+class Settings(_Section):
+    """Configuration of Ringfence."""
+
+    model_config = ConfigDict(title="ringfence.yaml")
+
+    sandbox: SandboxSettings = SandboxSettings()
+    """The fence around the agent."""
+    run: RunSettings = RunSettings()
+    """The agent and its task."""
+    limits: LimitSettings = LimitSettings()
+    """Bounds of one run, enforced from outside the agent."""
+    prices: dict[Text, PriceSettings] = Field(default_factory=dict)
+    """Prices by model name, in US dollars per million tokens; they override the built-in table."""
+    tools: ToolSettings = ToolSettings()
+    """Tools besides those of the toolset."""
+    unsafe: tuple[Loosening, ...] = ()
+    """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all."""

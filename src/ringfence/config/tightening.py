@@ -1,0 +1,159 @@
+"""What a file may change before anybody has trusted it: only what makes the fence tighter.
+
+Whoever wrote the file is taken for an attacker: the author of a cloned repository, or an agent in an earlier
+run. So the table names what is surely tighter, and everything else, known or not yet known, counts as looser.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence.config.fields import all_fields
+from ringfence.config.model import Settings
+
+Rule = Callable[[Any, Any], bool]
+"""Whether the new value (second) is surely as tight as the old one (first)."""
+
+
+def _smaller(old: Any, new: Any) -> bool:
+    def bound(value: Any) -> float:
+        return math.inf if value is None else float(value)
+
+    return bound(new) <= bound(old)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new)
+
+
+def _switched_on(old: bool, new: bool) -> bool:
+    return new or not old
+
+
+def _switched_off(old: bool, new: bool) -> bool:
+    return old or not new
+
+
+def _more(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    return set(old) <= set(new)
+
+
+def _fewer(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    return set(new) <= set(old)
+
+
+def _mode(old: str, new: str) -> bool:
+    # `clone` and `read_only` both keep the agent off the user's files, but `read_only` shows ignored files
+    # (`.env`) that a clone does not hold, so neither is tighter than the other.
+    return new == old or old == "bind"
+
+
+@dataclass(frozen=True)
+class Tightening:
+    """What is tighter for one key, and why the rest is not."""
+
+    rule: Rule
+    allowed: str
+    """In words, for the documentation and for the refusal."""
+
+
+_SMALLER = Tightening(_smaller, "a smaller value")
+_NOTHING = Tightening(_same, "no change")
+
+TABLE: Mapping[str, Tightening] = {
+    # Neither fence is surely tighter than another, and an image is other people's code.
+    "sandbox.backend": _NOTHING,
+    "sandbox.image": _NOTHING,
+    "sandbox.mode": Tightening(_mode, "`clone` or `read_only` instead of `bind`"),
+    "sandbox.memory": _SMALLER,
+    "sandbox.cpus": _SMALLER,
+    "sandbox.pids": _SMALLER,
+    "sandbox.disk": _SMALLER,
+    "sandbox.tmp": _SMALLER,
+    "sandbox.ttl": _SMALLER,
+    # LD_PRELOAD, PATH, proxies: an environment steers what runs, the verification included.
+    "sandbox.env": _NOTHING,
+    "sandbox.mounts": Tightening(_fewer, "fewer mounts"),
+    "sandbox.setup": _NOTHING,
+    "sandbox.soft_limits": Tightening(_switched_off, "`false`"),
+    "sandbox.hide_toolchains": Tightening(_switched_on, "`true`"),
+    "sandbox.protect": Tightening(_more, "more patterns"),
+    # `scripted:FILE` would let the file say what the agent does; a dearer model spends the user's money.
+    "run.model": _NOTHING,
+    "run.toolset": _NOTHING,
+    # Text for the agent, with the user's authority.
+    "run.system_append": _NOTHING,
+    # An agent could weaken the check of its own work.
+    "run.verify": _NOTHING,
+    "run.require_verified": Tightening(_switched_on, "`true`"),
+    "limits.turns": _SMALLER,
+    "limits.tool_calls": _SMALLER,
+    "limits.tokens": _SMALLER,
+    "limits.cost_usd": _SMALLER,
+    "limits.wall_clock": _SMALLER,
+    # A price of nothing would undo the limit on cost.
+    "prices": _NOTHING,
+    # Python tools run on the host.
+    "tools.python": _NOTHING,
+    "tools.mcp": _NOTHING,
+    "unsafe": Tightening(_fewer, "fewer loosenings"),
+}
+
+
+@dataclass(frozen=True)
+class Loosened:
+    """A value that is not surely tighter than the one it replaces."""
+
+    key: str
+    path: tuple[str, ...]
+    """More exact than the key in a mapping with free keys: `sandbox`, `env`, `PATH`."""
+    before: Any
+    after: Any
+    allowed: str
+
+    def describe(self) -> str:
+        """The key, its value, what it replaces, and what would be tighter."""
+        field = all_fields()[self.key]
+        before, after = _cut(field.written(self.before)), _cut(field.written(self.after))
+        return f"{'.'.join(self.path)} = {after} is not tighter than {before} ({self.allowed} would be)"
+
+
+def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") -> list[Loosened]:
+    """Every key for which `after` is not surely as tight as `before`.
+
+    Args:
+        before: What holds without the file.
+        after: What would hold with it.
+        unset_mode: The workspace mode that `sandbox.mode: null` comes to here.
+    """
+    found: list[Loosened] = []
+    for key, field in all_fields().items():
+        entry = TABLE[key]
+        old, new = _at(before, field.path), _at(after, field.path)
+        if key == "sandbox.mode":
+            old, new = old or unset_mode, new or unset_mode
+        if not entry.rule(old, new):
+            for path, one, other in _differences(field.path, old, new):
+                found.append(Loosened(key, path, one, other, entry.allowed))
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _at(settings: Settings, path: tuple[str, ...]) -> Any:
+    value: Any = settings
+    for part in path:
+        value = getattr(value, part)
+    return value
+
+
+def _differences(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    if not isinstance(old, dict):
+        yield path, old, new
+        return
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield (*path, key), old.get(key), new.get(key)

@@ -1,0 +1,136 @@
+"""Which files the user has read and trusted: a record per file and content, outside of every workspace.
+
+Trust is in a path with a content. The bytes that are judged are the bytes that are parsed, read once.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import ConfigurationError
+
+_RECORD_LIMIT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class TrustRecord:
+    """One content of one file that the user trusts."""
+
+    file: Path
+    digest: str
+    trusted_at: str
+    """RFC 3339, UTC."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the file still has that content."""
+        try:
+            with self.file.open("rb") as stream:
+                return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and (
+                    hashlib.file_digest(stream, "sha256").hexdigest() == self.digest
+                )
+        except OSError:
+            return False
+
+
+def digest_of(content: bytes) -> str:
+    """The digest by which a content is trusted, and which the user is shown: SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def is_trusted(file: Path, content: bytes) -> bool:
+    """Whether the user has trusted this content in this place.
+
+    Raises:
+        ConfigurationError: The record could have been written by whoever wrote the file.
+    """
+    _refuse_state_beside(file)
+    record = _record_file(file, digest_of(content))
+    try:
+        status = os.lstat(record)
+    except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise ConfigurationError(
+            "others than you could have written this record of trust; remove it and trust the file again",
+            file=record,
+        )
+    return True
+
+
+def trust_content(file: Path, content: bytes) -> TrustRecord:
+    """Remember that the user trusts this content in this place.
+
+    Raises:
+        ConfigurationError: The state directory lies where the file's author could write it.
+    """
+    _refuse_state_beside(file)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    record = TrustRecord(_real(file), digest_of(content), now)
+    target = _record_file(file, record.digest)
+    make_private_dir(target.parent)
+    text = json.dumps({"file": str(record.file), "sha256": record.digest, "trusted_at": record.trusted_at})
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(descriptor)
+    draft.rename(target)
+    return record
+
+
+def trusted_files() -> list[TrustRecord]:
+    """Every record of trust, by file."""
+    return sorted(
+        (record for _, record in _records()), key=lambda record: (str(record.file), record.trusted_at)
+    )
+
+
+def revoke_trust(file: Path) -> int:
+    """Forget every content of `file`; return how many were forgotten."""
+    mine = [path for path, record in _records() if record.file == _real(file)]
+    for path in mine:
+        path.unlink(missing_ok=True)
+    return len(mine)
+
+
+def _records() -> Iterator[tuple[Path, TrustRecord]]:
+    for path in sorted(_store().glob("*.json")):
+        try:
+            with path.open("rb") as stream:
+                fields = json.loads(stream.read(_RECORD_LIMIT_BYTES))
+            record = TrustRecord(Path(fields["file"]), str(fields["sha256"]), str(fields["trusted_at"]))
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise ConfigurationError("this record of trust is damaged; remove it", file=path) from exc
+        yield path, record
+
+
+def _store() -> Path:
+    return state_dir() / "trust"
+
+
+def _record_file(file: Path, digest: str) -> Path:
+    name = hashlib.sha256(os.fsencode(_real(file)) + b"\0" + digest.encode()).hexdigest()
+    return _store() / f"{name}.json"
+
+
+def _real(file: Path) -> Path:
+    # The directory is resolved, the file is not: a link in its place is another file.
+    return file.parent.resolve() / file.name
+
+
+def _refuse_state_beside(file: Path) -> None:
+    state, home = state_dir().resolve(), _real(file).parent
+    if state.is_relative_to(home):
+        raise ConfigurationError(
+            f"the state directory {str(state)!r} lies beside this file, where an agent could forge trust; "
+            "set RINGFENCE_STATE_DIR to a directory elsewhere",
+            file=file,
+        )

@@ -1,0 +1,92 @@
+"""From merged raw values to `Settings`, with every complaint at the place it is about."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ringfence.config.fields import known_keys, nearest
+from ringfence.config.layer import Merged
+from ringfence.config.model import Settings
+from ringfence.errors import ConfigurationError, RingfenceError, UsageError
+
+_SHOWN_COMPLAINTS = 8
+
+
+def validate(merged: Merged) -> Settings:
+    """Check the merged values.
+
+    Raises:
+        ConfigurationError: At the place of the first complaint; the others follow in the text.
+        UsageError: The same, where every complaint is about a flag.
+    """
+    try:
+        settings = Settings.model_validate(merged.values)
+    except ValidationError as exc:
+        details = exc.errors(include_url=False)
+        raise combine([_complaint(detail, merged) for detail in details]) from None
+    origin = merged.origin(("sandbox", "backend"))
+    if settings.sandbox.backend == "host" and origin.is_file and "host_backend" not in settings.unsafe:
+        raise origin.error(
+            "sandbox.backend: 'host' is no fence; say `unsafe: [host_backend]` beside it, "
+            "or ask for it at each call with --sandbox host"
+        )
+    return settings
+
+
+def combine(complaints: list[RingfenceError], *, advice: str = "") -> RingfenceError:
+    """One error out of several: the first in a file, or else the first, with the others' texts and the advice."""
+    complaints = sorted(complaints, key=_rank)
+    first, others = complaints[0], complaints[1:]
+    if not others and not advice:
+        return first
+    texts = [str(other) for other in others[: _SHOWN_COMPLAINTS - 1]]
+    if len(others) > len(texts):
+        texts.append(f"{len(others) - len(texts)} more")
+    tail = "".join(f"; also {text}" for text in texts) + (f"; {advice}" if advice else "")
+    if isinstance(first, ConfigurationError):
+        return ConfigurationError(first.message + tail, file=first.file, line=first.line, column=first.column)
+    return UsageError(str(first) + tail)
+
+
+def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
+    if not isinstance(error, ConfigurationError):
+        return (2, "", 0, 0)
+    return (int(error.file is None), str(error.file), error.line or 0, error.column or 0)
+
+
+def _complaint(detail: ErrorDetails, merged: Merged) -> RingfenceError:
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    unknown = detail["type"] == "extra_forbidden"
+    origin = merged.origin(path, of_key=unknown or "[key]" in detail["loc"])
+    if unknown:
+        return origin.error(_unknown_key(path))
+    key = ".".join(str(part) for part in path)
+    if detail["type"] == "missing":
+        return origin.error(f"{key} is missing; write it")
+    return origin.error(f"{key}: {_reason(detail)}")
+
+
+def _unknown_key(path: tuple[str | int, ...]) -> str:
+    known = known_keys(path[:-1])
+    guess = nearest(str(path[-1]), known)
+    hint = f"did you mean {guess!r}?" if guess else f"known here: {', '.join(known)}"
+    return f"{'.'.join(str(part) for part in path)}: there is no key {path[-1]!r}; {hint}"
+
+
+def _reason(detail: ErrorDetails) -> str:
+    cause = detail.get("ctx", {}).get("error")
+    if detail["type"] == "value_error" and isinstance(cause, ValueError):
+        return str(cause)
+    message = detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"{_shown(detail['input'])} does not fit: {message}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 256 else "a huge number"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,288 @@
+"""Reads a YAML file into plain values, and remembers where each of them was written.
+
+A file may come from a hostile repository, so only what a configuration needs is read: one document of
+mappings, lists and plain scalars. Anchors, aliases, tags and merge keys are refused (a few lines of them
+unfold to gigabytes), as are links, pipes, big files and deep nesting.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.reader import ReaderError
+
+from ringfence.errors import ConfigurationError
+
+FILE_LIMIT_BYTES = 64 * 1024
+_DEPTH_LIMIT = 16
+_NODE_LIMIT = 10_000
+
+KeyPath = tuple[str | int, ...]
+"""Keys and list indices from the root of a document to a value."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A 1-based line and column."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file's values and where each was written."""
+
+    file: Path
+    content: bytes
+    values: dict[str, Any]
+    places: dict[KeyPath, Place]
+    """Of values; the root's is `()`."""
+    key_places: dict[KeyPath, Place]
+    """Of the keys of mappings."""
+
+    def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
+        """Where `path` was written; if it was not, the nearest of its parents."""
+        if of_key and path in self.key_places:
+            return self.key_places[path]
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+
+def read_document(file: Path) -> Document:
+    """Read and parse `file`.
+
+    Raises:
+        ConfigurationError: It cannot be read, is no regular file (a link is not followed), is too large,
+            is not UTF-8, or is not the YAML described above.
+    """
+    return parse_document(read_regular_file(file), file)
+
+
+def read_regular_file(file: Path, *, follow_link: bool = False) -> bytes:
+    """The bytes of a file of bounded size that is neither a link (unless followed), nor a pipe, nor a device.
+
+    Raises:
+        ConfigurationError: It is one of those, too large, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_link else os.O_NOFOLLOW)
+    try:
+        if not follow_link and file.is_symlink():
+            raise ConfigurationError(
+                "it is a symbolic link, which could lead outside the project; put the file itself there",
+                file=file,
+            )
+        descriptor = os.open(file, flags)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot be read: {exc.strerror}; mend or remove it", file=file) from exc
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigurationError("it is not a regular file; remove it", file=file)
+        content = stream.read(FILE_LIMIT_BYTES + 1)
+    if len(content) > FILE_LIMIT_BYTES:
+        raise ConfigurationError(
+            f"it is larger than {FILE_LIMIT_BYTES} bytes, too large for a configuration; shorten it",
+            file=file,
+        )
+    return content
+
+
+def parse_document(content: bytes, file: Path) -> Document:
+    """Parse the content of `file`. An empty document is an empty mapping.
+
+    Raises:
+        ConfigurationError: With the place of what is wrong.
+    """
+    text = _decode(content, file)
+    builder = _Builder(file)
+    try:
+        for event in _events(text):
+            builder.take(event)
+    except MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        what = " ".join(str(part).strip() for part in (exc.context, exc.problem) if part)
+        _refuse(f"this is not YAML: {what}", file, mark)
+    except ReaderError as exc:
+        before = text[: exc.position]
+        raise ConfigurationError(
+            f"character {text[exc.position : exc.position + 1]!r} may not stand in YAML; remove it",
+            file=file,
+            line=before.count("\n") + 1,
+            column=len(before) - before.rfind("\n"),
+        ) from exc
+    except YAMLError as exc:
+        raise ConfigurationError(f"this is not YAML: {str(exc).splitlines()[0]}", file=file) from exc
+    return Document(file, content, builder.root(), builder.places, builder.key_places)
+
+
+def _events(text: str) -> Iterator[Event]:
+    yield from YAML(typ="safe", pure=True).parse(text)
+
+
+def _decode(content: bytes, file: Path) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        before = content[: exc.start].decode("utf-8")
+        line = before.count("\n") + 1
+        raise ConfigurationError(
+            f"byte {content[exc.start : exc.start + 1]!r} is not UTF-8; save the file as UTF-8",
+            file=file,
+            line=line,
+            column=len(before) - before.rfind("\n"),
+        ) from exc
+    return text.removeprefix("\ufeff")
+
+
+def _refuse(message: str, file: Path, mark: Any) -> NoReturn:
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (None, None)
+    raise ConfigurationError(message, file=file, line=line, column=column)
+
+
+@dataclass
+class _Open:
+    """A mapping or list that has not ended yet."""
+
+    path: KeyPath
+    value: dict[str, Any] | list[Any]
+    key: str | None = None
+
+
+class _Builder:
+    """Makes values of events, one at a time, so that a bomb is refused before it has unfolded."""
+
+    def __init__(self, file: Path) -> None:
+        self.places: dict[KeyPath, Place] = {}
+        self.key_places: dict[KeyPath, Place] = {}
+        self._file = file
+        self._root: Any = None
+        self._documents = 0
+        self._open: list[_Open] = []
+        self._resolver = YAML(typ="safe", pure=True)
+
+    def root(self) -> dict[str, Any]:
+        self.places.setdefault((), Place(1, 1))
+        if self._root is None:
+            return {}
+        if not isinstance(self._root, dict):
+            start = self.places[()]
+            raise ConfigurationError(
+                "a configuration is a mapping of sections, like 'sandbox:'",
+                file=self._file,
+                line=start.line,
+                column=start.column,
+            )
+        return self._root
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                _refuse("a second document starts here; keep only one", self._file, event.start_mark)
+        elif isinstance(event, NodeEvent):
+            self._check(event)
+            self._add(event)
+        elif type(event).__name__ in {"MappingEndEvent", "SequenceEndEvent"}:
+            self._open.pop()
+
+    def _check(self, event: NodeEvent) -> None:
+        if isinstance(event, AliasEvent) or event.anchor is not None:
+            _refuse(
+                "anchors and aliases are not read; write the value out",
+                self._file,
+                event.start_mark,
+            )
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            _refuse(f"tags like {str(tag)!r} are not read; remove it", self._file, event.start_mark)
+        if len(self._open) >= _DEPTH_LIMIT:
+            _refuse(f"nested deeper than {_DEPTH_LIMIT} levels", self._file, event.start_mark)
+        if isinstance(event, ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
+            _refuse(f"{event.value[:40]!r} holds half a surrogate pair", self._file, event.start_mark)
+        if len(self.places) >= _NODE_LIMIT:
+            _refuse(f"more than {_NODE_LIMIT} values", self._file, event.start_mark)
+
+    def _add(self, event: NodeEvent) -> None:
+        parent = self._open[-1] if self._open else None
+        if parent is not None and isinstance(parent.value, dict) and parent.key is None:
+            parent.key = self._key(event, parent)
+            return
+        path, value = self._path(parent), self._value(event)
+        self.places[path] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        if parent is None:
+            self._root = value
+        elif isinstance(parent.value, dict):
+            parent.value[str(parent.key)] = value
+            parent.key = None
+        else:
+            parent.value.append(value)
+        if isinstance(event, CollectionStartEvent):
+            self._open.append(_Open(path, value))
+
+    def _path(self, parent: _Open | None) -> KeyPath:
+        if parent is None:
+            return ()
+        return (*parent.path, len(parent.value) if isinstance(parent.value, list) else str(parent.key))
+
+    def _key(self, event: NodeEvent, parent: _Open) -> str:
+        if not isinstance(event, ScalarEvent):
+            _refuse("a key must be a word, not a list or mapping", self._file, event.start_mark)
+        key = str(event.value)
+        if key == "<<" and event.implicit[0]:
+            _refuse("merge keys (<<) are not read; write the keys out", self._file, event.start_mark)
+        path = (*parent.path, key)
+        if path in self.key_places:
+            first = self.key_places[path]
+            _refuse(
+                f"key {key!r} is there twice, first in line {first.line}; remove one",
+                self._file,
+                event.start_mark,
+            )
+        self.key_places[path] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        return key
+
+    def _value(self, event: NodeEvent) -> Any:
+        if isinstance(event, MappingStartEvent):
+            return {}
+        if isinstance(event, SequenceStartEvent):
+            return []
+        assert isinstance(event, ScalarEvent)
+        return self._scalar(event)
+
+    def _scalar(self, event: ScalarEvent) -> Any:
+        text = str(event.value)
+        tag = self._resolver.resolver.resolve(ScalarNode, text, event.implicit)
+        kind = str(tag).removeprefix("tag:yaml.org,2002:")
+        node = ScalarNode(str(tag), text)
+        constructor = self._resolver.constructor
+        try:
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return constructor.construct_yaml_bool(node)
+                case "int":
+                    return constructor.construct_yaml_int(node)
+                case "float":
+                    return constructor.construct_yaml_float(node)
+                case _:
+                    return text
+        except (ValueError, OverflowError, IndexError):
+            return _refuse(f"{text[:40]!r} is not a number that can be read", self._file, event.start_mark)
