@@ -1,18 +1,19 @@
 """Reads scripts from YAML or JSONL, with file, line and column in every complaint."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from ringfence.config.yaml import parse_document
 from ringfence.errors import ConfigurationError
 from ringfence.model.scripted.script import Script
 
 _Location = tuple[int | str, ...]
+_Place = tuple[int, int]
+_SET_BY_US = ("path", "lines")
 
 
 def load_script(path: Path) -> Script:
@@ -22,124 +23,96 @@ def load_script(path: Path) -> Script:
         ConfigurationError: It cannot be read, or is not a script; with line and column.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as exc:
-        raise ConfigurationError(f"cannot read the script: {exc.strerror or exc}", file=path) from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigurationError(f"the script is not UTF-8: {exc.reason}", file=path) from exc
-    return parse_script(text, path=path)
+        reason = exc.strerror or str(exc)
+        raise ConfigurationError(f"cannot read the script: {reason}; name a file", file=path) from exc
+    return parse_script(content, path=path)
 
 
-def parse_script(text: str, *, path: Path = Path("<script>")) -> Script:
-    """Read a script from text; `path` stands in the complaints and its ending tells the format.
+def parse_script(content: bytes | str, *, path: Path = Path("<script>")) -> Script:
+    """Read a script; `path` stands in the complaints and its ending tells the format.
 
     Raises:
         ConfigurationError: It is not a script; with line and column.
     """
-    return _from_jsonl(text, path) if path.suffix == ".jsonl" else _from_yaml(text, path)
+    raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return _from_jsonl(raw, path) if path.suffix == ".jsonl" else _from_yaml(raw, path)
 
 
-def _from_jsonl(text: str, path: Path) -> Script:
+def _from_yaml(content: bytes, path: Path) -> Script:
+    if content.lstrip().startswith(b"- "):
+        raise ConfigurationError(
+            "a script begins with 'turns:', the list under it", file=path, line=1, column=1
+        )
+    document = parse_document(content, path)
+
+    def place(location: _Location, *, of_key: bool = False) -> _Place:
+        found = document.place(location, of_key=of_key)
+        return found.line, found.column
+
+    turns = document.values.get("turns")
+    count = len(turns) if isinstance(turns, list) else 0
+    lines = [place(("turns", index))[0] for index in range(count)]
+    return _validated(document.values, path, lines, place)
+
+
+def _from_jsonl(content: bytes, path: Path) -> Script:
     turns: list[Any] = []
     lines: list[int] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            turns.append(json.loads(line))
+            turns.append(json.loads(line.decode("utf-8")))
         except json.JSONDecodeError as exc:
             raise ConfigurationError(
                 f"not JSON: {exc.msg}", file=path, line=number, column=exc.colno
             ) from exc
+        except RecursionError as exc:
+            raise ConfigurationError("nested too deep", file=path, line=number, column=1) from exc
+        except UnicodeDecodeError as exc:
+            column = exc.start + 1
+            raise ConfigurationError(
+                "not UTF-8; save it as UTF-8", file=path, line=number, column=column
+            ) from exc
         lines.append(number)
-    places = [(number, 1) for number in lines]
-    return _validated({"turns": turns}, path, lines, lambda loc: _jsonl_place(loc, places))
+
+    def place(location: _Location, *, of_key: bool = False) -> _Place:  # noqa: ARG001  # as for YAML
+        index = location[1] if len(location) > 1 else 0
+        return (lines[index] if isinstance(index, int) and index < len(lines) else 1), 1
+
+    return _validated({"turns": turns}, path, lines, place)
 
 
-def _jsonl_place(location: _Location, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    index = location[1] if len(location) > 1 else 0
-    return places[index] if isinstance(index, int) and index < len(places) else (1, 1)
-
-
-def _from_yaml(text: str, path: Path) -> Script:
-    try:
-        node = YAML(typ="rt", pure=True).load(text)
-    except MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        problem = exc.problem or exc.context or "cannot be read"
-        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise ConfigurationError(f"not YAML: {problem}", file=path, line=place[0], column=place[1]) from exc
-    except (YAMLError, ValueError) as exc:  # ruamel raises plain ValueError for impossible numbers and dates
-        raise ConfigurationError(f"not YAML: {exc}", file=path, line=1, column=1) from exc
-    root = {"turns": node} if isinstance(node, list) else node
-    if not isinstance(root, dict):
-        raise ConfigurationError(
-            f"{node!r} is not a script; write a list of turns, or turns: and the list",
-            file=path,
-            line=1,
-            column=1,
-        )
-    turns = root.get("turns")
-    count = len(turns) if isinstance(turns, list) else 0
-    lines = [_yaml_place(root, ("turns", index))[0] for index in range(count)]
-    return _validated(_plain(root), path, lines, lambda loc: _yaml_place(root, loc))
-
-
-def _validated(data: Any, path: Path, lines: list[int], place: Any) -> Script:
-    if "path" in data or "lines" in data:
-        raise ConfigurationError("path and lines are not keys of a script", file=path, line=1, column=1)
+def _validated(data: dict[str, Any], path: Path, lines: list[int], place: Callable[..., _Place]) -> Script:
+    for key in _SET_BY_US:
+        if key in data:
+            line, column = place((key,), of_key=True)
+            raise ConfigurationError(f"{key}: {_NO_SUCH_KEY}", file=path, line=line, column=column)
     try:
         script = Script.model_validate({**data, "path": path, "lines": tuple(lines)})
     except ValidationError as exc:
         first = exc.errors(include_url=False)[0]
-        line, column = place(first["loc"])
+        line, column = place(first["loc"], of_key=first["type"] == "extra_forbidden")
         raise ConfigurationError(_complaint(first), file=path, line=line, column=column) from exc
-    _refuse_surrogates(script, path)
+    for index, turn in enumerate(script.turns):
+        try:
+            json.dumps(turn.model_dump(), ensure_ascii=False, allow_nan=False).encode()
+        except ValueError as exc:
+            line, column = place(("turns", index))
+            message = f"the turn cannot be sent as JSON: {exc}"
+            raise ConfigurationError(message, file=path, line=line, column=column) from exc
     return script
+
+
+_NO_SUCH_KEY = "no such key; see docs/reference/scripted-model.md"
 
 
 def _complaint(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{where}: no such key; see docs/reference/scripted-model.md"
+        return f"{where}: {_NO_SUCH_KEY}"
     message = str(error["msg"]).removeprefix("Value error, ")
-    given = error["input"]
-    shown = f", got {given!r}" if not isinstance(given, dict | list) else ""
+    shown = "" if isinstance(error["input"], dict | list) else f", got {error['input']!r}"
     return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
-
-
-def _refuse_surrogates(script: Script, path: Path) -> None:
-    for index, turn in enumerate(script.turns):
-        try:
-            turn.model_dump_json()
-        except ValueError as exc:
-            line = script.lines[index] if index < len(script.lines) else 1
-            raise ConfigurationError(
-                "half a surrogate pair is not text", file=path, line=line, column=1
-            ) from exc
-
-
-def _yaml_place(root: Any, location: _Location) -> tuple[int, int]:
-    """Line and column of the deepest node on the way to `location` that the file really has."""
-    node, place = root, (1, 1)
-    for part in location:
-        positions = getattr(node, "lc", None)
-        try:
-            found = positions.key(part) if isinstance(node, dict) else positions.item(part)  # type: ignore[union-attr]
-            node = node[part]
-        except (KeyError, IndexError, TypeError, AttributeError):
-            break
-        place = (found[0] + 1, found[1] + 1)
-    return place
-
-
-def _plain(value: Any) -> Any:
-    """The value without ruamel's own types."""
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value

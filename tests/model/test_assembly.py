@@ -1,0 +1,136 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.model.assembly import BrokenStream, ReplyAssembly, StreamedError
+from ringfence.model.base import ModelReply
+from ringfence.model.scripted import parse_script, wire
+
+START: dict[str, Any] = {"id": "msg_1", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}
+
+
+def assembled(*events: dict[str, Any]) -> ModelReply:
+    """The reply that these events make."""
+    assembly = ReplyAssembly()
+    for event in events:
+        assembly.take(event["type"], json.dumps(event))
+    return assembly.finish()
+
+
+def of_blocks(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> list[dict[str, Any]]:
+    """The events of a reply with these blocks, each whole at its start."""
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": START}]
+    for index, block in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events.append({"type": "content_block_stop", "index": index})
+    delta = {"stop_reason": stop_reason}
+    events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 7}})
+    return [*events, {"type": "message_stop"}]
+
+
+def call_cut_short(stop_reason: str) -> list[dict[str, Any]]:
+    """The events of a reply whose tool call breaks off."""
+    events = of_blocks({"type": "tool_use", "id": "t", "name": "shell", "input": {}}, stop_reason=stop_reason)
+    delta = {"type": "input_json_delta", "partial_json": '{"command": "rm -rf /tm'}
+    return [*events[:2], {"type": "content_block_delta", "index": 0, "delta": delta}, *events[2:]]
+
+
+def test_a_tool_call_cut_by_max_tokens_is_left_out():
+    """Half a command never looks like a command."""
+    reply = assembled(*call_cut_short("max_tokens"))
+    assert reply.content == ()
+    assert reply.stop_reason == "max_tokens"
+    assert reply.extra == {"dropped_tool_calls": "shell"}
+
+
+def test_a_tool_call_that_is_no_json_breaks_the_stream():
+    """Where the reply claims to be complete, half a call means a broken stream."""
+    with pytest.raises(BrokenStream, match="not JSON"):
+        assembled(*call_cut_short("tool_use"))
+
+
+def test_what_servers_refuse_to_have_back_is_left_out():
+    """Nulls, the default caller and empty text go; everything else stays."""
+    reply = assembled(
+        *of_blocks(
+            {"type": "text", "text": ""},
+            {"type": "text", "text": "x", "citations": None},
+            {"type": "tool_use", "id": "t", "name": "n", "input": {}, "caller": {"type": "direct"}},
+            {"type": "tool_use", "id": "u", "name": "n", "input": {"a": None}, "caller": {"type": "other"}},
+            {"type": "later_kind", "payload": [1]},
+        )
+    )
+    assert reply.content == (
+        {"type": "text", "text": "x"},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {}},
+        {"type": "tool_use", "id": "u", "name": "n", "input": {"a": None}, "caller": {"type": "other"}},
+        {"type": "later_kind", "payload": [1]},
+    )
+
+
+def test_counts_of_the_end_replace_those_of_the_start():
+    """`message_delta` carries totals; what it leaves out stays."""
+    usage = assembled(*of_blocks()).usage
+    assert (usage.input_tokens, usage.output_tokens) == (3, 7)
+
+
+def test_kinds_of_events_that_are_not_known_are_passed_over():
+    """The API may add some."""
+    events = of_blocks({"type": "text", "text": "x"})
+    assert assembled(*events[:1], {"type": "news"}, {"type": "ping"}, *events[1:]).content
+
+
+def test_an_error_event_is_raised_with_its_type():
+    """Its type decides what happens next."""
+    with pytest.raises(StreamedError) as caught:
+        assembled({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    assert (caught.value.error_type, caught.value.message) == ("overloaded_error", "busy")
+
+
+WHOLE = of_blocks({"type": "text", "text": "a"}, {"type": "thinking", "thinking": "b", "signature": "c"})
+DISORDER = {
+    "twice begun": [WHOLE[0], *WHOLE],
+    "a block without a start": [WHOLE[0], *WHOLE[2:]],
+    "a block without an end": [*WHOLE[:2], *WHOLE[3:]],
+    "no stop reason": [*WHOLE[:-2], WHOLE[-1]],
+    "no message": WHOLE[1:],
+    "an index out of order": [WHOLE[0], WHOLE[3], *WHOLE[1:]],
+    "usage below zero": [{**WHOLE[0], "message": {**START, "usage": {"input_tokens": -1}}}, *WHOLE[1:]],
+}
+
+
+@pytest.mark.parametrize("events", DISORDER.values(), ids=DISORDER.keys())
+def test_disorder_is_a_broken_stream(events: list[dict[str, Any]]):
+    """Nothing is guessed."""
+    with pytest.raises(BrokenStream):
+        assembled(*events)
+
+
+@given(st.integers(min_value=0, max_value=30))
+def test_no_beginning_of_a_stream_is_a_reply(count: int):
+    """However late it breaks off, there is no reply before `message_stop`."""
+    turn = parse_script("turns: [{thinking: t, text: some text, tools: [{name: a}, {name: b}]}]").turns[0]
+    events = list(wire.stream_events(wire.message(turn, 0, {"model": "m"}), 4))
+    kept = [data for _, data in events[: min(count, len(events) - 1)]]
+    with pytest.raises(BrokenStream):
+        assembled(*kept)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+)
+
+
+@given(st.one_of(st.none(), st.text(max_size=20)), json_values | st.dictionaries(st.text(), json_values))
+def test_no_event_raises_anything_but_a_broken_stream(name: str | None, data: Any):
+    """Whatever JSON a server sends, the failure is one that the retries know."""
+    assembly = ReplyAssembly()
+    try:
+        assembly.take(name, json.dumps(data))
+        assembly.finish()
+    except (BrokenStream, StreamedError):
+        pass

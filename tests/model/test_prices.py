@@ -1,0 +1,66 @@
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.events import Usage
+from ringfence.model.prices import PRICES, Price, cost, price_of, require_price
+
+MILLION = Usage(
+    input_tokens=1_000_000,
+    output_tokens=1_000_000,
+    cache_creation_input_tokens=1_000_000,
+    cache_read_input_tokens=1_000_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("claude-opus-5-5", 4 + 20 + 5 + 0.2),
+        ("claude-sonnet-4-5", 3 + 15 + 3.75 + 0.3),
+        ("claude-sonnet-4-5-20250929", 3 + 15 + 3.75 + 0.3),
+        ("claude-fable-5-1", 10 + 50 + 12.5 + 0.25),
+        ("claude-3-7-sonnet-latest", 3 + 15 + 3.75 + 0.3),
+    ],
+)
+def test_all_four_kinds_of_tokens_cost(model: str, expected: float):
+    """Cache writes cost more than input, cache reads much less; dates in names do not matter."""
+    assert cost(model, MILLION) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("model", ["claude-fable-5-2", "claude-opus-4-9", "gpt-9", "scripted", "claude", ""])
+def test_an_unknown_model_has_no_price(model: str):
+    """A name that goes on after a known one is another model."""
+    assert price_of(model) is None
+    assert cost(model, MILLION) is None
+
+
+def test_a_long_prompt_costs_more():
+    """Cached tokens count towards the length, output is dearer too."""
+    short = Usage(input_tokens=60_000, cache_read_input_tokens=40_000, output_tokens=10_000)
+    long = short + Usage(input_tokens=1)
+    assert cost("claude-haiku-5-5", short) == pytest.approx(0.006 + 0.0004 + 0.005)
+    assert cost("claude-haiku-5-5", long) == pytest.approx(0.03 + 0.002 + 0.025, rel=1e-4)
+
+
+def test_an_override_wins():
+    """The user's own price stands before the table's."""
+    own = {
+        "claude-opus-5-5": Price(input=1, output=1, cache_write=1, cache_read=1),
+        "mine": Price(input=0, output=0),
+    }
+    assert cost("claude-opus-5-5", MILLION, own) == pytest.approx(4.0)
+    assert cost("mine", MILLION, own) == 0.0
+
+
+def test_a_cost_limit_without_a_price_is_refused():
+    """It names the model and the two ways out."""
+    with pytest.raises(PolicyRefused, match=r"'mystery'.*limit tokens instead") as caught:
+        require_price("mystery")
+    assert caught.value.rule == "cost_limit_needs_price"
+    assert require_price("claude-opus-5") is PRICES["claude-opus-5"]
+
+
+def test_a_price_below_zero_is_refused():
+    """Money never flows back."""
+    with pytest.raises(ValueError, match="-1 is not a price"):
+        Price(input=-1, output=1)

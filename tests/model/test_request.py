@@ -1,0 +1,93 @@
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import UsageError
+from ringfence.model.base import JSONObject, ModelRequest
+from ringfence.model.request import request_body
+
+MARK = {"type": "ephemeral"}
+
+
+def request(*messages: JSONObject, **changes: object) -> ModelRequest:
+    """A request with these messages."""
+    given_values = {"model": "claude-sonnet-5-5", "system": "be good", "messages": messages}
+    return ModelRequest(**{**given_values, **changes})  # type: ignore[arg-type]
+
+
+def user(*blocks: JSONObject | str) -> JSONObject:
+    """A user message."""
+    return {"role": "user", "content": blocks[0] if isinstance(blocks[0], str) else list(blocks)}
+
+
+def test_breakpoints_are_on_system_last_tool_and_last_two_user_messages():
+    """What does not change from turn to turn is cached."""
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+    body = request_body(request(user("one"), user("two"), user(result), tools=({"name": "a"}, {"name": "b"})))
+    assert body["system"] == [{"type": "text", "text": "be good", "cache_control": MARK}]
+    assert body["tools"] == [{"name": "a"}, {"name": "b", "cache_control": MARK}]
+    first, second, third = (message["content"] for message in body["messages"])
+    assert first == "one"
+    assert second == [{"type": "text", "text": "two", "cache_control": MARK}]
+    assert third == [{**result, "cache_control": MARK}]
+
+
+def test_what_is_empty_is_not_sent():
+    """The API refuses an empty system prompt and marks on empty text."""
+    body = request_body(request(user({"type": "text", "text": ""}), system=""))
+    assert set(body) == {"model", "max_tokens", "messages", "stream"}
+    assert "cache_control" not in json.dumps(body)
+
+
+blocks = st.sampled_from(
+    [
+        {"type": "text", "text": "t"},
+        {"type": "tool_result", "tool_use_id": "t"},
+        {"type": "thinking", "thinking": "x", "signature": "s"},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {}},
+    ]
+)
+messages = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant"]),
+        "content": st.text() | st.lists(blocks, max_size=3),
+    }
+)
+
+
+@given(st.lists(messages, max_size=6), st.integers(0, 3))
+def test_the_request_is_never_changed_and_breakpoints_are_at_most_four(turns: list[JSONObject], tools: int):
+    """The conversation is the caller's; the API takes four marks."""
+    asked = request(*turns, tools=tuple({"name": str(number)} for number in range(tools)))
+    before = copy.deepcopy(asked)
+    body = request_body(asked)
+    assert asked == before
+    assert json.dumps(body).count('"cache_control"') <= 4
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-sonnet-4-5-20250929", "claude-3-7-sonnet-20250219", "claude-opus-4-1", "qwen3-coder"]
+)
+def test_models_with_a_budget_get_one(model: str):
+    """Claude up to 4.5, and what is not Claude."""
+    body = request_body(request(user("x"), model=model, thinking_tokens=2048))
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-opus-4-6", "claude-opus-5-5", "claude-fable-6", "claude-haiku-5-5"]
+)
+def test_models_without_a_budget_think_as_they_like(model: str):
+    """From 4.7 on a budget is refused; the thinking is asked for in words, for the record."""
+    body = request_body(request(user("x"), model=model, thinking_tokens=2048))
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+
+
+@pytest.mark.parametrize("budget", [1, 1023, 8192])
+def test_a_budget_that_does_not_fit_is_refused(budget: int):
+    """At least 1024 and below max_tokens, as the API wants it."""
+    with pytest.raises(UsageError, match=f"thinking budget {budget} does not fit"):
+        request_body(request(user("x"), model="claude-opus-4-5", thinking_tokens=budget))
