@@ -59,7 +59,7 @@ class Tightening:
 
 
 _SMALLER = Tightening(_smaller, "a smaller value")
-_NOTHING = Tightening(_same, "no change")
+_NOTHING = Tightening(_same, "only the present value")
 
 TABLE: Mapping[str, Tightening] = {
     # Neither fence is surely tighter than another, and an image is other people's code.

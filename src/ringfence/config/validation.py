@@ -36,7 +36,7 @@ def validate(merged: Merged) -> Settings:
 
 
 def combine(complaints: list[RingfenceError], *, advice: str = "") -> RingfenceError:
-    """One error out of several: the first in a file, or else the first, with the others' texts and the advice."""
+    """One error out of several: the first in a file, or else the first, with the texts of the others."""
     complaints = sorted(complaints, key=_rank)
     first, others = complaints[0], complaints[1:]
     if not others and not advice:

@@ -1,0 +1,19 @@
+"""Where credentials come from, and how secrets are kept out of what is recorded."""
+
+from ringfence.secret.credentials import (
+    Credential,
+    CredentialKind,
+    environment_secrets,
+    looks_secret,
+    resolve_credential,
+)
+from ringfence.secret.redact import Redactor
+
+__all__ = [
+    "Credential",
+    "CredentialKind",
+    "Redactor",
+    "environment_secrets",
+    "looks_secret",
+    "resolve_credential",
+]

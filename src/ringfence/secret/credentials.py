@@ -1,0 +1,145 @@
+"""Where the model's credential comes from, and which values of the environment are secrets.
+
+A credential is read on the host and stays there; nothing here puts it into a sandbox, an argument or a text.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from ringfence.errors import AuthenticationFailed
+
+CredentialKind = Literal["api_key", "bearer", "oauth"]
+"""`api_key`: a key of the Console. `bearer`: a gateway's token. `oauth`: a Claude subscription's token."""
+
+VARIABLES: Mapping[str, CredentialKind] = {
+    "ANTHROPIC_API_KEY": "api_key",
+    "ANTHROPIC_AUTH_TOKEN": "bearer",
+    "CLAUDE_CODE_OAUTH_TOKEN": "oauth",
+}
+"""Variables that hold a credential, in the order in which they are asked; NAME_FILE names a file with it."""
+
+_FILE_LIMIT_BYTES = 64 * 1024
+_SECRET_WORDS = frozenset(
+    [
+        "KEY",
+        "KEYS",
+        "TOKENS",
+        "SECRETS",
+        "PASS",
+        "PWD",
+        "PASSWORDS",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "PAT",
+        "COOKIE",
+    ]
+)
+_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
+_HARMLESS_ENDINGS = ("_FILE", "_PATH", "_DIR", "_SOCK", "_PID", "_TYPE", "_FILE_DESCRIPTOR")
+_HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What proves to the model's API who asks. Its text never shows the value."""
+
+    kind: CredentialKind
+    value: str = field(repr=False)
+    source: str = ""
+    """The variable it came from."""
+
+
+def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
+    """The credential for the model: the first of `VARIABLES` that is set.
+
+    Args:
+        environ: Instead of `os.environ`.
+
+    Raises:
+        AuthenticationFailed: There is none, it is said twice, its file cannot be read, or no header can carry it.
+    """
+    environ = os.environ if environ is None else environ
+    for name, kind in VARIABLES.items():
+        value, source = _lookup(name, environ)
+        if value is not None:
+            return Credential(kind, _checked(value, source), source)
+    raise AuthenticationFailed(
+        "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
+        "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by "
+        "`claude setup-token`), each also as NAME_FILE=PATH; or use --model scripted:FILE, which needs none"
+    )
+
+
+def environment_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Values of the environment that look secret by their name, or are passwords in a URL; for redaction.
+
+    Args:
+        environ: Instead of `os.environ`.
+    """
+    environ = os.environ if environ is None else environ
+    found = {value for name, value in environ.items() if looks_secret(name)}
+    for value in environ.values():
+        found |= _url_passwords(value)
+    return tuple(sorted(found - {""}))
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name usually holds a secret."""
+    upper = name.upper()
+    if upper in _HARMLESS_NAMES or upper.endswith(_HARMLESS_ENDINGS):
+        return False
+    return upper.endswith(_SECRET_ENDINGS) or not _SECRET_WORDS.isdisjoint(re.split(r"[^A-Z0-9]+", upper))
+
+
+def _lookup(name: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    value, file = environ.get(name, "").strip(), environ.get(f"{name}_FILE", "")
+    if value and file:
+        raise AuthenticationFailed(f"both {name} and {name}_FILE are set; unset one of them")
+    if file:
+        return _read(Path(file), f"{name}_FILE"), f"{name}_FILE"
+    return value or None, name
+
+
+def _read(file: Path, source: str) -> str:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise AuthenticationFailed(f"{source}={str(file)!r} is not a regular file; name one")
+            content = stream.read(_FILE_LIMIT_BYTES + 1)
+    except OSError as exc:
+        raise AuthenticationFailed(
+            f"{source}={str(file)!r} cannot be read: {exc.strerror}; mend or unset it"
+        ) from exc
+    text = content.decode("utf-8", "replace").strip()
+    if not text or len(content) > _FILE_LIMIT_BYTES:
+        raise AuthenticationFailed(
+            f"{source}={str(file)!r} is empty or too large; put the credential alone in it"
+        )
+    return text
+
+
+def _checked(value: str, source: str) -> str:
+    # A line end in a header would let the value forge further headers.
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise AuthenticationFailed(
+            f"the credential from {source} holds spaces, control or non-ASCII characters; copy it again, "
+            "without quotes and line ends"
+        )
+    return value
+
+
+def _url_passwords(value: str) -> set[str]:
+    if "://" not in value or "@" not in value:
+        return set()
+    try:
+        password = urlsplit(value).password
+    except ValueError:
+        return set()
+    return {password, unquote(password)} if password else set()

@@ -1,0 +1,141 @@
+"""Takes secrets out of everything that is recorded or shown, by value: wherever one stands, it is replaced.
+
+Found are the value itself and the forms in which programs usually print it: JSON-escaped (once or twice),
+percent-encoded, hexadecimal, base64 (standard and URL-safe, at each of the three alignments it can have inside a
+longer text). Not found: a value cut in two, compressed, encrypted, or spelled out of order. Redaction is the
+second wall; the first is that secrets do not enter the fence.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, AnyStr, Generic, TypeVar, cast
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from ringfence.events import Event
+
+MINIMUM_LENGTH = 8
+"""Shorter values are not looked for: they would stand in innocent text, and be guessed from the gaps."""
+
+REPLACEMENT = "[redacted]"
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Event)
+
+
+class _Finder(Generic[AnyStr]):
+    """Replaces any of several forms in text of one kind."""
+
+    def __init__(self, forms: Iterable[AnyStr], bar: AnyStr, replacement: AnyStr) -> None:
+        # The longest first, so that no part of a longer one is left over.
+        self.forms: list[AnyStr] = sorted(set(forms), key=lambda form: (-len(form), form))
+        self._pattern: re.Pattern[AnyStr] = re.compile(bar.join(re.escape(form) for form in self.forms))
+        self._replacement: AnyStr = replacement
+
+    def replace(self, text: AnyStr) -> AnyStr:
+        # Sixty searches for one form each are five times faster than one search for any of sixty.
+        if not any(form in text for form in self.forms):
+            return text
+        return self._pattern.sub(lambda _: self._replacement, text)
+
+
+class Redactor:
+    """Replaces secrets in text, bytes, nested values and events.
+
+    Args:
+        values: The secrets. Blanks around them do not count.
+
+    Attributes:
+        ignored: Why a value is not looked for, one line for each; the value itself is not told.
+    """
+
+    def __init__(self, values: Iterable[str | bytes] = ()) -> None:
+        secrets: set[bytes] = set()
+        ignored: list[str] = []
+        for value in values:
+            secret = (value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value).strip()
+            if len(secret) >= MINIMUM_LENGTH:
+                secrets.add(secret)
+            elif secret:
+                ignored.append(
+                    f"a secret of {len(secret)} bytes is too short to be redacted; use one of at least "
+                    f"{MINIMUM_LENGTH}"
+                )
+        self.ignored = tuple(ignored)
+        forms = {form for secret in secrets for form in _forms(secret)}
+        self._in_bytes = _Finder[bytes](forms, b"|", REPLACEMENT.encode())
+        decoded = {
+            form.decode("utf-8", handler) for form in forms for handler in ("surrogateescape", "replace")
+        }
+        self._in_text = _Finder[str](decoded, "|", REPLACEMENT)
+
+    def redact(self, value: T) -> T:
+        """`value` without secrets; the very same object where there are none.
+
+        Looks into strings, bytes, lists, tuples, mappings (keys too) and structs; leaves all else alone.
+        """
+        return cast("T", self._redact(value)) if self._in_text.forms else value
+
+    def redact_event(self, event: E) -> E:
+        """`event` without secrets; the very same object where there are none."""
+        return self.redact(event)
+
+    def _redact(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._in_text.replace(value)
+        if isinstance(value, bytes):
+            return self._in_bytes.replace(value)
+        if isinstance(value, Mapping):
+            pairs = [(self._redact(key), self._redact(item)) for key, item in value.items()]
+            same = all(
+                key is old_key and item is old
+                for (key, item), (old_key, old) in zip(pairs, value.items(), strict=True)
+            )
+            return value if same else dict(pairs)
+        if isinstance(value, list | tuple):
+            items = [self._redact(item) for item in value]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else items if isinstance(value, list) else tuple(items)
+        return self._in_struct(value) if isinstance(value, msgspec.Struct) else value
+
+    def _in_struct(self, struct: msgspec.Struct) -> msgspec.Struct:
+        changes = {}
+        for name in struct.__struct_fields__:
+            old = getattr(struct, name)
+            new = self._redact(old)
+            if new is not old:
+                changes[name] = new
+        return msgspec.structs.replace(struct, **changes) if changes else struct
+
+
+def _forms(secret: bytes) -> Iterator[bytes]:
+    text = secret.decode("utf-8", "surrogateescape")
+    yield secret
+    yield from _json_forms(text)
+    for percent in {quote(secret, safe=""), quote(secret), quote_plus(secret)}:
+        yield percent.encode()
+        yield re.sub("%..", lambda match: match[0].lower(), percent).encode()
+    yield secret.hex().encode()
+    yield secret.hex().upper().encode()
+    for offset in range(3):
+        core = _base64_core(secret, offset)
+        yield core
+        yield core.translate(bytes.maketrans(b"+/", b"-_"))
+
+
+def _json_forms(text: str) -> Iterator[bytes]:
+    for ascii_only in (False, True):
+        once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        twice = json.dumps(once, ensure_ascii=ascii_only)[1:-1]
+        for form in (once, twice, once.replace("/", "\\/")):
+            yield form.encode("utf-8", "surrogateescape")
+
+
+def _base64_core(secret: bytes, offset: int) -> bytes:
+    """The letters of a base64 text that depend on nothing but the secret, which starts at 3n + offset."""
+    encoded = base64.b64encode(b"\0" * offset + secret)
+    first = -(-8 * offset // 6)
+    return encoded[first : 8 * (offset + len(secret)) // 6]
