@@ -62,7 +62,7 @@ def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
         environ: Instead of `os.environ`.
 
     Raises:
-        AuthenticationFailed: There is none, it is said twice, its file cannot be read, or no header can carry it.
+        AuthenticationFailed: There is none, it is said twice, or it cannot be read or sent.
     """
     environ = os.environ if environ is None else environ
     for name, kind in VARIABLES.items():
