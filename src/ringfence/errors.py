@@ -107,9 +107,8 @@ class LimitReached(RingfenceError):
         self.limit = limit
         self.allowed = allowed
         self.used = used
-        super().__init__(
-            f"limit {limit!r} reached: {used:g} of {allowed:g}; raise it with --max-{limit.replace('_', '-')}"
-        )
+        option = "--max-" + limit.replace("_", "-")
+        super().__init__(f"limit {limit!r} reached: {used:g} of {allowed:g}; raise it with {option}")
 
 
 class AuthenticationFailed(RingfenceError):

@@ -1,6 +1,6 @@
 """The contract of a backend: start the guest, say whether it lives, kill it, clear up after a crash.
 
-Everything else (exec, files, signals, timeouts, stats) is written once, on the guest's protocol, in `sandbox`.
+Everything else (exec, files, signals, timeouts, stats) is written once, on the guest's protocol.
 """
 
 from abc import ABC, abstractmethod
@@ -103,7 +103,7 @@ class Fence(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Kill everything inside and free what the fence held. Safe to call twice; never raises for a dead fence."""
+        """Kill everything inside and free what the fence held. Safe to call twice; a dead fence is fine."""
 
     async def last_words(self) -> str:
         """What the fence's own machinery said on stderr, for errors; bounded."""
@@ -134,6 +134,6 @@ class Backend(ABC):
     async def unavailable(self) -> str | None:
         """Why this backend cannot be used on this machine and what to install; None if it can."""
 
-    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
+    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
         """Remove what dead holders of these sandboxes left behind; return how many things were removed."""
         return 0

@@ -1,7 +1,7 @@
-"""The host's end of the one stream: frames in and out, channels, credit. Every byte from the guest is hostile.
+"""The host's end of the one stream: frames, channels, credit. Every byte from the guest is hostile.
 
-A guest that breaks the protocol (an unknown frame, a channel nobody opened, more bytes than were granted, a frame
-after the last) loses its sandbox. What it can make us hold is bounded by the credit of the open channels.
+A guest that breaks the protocol (an unknown frame, a channel nobody opened, more bytes than were granted, a
+frame after the last) loses its sandbox. What it can make us hold is bounded by the open channels' credit.
 """
 
 import os
@@ -153,7 +153,7 @@ class GuestLink:
     # --- out
 
     def post(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame and send at once what the stream takes; the queue is bounded by the guest's grants."""
+        """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants."""
         self._outgoing += frames.HEADER.pack(len(payload), channel, kind)
         self._outgoing += payload
         if len(self._outgoing) == frames.HEADER.size + len(payload):

@@ -1,4 +1,4 @@
-"""How the guest gets into a sandbox: a one-line loader on its command line reads the modules from the stream."""
+"""How the guest gets into a sandbox: a short loader on its command line reads the modules from the stream."""
 
 import marshal
 import zlib
@@ -31,7 +31,7 @@ for name, source in SOURCES:
     exec(compile(source, "<ringfence guest " + name + ">", "exec"), module.__dict__)
 sys.modules["ringfence_guest.main"].main()
 """
-_ORDER = ("frames", "kernel", "tree", "files", "watchdog", "supervisor", "command", "main")
+_ORDER = ("frames", "kernel", "tree", "files", "watchdog", "supervisor", "stream", "command", "main")
 
 
 def guest_arguments() -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """A command running in a sandbox, as a handle: streams in and out, signals, its end."""
 
+import errno
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 
-from ringfence.errors import SandboxFileError, UsageError
+from ringfence.errors import SandboxDied, SandboxFileError, UsageError
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import Channel, Exit, Failure
 from ringfence.sandbox.result import EndedBy
@@ -73,7 +75,7 @@ class InputStream:
         self._is_closed = False
 
     async def send(self, data: bytes) -> None:
-        """Send bytes, waiting while the command does not read. Bytes that an ended command does not read are lost."""
+        """Send bytes, waiting while the command does not read; what an ended command did not read is lost."""
         if self._is_closed:
             raise UsageError("stdin of this process is closed already")
         await self._channel.send_stdin(data)
@@ -108,7 +110,8 @@ class SandboxProcess:
     async def watch(self) -> None:
         """End the streams when the channel ends."""
         try:
-            await self._channel.wait()
+            with suppress(SandboxDied):  # whoever reads or waits is told
+                await self._channel.wait()
         finally:
             self.stdout.finish()
             self.stderr.finish()
@@ -149,6 +152,4 @@ def process_end(end: Exit) -> ProcessEnd:
 
 def errno_name(failure: Failure) -> str:
     """`ENOENT` and so on; `EIO` for what has no name."""
-    import errno
-
     return errno.errorcode.get(failure.errno, "EIO")

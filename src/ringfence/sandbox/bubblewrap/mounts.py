@@ -1,7 +1,7 @@
 """What is seen inside a bubblewrap fence, as arguments for bwrap.
 
-The system is read-only, `/etc` holds a short list, everything else is empty and private. Sources that are not the
-system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
+The system is read-only, `/etc` holds a short list, everything else is empty and private. Sources that are
+not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
 """
 
 import os
@@ -115,10 +115,10 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     _add_system(arguments)
     _add_etc(arguments, placement.uid, placement.gid)
     arguments.add("--proc", "/proc", "--dev", "/dev")
-    arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")
-    arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")
+    arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")  # noqa: S108 -- inside
+    arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")  # noqa: S108 -- inside
     arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
-    arguments.add("--symlink", "/tmp", "/var/tmp")
+    arguments.add("--symlink", "/tmp", "/var/tmp")  # noqa: S108 -- inside
     for root in toolchains:
         arguments.bind(root, root, read_only=True)
     if placement.workspace is not None and placement.workspace_source is not None:

@@ -1,8 +1,8 @@
 """The user's toolchains, shown read-only inside: pyenv, uv, nvm, cargo, sdkman and their like.
 
-Only what is in this table is ever shown, never a directory because a link in the workspace points there: such a link
-may have been made by whoever wants to read it. Credentials that live beside a toolchain (`~/.cargo/credentials.toml`)
-are not in the table.
+Only what is in this table is ever shown, never a directory because a link in the workspace points there: such
+a link may have been made by whoever wants to read it. Credentials that live beside a toolchain
+(`~/.cargo/credentials.toml`) are not in the table.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from . import frames, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    from _socket import socket as Socket  # noqa: N812
     from typing import Any
 
     from .main import Guest
@@ -40,7 +40,7 @@ class Output:
     def arm(self) -> None:
         """Listen, if there is something to wait for and room to send it."""
         guest = self._command.guest
-        wanted = self.descriptor >= 0 and (self.is_done or (self.credit > 0 and not guest.is_full))
+        wanted = self.descriptor >= 0 and (self.is_done or (self.credit > 0 and not guest.stream.is_full))
         if wanted and not self._armed:
             guest.listen(self.descriptor, self.on_ready)
         elif self._armed and not wanted:
@@ -303,7 +303,7 @@ class Command:
 
 
 def _enlarge(pipe: int) -> bool:
-    """Ask for the largest buffer an ordinary user may have. Refused (allowance used up): slower, not wrong."""
+    """Ask for the largest buffer a user may have. Refused (allowance used up): slower, not wrong."""
     try:
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE)
         return True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CHUNK = 256 * 1024
 
 
-class Refused(OSError):
+class RefusedError(OSError):
     """A file operation that is refused for a reason errno has no better word for."""
 
 
@@ -27,7 +27,7 @@ def read(words: Words, _stdin: int, stdout: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not stat.S_ISREG(mode):
-        raise Refused(errno.EINVAL, "is not a regular file")
+        raise RefusedError(errno.EINVAL, "is not a regular file")
     while True:
         chunk = os.read(descriptor, CHUNK)
         if not chunk:
@@ -46,7 +46,7 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(errno.EINVAL, "is not a regular file")
+            raise RefusedError(errno.EINVAL, "is not a regular file")
         mode = mode or stat.S_IMODE(status.st_mode)
     except FileNotFoundError:
         mode = mode or 0o644

@@ -1,10 +1,10 @@
 """The one stream's wire format, spoken by the guest and by the host.
 
-A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0 is the
-sandbox itself; the host picks all other numbers. Structured payloads are records: pairs of text, each text a u32
-length and UTF-8 bytes (surrogateescape), so that a reader in any language is a page long.
+A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0
+is the sandbox itself; the host picks all other numbers. Structured payloads are records: pairs of text, each
+text a u32 length and UTF-8 bytes (surrogateescape), so that a reader in any language is a page long.
 
-Flow control: each side may send on a channel's stream only as many bytes as the other has granted by CREDIT. The
+Flow control: each side may send on a channel's stream only as many bytes as the other has granted. The
 host's grant for a command's output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`.
 """
 

@@ -13,14 +13,13 @@ import time
 
 from . import frames, kernel, supervisor, tree, watchdog
 from .command import Command
+from .stream import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-_READ = 256 * 1024
-_QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
 _MAX_COMMANDS = 256
 _SPEC_BY_SOCKET = 64 * 1024
 _HIGHEST_FD = 8192
@@ -30,24 +29,18 @@ class Guest:
     """All state of one sandbox's inside."""
 
     def __init__(self, stream_in: int, stream_out: int) -> None:
-        self._in = stream_in
-        self._out = stream_out
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._incoming = bytearray()
-        self._queue: list[bytes] = []
-        self._queued = 0
-        self._flushing = False
         self.commands: dict[int, Command] = {}
         self._supervisors: dict[int, Command] = {}
         self._spare: tuple[int, _socket.socket] | None = None
         self._watch = watchdog.Watchdog()
         self._wake, wake_write = os.pipe()
-        for descriptor in (self._wake, wake_write, stream_in, stream_out):
+        for descriptor in (self._wake, wake_write):
             os.set_blocking(descriptor, False)
         _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
         _signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        self.listen(self._in, self._on_stream)
+        self.stream = Stream(self, stream_in, stream_out, self._on_frame, self._on_room)
         self.listen(self._wake, self._on_child)
 
     # --- the loop
@@ -121,8 +114,7 @@ class Guest:
 
     def _end(self, reason: str) -> NoReturn:
         self.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
-        os.set_blocking(self._out, True)
-        self._flush()
+        self.stream.drain()
         self.leave()
 
     def leave(self) -> NoReturn:
@@ -132,72 +124,15 @@ class Guest:
             tree.kill_all(lambda: tree.descendants(me, tree.snapshot()), 5.0)
         os._exit(0)
 
-    # --- the stream
+    # --- frames
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame and send what the stream takes."""
-        self._queue.append(
-            frames.HEADER.pack(len(payload), channel, kind) + payload if len(payload) < 4096 else b""
-        )
-        if not self._queue[-1]:
-            self._queue[-1] = frames.HEADER.pack(len(payload), channel, kind)
-            self._queue.append(payload)
-        self._queued += len(payload) + frames.HEADER.size
-        if not self._flushing:
-            self._flush()
+        """Queue a frame for the host."""
+        self.stream.send(kind, channel, payload)
 
-    def _flush(self) -> None:
-        while self._queue:
-            batch = self._queue[:64]
-            try:
-                written = os.writev(self._out, batch)
-            except BlockingIOError:
-                break
-            except OSError:
-                self.leave()
-            self._queued -= written
-            done = 0
-            for part in batch:
-                if written < len(part):
-                    break
-                written -= len(part)
-                done += 1
-            del self._queue[:done]
-            if written:
-                self._queue[0] = self._queue[0][written:]
-        wants_room = bool(self._queue)
-        if wants_room != self._flushing:
-            self._flushing = wants_room
-            if wants_room:
-                self.listen(self._out, lambda _mask: self._flush(), select.EPOLLOUT)
-            else:
-                self.ignore(self._out)
-        if self._queued < _QUEUE_LOW:
-            for command in self.commands.values():
-                command.rearm()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether commands' output must wait for the host."""
-        return self._queued > _QUEUE_HIGH
-
-    def _on_stream(self, _mask: int) -> None:
-        try:
-            data = os.read(self._in, _READ)
-        except BlockingIOError:
-            return
-        if not data:
-            self.leave()
-        incoming = self._incoming
-        incoming += data
-        position, size = 0, frames.HEADER.size
-        while len(incoming) - position >= size:
-            length, channel, kind = frames.HEADER.unpack_from(incoming, position)
-            if len(incoming) - position - size < length:
-                break
-            position += size + length
-            self._on_frame(kind, channel, bytes(incoming[position - length : position]))
-        del incoming[:position]
+    def _on_room(self) -> None:
+        for command in self.commands.values():
+            command.rearm()
 
     def _on_frame(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == frames.OPEN:
@@ -277,7 +212,7 @@ class Guest:
         return pid, mine
 
     def _become_child(self, keep: _socket.socket, ends: tuple[int, ...]) -> None:
-        """After a fork: hold nothing of the guest's, above all not the stream and not other commands' pipes."""
+        """After a fork: hold nothing of the guest's, above all not the stream nor other commands' pipes."""
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         low = 3

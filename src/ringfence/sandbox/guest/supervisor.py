@@ -1,8 +1,8 @@
 """One process between the guest and each command, the owner of everything the command leaves behind.
 
 It is a subreaper: double-forked, re-sessioned, env-cleared stragglers become its children, so that the guest can
-find and kill them. It tells the guest over a socket: `P<pid>`, then `X<status> <seconds>` or `E<stage> <errno> <message>`;
-the end of the socket says that the whole tree is gone.
+find and kill them. It tells the guest over a socket: `P<pid>`, then `X<status> <seconds>` or
+`E<stage> <errno> <message>`; the end of the socket says that the whole tree is gone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import errno
 import os
 import time
 
+from . import files, kernel
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    from _socket import socket as Socket  # noqa: N812
     from typing import Any, NoReturn
 
     Spec = dict[str, Any]
-
-from . import files, kernel
 
 _RLIMIT_FSIZE, _RLIMIT_CORE = 1, 4
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # what we, or Python, set to ignored
@@ -122,7 +122,7 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
                 )
             except OSError as error:
                 if error.errno == errno.ENOEXEC and words is argv:
-                    # A script without a first line that names its interpreter: the shell runs it, as execvp does.
+                    # A script whose first line names no interpreter: the shell runs it, as execvp does.
                     words = ["sh", path, *argv[1:]]
                     path = "/bin/sh"
                     continue

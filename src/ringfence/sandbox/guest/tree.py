@@ -58,7 +58,7 @@ def send(pid: int, number: int) -> bool:
 def kill_all(list_pids: Callable[[], list[int]], seconds: float) -> bool:
     """Kill everything that `list_pids()` names until it names nothing; False if time ran out.
 
-    Stopping comes first: a stopped process cannot fork, so the set stops growing and a fork bomb loses the race.
+    Stopping comes first: a stopped process cannot fork, so the set stops growing and a fork bomb loses.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -1,0 +1,84 @@
+"""Puts a fence under its limits: a cgroup of ours, the user's systemd, or softly the guest's watchdog."""
+
+from dataclasses import dataclass
+
+import anyio
+
+from ringfence.errors import PolicyRefused, SandboxStartFailed
+from ringfence.sandbox.base import Enforcement, Launch
+from ringfence.sandbox.cgroup import Cgroup, CgroupPlan, adopt, create, launch_prefix, plan
+
+_SCOPE_S = 5.0
+_SOFT: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How the limits of one launch will be enforced."""
+
+    enforced: dict[str, Enforcement]
+    """`memory`, `cpus`, `pids`, `disk`: each `kernel`, `soft` or `none`."""
+    _plan: CgroupPlan
+    _sandbox_id: str
+    _memory: int | None
+    _cpus: float | None
+    _pids: int | None
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What goes before the fence's command."""
+        if self._plan.kind != "systemd":
+            return ()
+        return launch_prefix(self._sandbox_id, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
+
+    def make(self) -> Cgroup | None:
+        """The cgroup to put the fence's first process in, before it forks."""
+        if self._plan.kind not in ("v1", "v2"):
+            return None
+        return create(
+            self._sandbox_id, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids, where=self._plan
+        )
+
+    async def find(self, pid: int) -> Cgroup | None:
+        """The cgroup that systemd made around a started process; its limits are read back.
+
+        Raises:
+            SandboxStartFailed: It did not appear, or its limits are not as asked.
+        """
+        if self._plan.kind != "systemd":
+            return None
+        with anyio.move_on_after(_SCOPE_S):
+            while True:
+                try:
+                    return adopt(
+                        self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids
+                    )
+                except SandboxStartFailed:
+                    await anyio.sleep(0.01)
+        return adopt(self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
+
+
+def plan_limits(launch: Launch) -> Limits:
+    """Decide how each limit of a launch is enforced.
+
+    Raises:
+        PolicyRefused: One that was asked for can only be soft, and `soft_limits` was not allowed.
+    """
+    spec, found = launch.spec, plan()
+    enforced: dict[str, Enforcement] = {"disk": "soft"}
+    for name, weaker in _SOFT.items():
+        enforced[name] = "kernel" if found.can[name] else weaker
+        if not found.can[name] and name in spec.asked_limits() and not spec.soft_limits:
+            raise PolicyRefused(
+                f"the limit {name}={getattr(spec, name)} cannot be enforced by the kernel here "
+                f"({found.reason}); leave it out, or accept the weaker way with --soft-limits",
+                rule="limits-enforced",
+            )
+    return Limits(
+        enforced,
+        found,
+        launch.sandbox_id,
+        spec.memory if found.can["memory"] else None,
+        spec.cpus if found.can["cpus"] else None,
+        spec.pids if found.can["pids"] else None,
+    )

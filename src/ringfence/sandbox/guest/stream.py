@@ -1,0 +1,109 @@
+"""The guest's end of the one stream: whole frames in, a bounded queue of frames out; never blocks."""
+
+from __future__ import annotations
+
+import os
+import select
+
+from . import frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .main import Guest
+
+_READ = 256 * 1024
+_QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
+_JOIN_BELOW = 4096
+_BATCH = 64
+
+
+class Stream:
+    """Both directions of the stream to the host."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        read_fd: int,
+        write_fd: int,
+        on_frame: Callable[[int, int, bytes], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        self._guest = guest
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._on_frame = on_frame
+        self._on_room = on_room
+        self._incoming = bytearray()
+        self._queue: list[bytes] = []
+        self._queued = 0
+        self._is_waiting = False
+        for descriptor in (read_fd, write_fd):
+            os.set_blocking(descriptor, False)
+        guest.listen(read_fd, self._on_ready)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether commands' output must wait for the host."""
+        return self._queued > _QUEUE_HIGH
+
+    def send(self, kind: int, channel: int, payload: bytes) -> None:
+        """Queue a frame and send what the stream takes."""
+        header = frames.HEADER.pack(len(payload), channel, kind)
+        self._queue += [header + payload] if len(payload) < _JOIN_BELOW else [header, payload]
+        self._queued += len(header) + len(payload)
+        if not self._is_waiting:
+            self._flush(0)
+
+    def drain(self) -> None:
+        """Send all that is queued, waiting as long as it takes."""
+        os.set_blocking(self._write_fd, True)
+        self._flush(0)
+
+    def _flush(self, _mask: int) -> None:
+        while self._queue:
+            try:
+                self._drop(os.writev(self._write_fd, self._queue[:_BATCH]))
+            except BlockingIOError:
+                break
+            except OSError:
+                self._guest.leave()  # the host is gone
+        must_wait = bool(self._queue)
+        if must_wait != self._is_waiting:
+            self._is_waiting = must_wait
+            if must_wait:
+                self._guest.listen(self._write_fd, self._flush, select.EPOLLOUT)
+            else:
+                self._guest.ignore(self._write_fd)
+        if self._queued < _QUEUE_LOW:
+            self._on_room()
+
+    def _drop(self, written: int) -> None:
+        """Forget the bytes that were sent."""
+        self._queued -= written
+        done = 0
+        while done < len(self._queue) and written >= len(self._queue[done]):
+            written -= len(self._queue[done])
+            done += 1
+        del self._queue[:done]
+        if written:
+            self._queue[0] = self._queue[0][written:]
+
+    def _on_ready(self, _mask: int) -> None:
+        try:
+            data = os.read(self._read_fd, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self._guest.leave()
+        incoming, size = self._incoming, frames.HEADER.size
+        incoming += data
+        position = 0
+        while len(incoming) - position >= size:
+            length, channel, kind = frames.HEADER.unpack_from(incoming, position)
+            if len(incoming) - position - size < length:
+                break
+            position += size + length
+            self._on_frame(kind, channel, bytes(incoming[position - length : position]))
+        del incoming[:position]

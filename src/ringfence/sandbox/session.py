@@ -1,0 +1,221 @@
+"""The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import anyio
+
+from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
+from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.link import Channel, Exit, Failure, GuestLink, ProtocolError, Sink
+from ringfence.sandbox.loader import guest_payload
+from ringfence.sandbox.process import WINDOW
+from ringfence.sandbox.result import EndedBy
+from ringfence.sandbox.spec import SandboxSpec
+
+_START_S = 20.0
+_CLIENT_GRACE_S = 5.0
+_HEARTBEAT_S = 10.0
+_SILENCE_S = 30.0
+_KILL = 9
+
+Fields = Sequence[tuple[str, object]]
+
+
+class GuestSession:
+    """One guest, from its first frame to its last. `Sandbox` is built on it.
+
+    Args:
+        fence: The running fence.
+        spec: What was asked for.
+        sandbox_id: Whose guest it is.
+        directory: Where relative paths start, inside.
+    """
+
+    def __init__(self, fence: Fence, spec: SandboxSpec, *, sandbox_id: str, directory: str) -> None:
+        self.fence = fence
+        self._spec = spec
+        self._id = sandbox_id
+        self._directory = directory
+        self._link = GuestLink(fence.read_fd, fence.write_fd)
+        self._oom_kills = 0
+
+    # --- life
+
+    async def serve(self) -> None:
+        """Read, write and watch until the sandbox is gone; then tell everyone why."""
+        reason = ""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._link.write_forever)
+                tasks.start_soon(self._beat)
+                await self._link.read_forever()
+                tasks.cancel_scope.cancel()
+        except* ProtocolError as group:
+            reason = str(_first(group))
+        await self._die(ProtocolError(reason) if reason else None)
+
+    async def _die(self, broken: ProtocolError | None) -> None:
+        with anyio.CancelScope(shield=True):
+            if broken is not None:
+                await self.fence.kill()
+                death = Death("protocol", f"the guest {broken}")
+            elif self._link.bye == "ttl":
+                death = Death("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
+            else:
+                death = await self.fence.wait()
+                if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
+                    death = Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
+        self._link.fail(
+            SandboxDied(
+                f"sandbox {self._id} is gone: {death.detail}", sandbox_id=self._id, reason=death.reason
+            )
+        )
+
+    async def _beat(self) -> None:
+        """Ask now and then whether the guest still answers; one that is frozen is dead."""
+        while True:
+            await anyio.sleep(_HEARTBEAT_S)
+            seen = self._link.frames_seen
+            with anyio.move_on_after(_SILENCE_S) as silence:
+                await self._link.ask(frames.PING, frames.PONG)
+            if silence.cancelled_caught and self._link.frames_seen == seen:
+                raise ProtocolError(f"has not answered for {_SILENCE_S:g} s")
+
+    async def greet(self) -> None:
+        """Send the guest its modules and wait for its first frame.
+
+        Raises:
+            SandboxStartFailed: It did not come up, or cannot protect itself.
+        """
+        self._link.post_raw(guest_payload())
+        try:
+            with anyio.fail_after(_START_S):
+                hello = await self._link.wait_for_hello()
+        except TimeoutError:
+            raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
+        except SandboxDied as exc:
+            detail = await self.fence.last_words()
+            raise SandboxStartFailed(f"the sandbox did not start: {detail or exc}") from exc
+        if hello.get("version") != frames.VERSION:
+            raise SandboxStartFailed(
+                f"the guest speaks protocol {hello.get('version')!r}, not {frames.VERSION!r}"
+            )
+        if self.fence.facts.is_fence and (hello.get("undumpable") != "1" or hello.get("uid") == "0"):
+            raise SandboxStartFailed(
+                f"the guest could not protect itself (uid {hello.get('uid')!r}, "
+                f"undumpable {hello.get('undumpable')!r})"
+            )
+
+    def configure(self) -> None:
+        """Tell the guest which limits it shall watch."""
+        limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
+        facts = self.fence.facts
+        limits += [
+            (name, int(getattr(self._spec, name)))
+            for name in ("memory", "pids")
+            if facts.enforced.get(name) == "soft"
+        ]
+        if self._spec.ttl_s is not None:
+            limits.append(("ttl_s", self._spec.ttl_s))
+        limits += [("path", path) for path in facts.watched_paths]
+        limits += [("tmpfs", path) for path in facts.tmpfs_paths]
+        self._link.post(frames.CONFIG, 0, frames.encode_record(limits))
+
+    async def measure(self) -> dict[str, str]:
+        """The guest's own account of what is used inside."""
+        with anyio.fail_after(_SILENCE_S):
+            return dict(frames.decode_record(await self._link.ask(frames.STATS, frames.STATS_REPLY)))
+
+    # --- opening channels
+
+    def open(
+        self,
+        argv: Sequence[str],
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        timeout_s: float | None,
+        *,
+        window: int,
+        sink: Sink,
+        extra: Sequence[tuple[str, object]] = (),
+    ) -> Channel:
+        """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
+        if isinstance(argv, str) or not argv or any("\0" in word for word in argv):
+            raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
+        environment = {**self.fence.facts.environment, **self._spec.env, **(env or {})}
+        fields: list[tuple[str, object]] = [("argv", word) for word in argv]
+        fields += [("env", f"{name}={value}") for name, value in environment.items()]
+        fields.append(("cwd", self.inside(cwd or ".")))
+        fields.append(("disk", self._spec.disk))
+        if timeout_s is not None:
+            if not timeout_s > 0 or math.isinf(timeout_s):
+                raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
+            fields.append(("timeout_s", timeout_s))
+        return self._link.open([*fields, *extra], window=window, sink=sink)
+
+    def open_operation(
+        self,
+        operation: str,
+        path: str,
+        sink: Sink,
+        *,
+        window: int = WINDOW,
+        extra: Sequence[tuple[str, object]] = (),
+    ) -> Channel:
+        """Open a channel for one of the guest's file operations."""
+        if not path or "\0" in path:
+            raise UsageError(f"{path!r} is not a path")
+        fields = [
+            ("op", operation),
+            ("path", self.inside(path)),
+            ("cwd", "/"),
+            ("disk", self._spec.disk),
+            *extra,
+        ]
+        return self._link.open(fields, window=window, sink=sink)
+
+    def inside(self, path: str) -> str:
+        """A path of the caller's as an absolute one inside."""
+        return path if path.startswith("/") else f"{self._directory.rstrip('/')}/{path}"
+
+    # --- ends
+
+    async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
+        """Send stdin and wait for the end; a guest that does not keep the deadline loses its sandbox."""
+        try:
+            with anyio.move_on_after(None if timeout_s is None else timeout_s + _CLIENT_GRACE_S):
+                if stdin:
+                    await channel.send_stdin(stdin)
+                channel.post(frames.STDIN_END)
+                return await channel.wait()
+        finally:
+            await self.abandon(channel)
+        if channel.end is None:
+            await self._die(ProtocolError("let a command run past its deadline"))
+        return await channel.wait()
+
+    async def abandon(self, channel: Channel) -> None:
+        """Kill what still runs on a channel and wait a moment for its end."""
+        if channel.end is not None or channel.error is not None:
+            return
+        channel.post(frames.KILL)
+        with anyio.move_on_after(_CLIENT_GRACE_S, shield=True), suppress(SandboxDied):
+            await channel.wait()
+
+    async def blame(self, ended_by: EndedBy, signal: int | None) -> EndedBy:
+        """A kill that the memory limit did is told as such."""
+        if ended_by != "signal" or signal != 9:
+            return ended_by
+        kills = (await self.fence.use()).oom_kills or 0
+        if kills > self._oom_kills:
+            self._oom_kills = kills
+            return "memory"
+        return ended_by
+
+
+def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
