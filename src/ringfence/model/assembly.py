@@ -18,7 +18,7 @@ _CUT_SHORT = frozenset(
 """Stop reasons after which the last tool call may lack its end."""
 
 
-class BrokenStream(Exception):  # noqa: N818  # named for what happened
+class BrokenStream(Exception):
     """The stream ended early, stalled, or holds what the protocol does not allow. Worth a new attempt."""
 
 

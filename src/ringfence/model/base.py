@@ -18,7 +18,7 @@ Emit = Callable[[Event], Awaitable[None]]
 """Takes an event; returns when it is in the journal ("written before told")."""
 
 
-class ContextExceeded(UsageError):  # noqa: N818  # named for what happened, as all in errors.py
+class ContextExceeded(UsageError):
     """The conversation is longer than the model's window; a shorter one may be accepted."""
 
 

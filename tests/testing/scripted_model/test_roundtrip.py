@@ -1,0 +1,106 @@
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfence.events import Event
+from ringfence.model import AnthropicModel, Credential, ModelReply, ModelRequest
+from ringfence.model.assembly import ReplyAssembly
+from ringfence.model.scripted import wire
+from ringfence.testing.scripted_model import DUMMY_KEY, Script, ScriptedModelServer, Turn
+
+nasty = st.sampled_from(
+    ["\x00", "\r\n", "\n\n", "\u2028", "\u2029", "\x85", "\x1b[2J", "data: x\n\n", "\U0001f600"]
+)
+text = st.lists(st.text(max_size=30) | nasty, max_size=8).map("".join)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=12,
+)
+calls = st.fixed_dictionaries({"name": st.just("shell"), "input": st.dictionaries(text, values, max_size=4)})
+turns = st.fixed_dictionaries(
+    {
+        "thinking": text,
+        "signature": st.just("c2ln"),
+        "text": text.filter(bool),
+        "tools": st.lists(calls, max_size=3),
+    },
+    optional={"piece_chars": st.integers(1, 9)},
+)
+
+
+def said(reply: ModelReply) -> list[Any]:
+    """What a reply says, without ids."""
+    thinking, words, *tools = reply.content
+    return [thinking["thinking"], thinking["signature"], words["text"], *(tool["input"] for tool in tools)]
+
+
+def meant(turn: dict[str, Any]) -> list[Any]:
+    """What a turn of a script says."""
+    return [turn["thinking"], turn["signature"], turn["text"], *(call["input"] for call in turn["tools"])]
+
+
+@settings(deadline=None)  # the first example imports the SDK
+@given(turns, st.integers(1, 50))
+def test_any_turn_comes_out_of_the_stream_as_it_went_in(turn: dict[str, Any], chunk: int):
+    """Through events, bytes cut anywhere, the SDK's decoder and our assembly: nothing is lost or changed."""
+    from anthropic._streaming import SSEDecoder
+
+    reply = wire.message(Turn.model_validate(turn), 0, {"model": "m"})
+    stream = b"".join(
+        wire.encode_event(name, wire.encode(data))
+        for name, data in wire.stream_events(reply, turn.get("piece_chars"))
+    )
+    assembly = ReplyAssembly()
+    pieces = (stream[at : at + chunk] for at in range(0, len(stream), chunk))
+    for event in SSEDecoder().iter_bytes(pieces):
+        assembly.take(event.event, event.data)
+    assert json.dumps(said(assembly.finish())) == json.dumps(meant(turn))
+
+
+async def replies(script: Script) -> AsyncIterator[ModelReply]:
+    """All replies of a script, over HTTP."""
+
+    async def ignore(event: Event) -> None:
+        pass
+
+    async with ScriptedModelServer.serve(script) as server:
+        model = AnthropicModel(Credential("api_key", DUMMY_KEY), base_url=server.base_url)
+        request = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
+        for _ in script.turns:
+            yield await model.reply(request, ignore)
+        await model.aclose()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(turns, min_size=5, max_size=10))
+def test_any_script_comes_out_of_the_sdk_as_it_went_in(given_turns: list[dict[str, Any]]):
+    """The same over a real socket with the real SDK."""
+
+    async def check() -> None:
+        script = Script.model_validate({"turns": given_turns})
+        got = [said(reply) async for reply in replies(script)]
+        assert json.dumps(got) == json.dumps([meant(turn) for turn in given_turns])
+
+    anyio.run(check)
+
+
+async def test_a_megabyte_comes_through():
+    """Long text and a long tool input arrive whole."""
+    long = "0123456789abcdéf\n" * 65_536
+    turn = {
+        "thinking": "",
+        "signature": "c2ln",
+        "text": long,
+        "tools": [{"name": "write", "input": {"content": long}}],
+    }
+    async for reply in replies(Script.model_validate({"turns": [turn]})):
+        assert said(reply) == meant(turn)
