@@ -27,7 +27,7 @@ _SCHEMA: JSONObject = {
 }
 
 
-class EditRefused(Exception):  # noqa: N818 - never leaves this room: the tool turns it into its result
+class EditRefused(Exception):
     """The edit is not clear. Its text tells the agent why."""
 
 

@@ -22,7 +22,7 @@ MAX_SERVER_REQUESTS = 1000
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-class _Hostile(Exception):  # noqa: N818 - never leaves this module
+class _Hostile(Exception):
     """The server broke a bound."""
 
 

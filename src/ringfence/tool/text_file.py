@@ -6,7 +6,7 @@ FILE_LIMIT_BYTES = 10 * 1024**2
 _SNIFFED_BYTES = 8192
 
 
-class NotText(Exception):  # noqa: N818 - never leaves this room: a tool turns it into its result
+class NotText(Exception):
     """The file is not UTF-8 text. Its text says so, for the agent."""
 
 
