@@ -193,7 +193,7 @@ def _write_new(path: Path, body: bytes) -> None:
 def _decoded(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise RecordError(f"an event's data does not parse: {exc}; run `ringfence audit verify`") from exc
 
 

@@ -78,7 +78,7 @@ def _entries() -> Iterator[Head]:
         while line := file.readline(_MAX_LINE_BYTES):
             try:
                 yield decoder.decode(line)
-            except msgspec.DecodeError:  # torn by a crash, or edited: then it vouches for nothing
+            except (ValueError, RecursionError):  # torn by a crash, or edited: then it vouches for nothing
                 continue
 
 

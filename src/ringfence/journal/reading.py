@@ -100,7 +100,7 @@ class _Cursor:
     def _record(self, line: bytes) -> Record:
         try:
             header = decode_header(line)
-        except (msgspec.DecodeError, ValueError) as exc:
+        except ValueError as exc:
             raise self._fault(str(exc)) from exc
         return Record(
             seq=header.seq,

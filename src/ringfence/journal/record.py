@@ -120,7 +120,7 @@ def decode_event(tag: str, data: bytes | msgspec.Raw) -> events.Event:
             return decoder.decode(data)
     except msgspec.ValidationError:
         pass  # another version's shape of a known event
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence audit verify`") from exc
     return UnknownEvent(tag=tag, fields=_decode_any(tag, data))
 
@@ -154,7 +154,7 @@ def as_json(record: Record) -> dict[str, Any]:
 def _decode_any(tag: str, data: bytes | msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence audit verify`") from exc
 
 

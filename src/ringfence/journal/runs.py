@@ -231,7 +231,7 @@ def _backwards(path: Path) -> Iterator[Event]:
 def _event(line: bytes, path: Path) -> Event:
     try:
         header = decode_header(line)
-    except (msgspec.DecodeError, ValueError) as exc:
+    except ValueError as exc:
         raise RecordError(f"a line of {path.name!r} does not parse: {exc}") from exc
     fields: object = None
     with suppress(RecordError):

@@ -29,7 +29,7 @@ def seal_fault(line: bytes, header: Header, *, run_id: str, trusted: frozenset[s
     """What is wrong with the sealing line of a journal; None if nothing is."""
     try:
         seal = msgspec.json.decode(header.data, type=JournalSealed)
-    except msgspec.DecodeError as exc:
+    except (ValueError, RecursionError) as exc:
         return f"the seal does not parse: {exc}"
     time = format_time(header.time)
     canonical = encode_line(header.seq, time, prev=header.prev, event=header.event, data=encode_data(seal))

@@ -184,7 +184,7 @@ def _return(call: ToolCall, event: ToolReturned) -> None:
 def _shell_result(content: str) -> Any:
     try:
         result = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return content
     return result if isinstance(result, dict) and result.keys() >= _SHELL_KEYS else content
 

@@ -209,7 +209,7 @@ class _Walk:
             raise _BrokenError("there is a line after the seal")
         try:
             header = decode_header(line)
-        except (msgspec.DecodeError, ValueError) as exc:
+        except ValueError as exc:
             raise _BrokenError(f"it is no line of a journal: {exc}") from exc
         if header.seq != seq:
             raise _BrokenError(
@@ -233,7 +233,7 @@ class _Walk:
             raise _BrokenError(f"a journal begins with {_OPENED!r}, not {header.event!r}")
         try:
             opened = msgspec.json.decode(header.data, type=JournalOpened)
-        except msgspec.DecodeError as exc:
+        except (ValueError, RecursionError) as exc:
             raise _BrokenError(f"its {_OPENED!r} does not parse: {exc}") from exc
         if opened.format != FORMAT:
             raise _BrokenError(f"format {opened.format!r} is not known here; take a newer ringfence")

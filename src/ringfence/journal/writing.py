@@ -41,7 +41,7 @@ _DURABLE = (JobCreated, PolicyLoosened, JobEnded, JournalSealed)
 """`emit` returns only when these are on the disk; all others are within a second."""
 
 _LAST = (JobEnded, JournalSealed)
-"""These may use the reserve."""
+"""Before these the reserve is given back, and the seal, a first key and the index find space in it too."""
 
 
 class Journal:
@@ -161,6 +161,7 @@ class Journal:
             InfrastructureFault: It could not be written, or there is no key and none can be made.
             RecordError: The journal is sealed or closed already, or the key is damaged.
         """
+        self._reserve.give_back()
         key = signing_key()
         with self._mutex:
             time = datetime.now(UTC)
@@ -240,13 +241,10 @@ class Journal:
 
     def _written(self, event: Event, *, seq: int, time: str, prev: str) -> bytes:
         try:
-            try:
-                return self._write(event, seq=seq, time=time, prev=prev)
-            except OSError:
-                if not isinstance(event, _LAST):
-                    raise
+            if isinstance(event, _LAST):
                 self._reserve.give_back()
-                return self._write(event, seq=seq, time=time, prev=prev)
+            line = encode_line(seq, time, prev=prev, event=event.name, data=pack(event, self._blobs.keep))
+            self._file.append(line)
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not write {event.name!r} to the journal {str(self.path)!r}: {exc.strerror}; "
@@ -256,10 +254,6 @@ class Journal:
             raise InfrastructureFault(
                 f"{event.name!r} cannot be recorded, so it must not happen: {exc}; report this as a bug"
             ) from exc
-
-    def _write(self, event: Event, *, seq: int, time: str, prev: str) -> bytes:
-        line = encode_line(seq, time, prev=prev, event=event.name, data=pack(event, self._blobs.keep))
-        self._file.append(line)
         return line
 
     def _record_head(self) -> None:
