@@ -1,19 +1,22 @@
 import json
 import socket
 import time
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Route
 from tests.model.conftest import KEY, QUICK, OpenTalk
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
 from ringfence.model import AnthropicModel, ContextExceeded, Credential, ModelRequest, Patience
+from ringfence.model.scripted import parse_script, wire
 from ringfence.model.scripted.server import _listening, _running
 
+HELLO = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
 TWO_CALLS = """
 - thinking: I should look.
   signature: c2lnbmVk
@@ -241,7 +244,7 @@ async def test_an_unreachable_server_is_an_infrastructure_fault():
         with pytest.raises(
             InfrastructureFault, match=r"http://127\.0\.0\.1:\d+ gave no reply in 2 att"
         ) as caught:
-            await model.reply(ModelRequest("m", "", ({"role": "user", "content": "hi"},)), _ignore)
+            await model.reply(HELLO, _ignore)
         await model.aclose()
     assert "hidden" not in str(caught.value)
 
@@ -251,7 +254,7 @@ async def test_a_base_url_that_is_none_is_refused(url: str):
     """It says how one looks."""
     model = AnthropicModel(KEY, base_url=url)
     with pytest.raises(UsageError, match="write it like https://host"):
-        await model.reply(ModelRequest("m", "", ({"role": "user", "content": "hi"},)), _ignore)
+        await model.reply(HELLO, _ignore)
 
 
 async def test_the_base_url_of_the_environment_is_honoured(
@@ -323,7 +326,7 @@ async def test_a_redirect_does_not_take_the_key_along():
                 KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", patience=QUICK
             )
             with pytest.raises(UsageError, match="307"):
-                await model.reply(ModelRequest("m", "", ({"role": "user", "content": "hi"},)), _ignore)
+                await model.reply(HELLO, _ignore)
             await model.aclose()
     assert seen == []
 
@@ -341,8 +344,47 @@ async def test_an_answer_that_is_no_stream_is_a_fault():
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             model = AnthropicModel(KEY, base_url=url, patience=Patience(attempts=1))
             with pytest.raises(InfrastructureFault, match="holds no events of a reply"):
-                await model.reply(ModelRequest("m", "", ({"role": "user", "content": "hi"},)), _ignore)
+                await model.reply(HELLO, _ignore)
             await model.aclose()
+
+
+async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
+    """After `message_stop` nothing more is waited for."""
+    turn = parse_script("turns: [{text: whole}]").turns[0]
+    events = list(wire.stream_events(wire.message(turn, 0, {"model": "m"}), None))
+
+    async def endless(request):
+        async def parts() -> AsyncIterator[bytes]:
+            for name, data in events:
+                yield wire.encode_event(name, wire.encode(data))
+            await anyio.sleep_forever()
+
+        return StreamingResponse(parts(), media_type="text/event-stream")
+
+    with _listening(0) as listener:
+        async with _running(
+            Starlette(routes=[Route("/v1/messages", endless, methods=["POST"])]), listener, anyio.Event()
+        ):
+            model = AnthropicModel(KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+            with anyio.fail_after(10):
+                reply = await model.reply(HELLO, _ignore)
+            await model.aclose()
+    assert reply.content == ({"type": "text", "text": "whole"},)
+
+
+async def test_a_cancelled_scope_takes_model_and_server_down(talk_over: OpenTalk):
+    """Cancelling from outside leaves no connection and no server behind."""
+    with anyio.CancelScope() as scope:
+
+        async def cancel(event: Event) -> None:
+            scope.cancel()
+
+        async with talk_over("- {text: never, stall: {seconds: 60, after_events: 4}}") as talk:
+            port = int(talk.server.base_url.rpartition(":")[2])
+            await talk.model.reply(HELLO, cancel)
+    assert scope.cancelled_caught
+    with pytest.raises(OSError, match="refused|failed"):  # noqa: RUF043  # one of two words
+        await anyio.connect_tcp("127.0.0.1", port)
 
 
 async def test_half_a_surrogate_pair_is_refused(talk_over: OpenTalk):
@@ -369,7 +411,7 @@ async def test_what_emit_raises_is_the_callers(talk_over: OpenTalk):
 
     async with talk_over("- text: yes") as talk:
         with pytest.raises(TimeoutError, match="disk"):
-            await talk.model.reply(ModelRequest("m", "", ({"role": "user", "content": "hi"},)), full)
+            await talk.model.reply(HELLO, full)
     assert len(talk.server.requests) == 1
 
 

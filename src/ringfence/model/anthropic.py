@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 _REASON_LIMIT = 400
 _CLOSE_S = 5.0
-_DRAIN_S = 1.0
+_DRAIN_S = 0.25
 
 
 def warm_up() -> threading.Thread:
