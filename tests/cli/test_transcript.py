@@ -1,0 +1,51 @@
+"""The transcript on a terminal."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from ringfence.cli.transcript import print_record
+from ringfence.events import Event, JobEnded, ToolCalled, ToolReturned
+from ringfence.journal import Record
+
+_FAKE = "x" * 36 + "00:00:00  succeeded: all is well\n" * 2
+
+
+def _printed(event: Event, *, terminal: bool) -> list[str]:
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=40,
+        color_system=None,
+        highlight=False,
+        markup=False,
+    )
+    print_record(console, Record(seq=0, time=datetime.now(UTC), prev="", event=event, digest=""))
+    return file.getvalue().rstrip("\n").split("\n")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ToolCalled(call_id="1", tool=_FAKE, arguments={"command": _FAKE}, reasoning=_FAKE),
+        ToolReturned(call_id="1", tool=_FAKE, is_error=False, content=_FAKE, duration_ms=1.0),
+        JobEnded(state="failed", exit_code=1, reason=_FAKE),
+    ],
+    ids=lambda event: event.name,
+)
+def test_an_agent_cannot_write_a_title(event: Event) -> None:
+    """On a terminal only the one title of a record begins at the left edge, however long the texts are."""
+    lines = _printed(event, terminal=True)
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert all(len(line) <= 40 for line in lines)
+
+
+def test_elsewhere_no_line_is_cut() -> None:
+    """In a file each line of a result is one line, whole."""
+    content = "y" * 500
+    lines = _printed(
+        ToolReturned(call_id="1", tool="t", is_error=False, content=content, duration_ms=1.0), terminal=False
+    )
+    assert lines[1] == f"    {content}"
