@@ -1,0 +1,66 @@
+"""What differs between two checkpoints, file by file."""
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+ChangeKind = Literal["added", "modified", "deleted", "typechange"]
+_KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file that differs."""
+
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
+    kind: ChangeKind
+    insertions: int
+    deletions: int
+    binary: bool
+    mode_changed: bool
+    """Whether the executable bit or the kind of file changed."""
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it is on disk."""
+        return os.fsencode(self.path)
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What differs between two checkpoints."""
+
+    files: tuple[FileChange, ...] = ()
+
+    @property
+    def insertions(self) -> int:
+        """Lines added in all text files."""
+        return sum(change.insertions for change in self.files)
+
+    @property
+    def deletions(self) -> int:
+        """Lines removed in all text files."""
+        return sum(change.deletions for change in self.files)
+
+
+def parse_diff(output: bytes) -> Diff:
+    """Read what `git diff-tree -r -z --raw --numstat --no-renames` says."""
+    fields = output.split(b"\0")
+    raw: dict[bytes, tuple[ChangeKind, bool]] = {}
+    position = 0
+    while position + 1 < len(fields) and fields[position].startswith(b":"):
+        old_mode, new_mode, _, _, letter = fields[position][1:].split(b" ")
+        exists = b"000000" not in (old_mode, new_mode)
+        raw[fields[position + 1]] = (_KINDS[letter[:1]], exists and old_mode != new_mode)
+        position += 2
+    changes = []
+    for line in fields[position:]:
+        if not line:
+            continue
+        inserted, deleted, path = line.split(b"\t", 2)
+        kind, mode_changed = raw[path]
+        binary = inserted == b"-"
+        counts = (0, 0) if binary else (int(inserted), int(deleted))
+        changes.append(FileChange(os.fsdecode(path), kind, *counts, binary=binary, mode_changed=mode_changed))
+    return Diff(tuple(changes))

@@ -1,0 +1,47 @@
+"""The stream that `git fast-import` reads: one tree after another, each a few changes to the one before."""
+
+import time
+from collections.abc import Iterable
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.scan import Content
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+async def import_changes(
+    git: Git, refs: tuple[str, str], *, base_tree: str, deleted: Iterable[bytes], written: Iterable[Content]
+) -> tuple[str, str]:
+    """Commit the tree `base_tree` (empty: none) with these changes on both `refs`, without a parent.
+
+    Returns:
+        The commit's id and its tree's id.
+    """
+    parts = [
+        b"feature done\n",
+        b"commit %s\nmark :1\n" % refs[0].encode(),
+        b"committer ringfence <ringfence@localhost> %d +0000\n" % int(time.time()),
+        b"data 10\ncheckpoint\n",
+        b'M 040000 %s ""\n' % base_tree.encode() if base_tree not in {"", EMPTY_TREE} else b"deleteall\n",
+    ]
+    parts += [b"D %s\n" % quoted(path) for path in deleted]
+    for content in written:
+        parts.append(
+            b"M %o inline %s\ndata %d\n" % (content.git_mode, quoted(content.path), len(content.data))
+        )
+        parts += [content.data, b"\n"]
+    parts.append(b"reset %s\nfrom :1\n\n" % refs[1].encode())
+    parts.append(b'get-mark :1\nls :1 ""\ndone\n')
+    result = await git.run("fast-import", "--quiet", "--force", stdin=b"".join(parts), timeout_s=600.0)
+    lines = result.stdout.decode("ascii", "replace").splitlines()
+    # An empty tree is told as "missing".
+    if len(lines) != 2:
+        raise InfrastructureFault(f"git fast-import answered {result.stdout[:200]!r}; is the disk full?")
+    tree = lines[1].split()[2] if lines[1].startswith("040000 tree ") else EMPTY_TREE
+    return lines[0], tree
+
+
+def quoted(path: bytes) -> bytes:
+    """A path as fast-import reads any path."""
+    return b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'

@@ -1,0 +1,170 @@
+"""As which host user a sandbox runs and how it is shown its workspace: one table for all backends."""
+
+import grp
+import os
+import pwd
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.base import Overlay, Placement
+from ringfence.sandbox.spec import WorkspaceMode
+from ringfence.sandbox.workspace.protected import overlays_for
+from ringfence.sandbox.workspace.refusals import check_workspace
+
+RESERVED_ID = 87_463
+"""Host uid and gid of a root caller's sandbox on root's own files.
+
+Between 65536 and 99999 no distribution hands out ids: system and user ids end below 65536, the subordinate
+ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and above 524288.
+"""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who runs ringfence."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def current(cls) -> "Caller":
+        """Of this process."""
+        return cls(os.geteuid(), os.getegid())
+
+
+@dataclass(frozen=True)
+class Decision:
+    """As whom, and how."""
+
+    uid: int
+    gid: int
+    mode: WorkspaceMode
+
+
+def decide(
+    caller: Caller,
+    owner_uid: int,
+    owner_gid: int,
+    *,
+    asked: WorkspaceMode | None,
+    reserved: int = RESERVED_ID,
+) -> Decision:
+    """Choose the identity and the mode of a sandbox.
+
+    ========  ==================  =========================  ==================================
+    caller    workspace of        runs as                    mode, unless another is asked for
+    ========  ==================  =========================  ==================================
+    a user    the caller          the caller                 `bind`
+    a user    somebody else       the caller                 `clone`; `bind` is refused
+    root      a user              that user                  `bind`
+    root      root                the reserved id            `clone`; `bind` is refused
+    ========  ==================  =========================  ==================================
+
+    Args:
+        caller: Who runs ringfence.
+        owner_uid: Owner of the workspace.
+        owner_gid: The owner's primary group. 0 is never lent: the reserved id takes its place.
+        asked: The mode that was asked for, if any.
+        reserved: The reserved id.
+
+    Raises:
+        PolicyRefused: `bind` was asked for and is not to be had.
+    """
+    if caller.uid != 0:
+        uid, gid, binds = caller.uid, caller.gid, caller.uid == owner_uid
+        reason = f"it belongs to uid {owner_uid}, not to you (uid {caller.uid})"
+    elif owner_uid != 0:
+        uid, gid, binds, reason = owner_uid, owner_gid or reserved, True, ""
+    else:
+        uid, gid, binds = reserved, reserved, False
+        reason = "it belongs to root, and no sandbox runs as root"
+    if asked == "bind" and not binds:
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: {reason}; use mode 'clone', or chown the workspace",
+            rule="bind-owner",
+        )
+    return Decision(uid, gid or reserved, asked or ("bind" if binds else "clone"))
+
+
+def decide_for(workspace: Path, asked: WorkspaceMode | None, *, reserved: int = RESERVED_ID) -> Decision:
+    """Choose identity and mode for a workspace on this machine.
+
+    Raises:
+        PolicyRefused: As `decide`; or the reserved id is somebody's.
+    """
+    status = workspace.stat()
+    decision = decide(
+        Caller.current(),
+        status.st_uid,
+        _primary_group(status.st_uid, status.st_gid),
+        asked=asked,
+        reserved=reserved,
+    )
+    if reserved in {decision.uid, decision.gid}:
+        check_reserved(reserved)
+    return decision
+
+
+def check_reserved(reserved: int) -> None:
+    """Make sure that the reserved id is nobody's.
+
+    Raises:
+        PolicyRefused: It is 0, or the user or group database names it.
+    """
+    taken = "root's" if reserved == 0 else ""
+    with suppress(KeyError):
+        taken = taken or f"the uid of {pwd.getpwuid(reserved).pw_name!r}"
+    with suppress(KeyError):
+        taken = taken or f"the gid of {grp.getgrgid(reserved).gr_name!r}"
+    if taken:
+        raise PolicyRefused(
+            f"the reserved id {reserved} is {taken}; sandboxes of root need an id that nobody has",
+            rule="reserved-id",
+        )
+
+
+def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
+    """Where a sandbox without a run stands: on the workspace itself, what the host trusts in it read-only.
+
+    Raises:
+        PolicyRefused: The workspace is one of those never shown, or needs a clone, which only a run makes.
+        UsageError: The workspace is absent, no directory or unreadable.
+    """
+    if workspace is None:
+        caller = Caller.current()
+        own = decide(caller, caller.uid, caller.gid, asked="clone")
+        if own.uid == RESERVED_ID:
+            check_reserved(RESERVED_ID)
+        return Placement(own.uid, own.gid, None, None)
+    workspace = check_workspace(workspace, home=Path.home(), state=state_dir())
+    decision = decide_for(workspace, mode)
+    if decision.mode == "clone":
+        raise PolicyRefused(
+            f"workspace {str(workspace)!r} can only be shown to uid {decision.uid} as a clone, which belongs"
+            " to a run: use `ringfence run`, mode 'read_only', or chown the workspace to a user",
+            rule="clone-needs-run",
+        )
+    overlays: tuple[Overlay, ...] = ()
+    if decision.mode == "bind":
+        git = workspace / ".git"
+        overlays = (Overlay(git, git, read_only=True),) if git.is_dir() and not git.is_symlink() else ()
+        overlays += overlays_for(workspace)
+    return Placement(
+        decision.uid,
+        decision.gid,
+        workspace,
+        workspace,
+        workspace_read_only=decision.mode == "read_only",
+        overlays=overlays,
+    )
+
+
+def _primary_group(uid: int, group: int) -> int:
+    """The group to lend: the owner's own. A workspace's group may have powers, such as docker's. docker."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return group

@@ -1,0 +1,162 @@
+"""Files in a workspace that the host runs or trusts by itself, and what is done about each.
+
+`read_only`: where the file is there, it is mounted read-only upon itself. `reported`: it may be changed, it
+is a part of ordinary work, and a change is named as "runs on your machine". One that is absent cannot be
+mounted upon without making it, which would be a change of its own: if an agent makes it, it is reported.
+
+Not in the table, on purpose: code that runs only when you run the project (Makefile, package.json,
+conftest.py, setup.py, Dockerfile, and what ignored directories hold). Changing that is what the agent is for;
+look at the diff.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.workspace.tree import Tree
+
+Treatment = Literal["read_only", "reported"]
+
+
+@dataclass(frozen=True)
+class Protected:
+    """One file or directory, by its path in the workspace."""
+
+    path: str
+    treatment: Treatment
+    because: str
+    anywhere: bool = False
+    """Whether it is reported in subdirectories as well; only the one at the top can be mounted read-only."""
+
+
+PROTECTED = (
+    Protected("ringfence.yaml", "read_only", "ringfence reads it before it builds the fence"),
+    Protected("ringfence.yml", "read_only", "ringfence reads it before it builds the fence"),
+    Protected(".ringfence", "read_only", "ringfence reads it before it builds the fence"),
+    Protected(".claude", "read_only", "Claude Code runs hooks and grants permissions from it", anywhere=True),
+    Protected(".mcp.json", "read_only", "coding agents start the servers it names", anywhere=True),
+    Protected(".cursor", "read_only", "Cursor starts the servers and follows the rules in it", anywhere=True),
+    Protected(".codex", "read_only", "Codex takes its permissions from it", anywhere=True),
+    Protected(".gemini", "read_only", "Gemini CLI takes its permissions from it", anywhere=True),
+    Protected(".vscode", "read_only", "VS Code runs tasks and interpreters it names", anywhere=True),
+    Protected(".idea", "read_only", "JetBrains editors run what it configures", anywhere=True),
+    Protected(".zed", "read_only", "Zed runs the tasks and servers it names", anywhere=True),
+    Protected(".nvim.lua", "read_only", "Neovim runs it on start", anywhere=True),
+    Protected(".exrc", "read_only", "vi runs it on start", anywhere=True),
+    Protected(".devcontainer", "read_only", "editors run its commands, some of them on the host"),
+    Protected(".devcontainer.json", "read_only", "editors run its commands, some of them on the host"),
+    Protected(".envrc", "read_only", "direnv runs it when you enter the directory", anywhere=True),
+    Protected(".env", "reported", "many tools load it into their environment", anywhere=True),
+    Protected("mise.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".mise.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".tool-versions", "reported", "version managers pick programs by it", anywhere=True),
+    Protected(".husky", "read_only", "git hooks live in it"),
+    Protected(".githooks", "read_only", "git hooks live in it where core.hooksPath says so"),
+    Protected(".pre-commit-config.yaml", "read_only", "pre-commit's hook runs what it names at each commit"),
+    Protected("lefthook.yml", "read_only", "lefthook's hook runs what it names at each commit"),
+    Protected(".gitattributes", "reported", "it sends files through filters that your git knows", anywhere=True),
+    Protected(".gitmodules", "reported", "git fetches from the addresses in it", anywhere=True),
+    Protected(".github/workflows", "read_only", "GitHub runs it with your repository's secrets"),
+    Protected(".github/actions", "read_only", "GitHub runs it with your repository's secrets"),
+    Protected(".gitlab-ci.yml", "read_only", "GitLab runs it with your project's secrets"),
+    Protected(".circleci", "read_only", "CircleCI runs it with your project's secrets"),
+    Protected(".buildkite", "read_only", "Buildkite runs it with your project's secrets"),
+    Protected("Jenkinsfile", "read_only", "Jenkins runs it with its credentials"),
+    Protected("azure-pipelines.yml", "read_only", "Azure runs it with your project's secrets"),
+    Protected("bitbucket-pipelines.yml", "read_only", "Bitbucket runs it with your project's secrets"),
+    Protected(".travis.yml", "read_only", "Travis runs it with your project's secrets"),
+    Protected(".npmrc", "read_only", "npm takes registries and scripts' shell from it", anywhere=True),
+    Protected(".yarnrc", "read_only", "yarn takes its own program from it", anywhere=True),
+    Protected(".yarnrc.yml", "read_only", "yarn takes its own program and plugins from it", anywhere=True),
+    Protected(".pnpmfile.cjs", "read_only", "pnpm runs it at each install", anywhere=True),
+    Protected(".cargo", "read_only", "cargo takes linkers, wrappers and runners from it", anywhere=True),
+    Protected("pip.conf", "read_only", "pip takes its indexes from it"),
+    Protected(".pypirc", "read_only", "uploads take their address from it"),
+    Protected(".netrc", "read_only", "it holds credentials"),
+    Protected(".gdbinit", "read_only", "gdb runs it", anywhere=True),
+    Protected(".lldbinit", "read_only", "lldb runs it", anywhere=True),
+    Protected(".editorconfig", "reported", "editors follow it; it runs nothing, but decides what is written"),
+)  # fmt: skip
+"""The table. The git directory itself is not in it: it is replaced, see `private_git`."""
+
+
+def overlays_for(
+    workspace: Path, *, source: Path | None = None, git_entries: Iterable[bytes] = ()
+) -> tuple[Overlay, ...]:
+    """Read-only mounts of what is there, each with its parents mounted upon themselves.
+
+    A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
+    another; this is why each parent, too, is mounted. Links are left alone: a mount would follow them. They
+    are reported.
+
+    Args:
+        workspace: Path inside.
+        source: Directory on the host that is shown there, if another.
+        git_entries: Every `.git` below the workspace's own, as a checkpoint found them; these become
+        read-only too.
+    """
+    source = source or workspace
+    paths = [os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only"]
+    overlays: dict[bytes, bool] = {}
+    with Tree(source) as tree:
+        for path in (*paths, *git_entries):
+            status = tree.lstat(path)
+            if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                continue
+            parts = path.split(b"/")
+            for depth in range(1, len(parts)):
+                overlays.setdefault(b"/".join(parts[:depth]), False)
+            overlays[path] = True
+    return tuple(
+        Overlay(source / os.fsdecode(path), workspace / os.fsdecode(path), read_only=read_only)
+        for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
+    )
+
+
+def flag(changed: Iterable[str]) -> list[str]:
+    """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
+    paths = sorted(set(changed))
+    repositories = _bare_repositories(paths)
+    return [path for path in paths if _is_trusted(path) or path in repositories]
+
+
+def reason(path: str) -> str:
+    """Why a path that was flagged is."""
+    if any(part.lower() == ".git" for part in path.split("/")):
+        return "git runs hooks and programs that it names"
+    entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
+    return (
+        entry.because if entry else "git takes the directory for a repository and runs programs that it names"
+    )
+
+
+def _is_trusted(path: str) -> bool:
+    # File systems that do not tell upper from lower case take `.GIT` for `.git`.
+    if any(part.lower() == ".git" for part in path.split("/")):
+        return True
+    return any(_matches(path, entry) for entry in PROTECTED)
+
+
+def _matches(path: str, entry: Protected) -> bool:
+    parts, wanted = path.lower().split("/"), entry.path.lower().split("/")
+    places = (
+        range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))
+    )
+    return any(parts[place : place + len(wanted)] == wanted for place in places)
+
+
+def _bare_repositories(paths: Iterable[str]) -> set[str]:
+    """HEAD and config of directories that git would take for a repository, whatever their name."""
+    folders = set()
+    for path in paths:
+        parts = path.split("/")
+        if parts[-1] == "HEAD":
+            folders.add("/".join(parts[:-1]))
+        folders |= {
+            "/".join(parts[:i]) for i, part in enumerate(parts[:-1]) if part in {"refs", "objects", "hooks"}
+        }
+    return {f"{folder}/{name}".lstrip("/") for folder in folders for name in ("HEAD", "config")}

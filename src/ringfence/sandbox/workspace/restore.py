@@ -1,0 +1,196 @@
+"""Writing a checkpoint back: into an empty directory, or over a workspace, changing only what differs.
+
+No component of a path is followed if it is a link; what is in the way of a path is a conflict unless the same
+act removes it. All new contents are on disk, in a private directory at the top of the workspace, before the
+first file is replaced; each file is replaced by a rename.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.tree import Tree
+
+_SHOWN = 20
+_Result = TypeVar("_Result")
+
+
+class WorkspaceConflict(RingfenceError):
+    """The workspace is not as it was left; nothing was written.
+
+    Args:
+        message: What to do.
+        paths: The files in the way.
+    """
+
+    def __init__(self, message: str, *, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+        super().__init__(f"{message}: {', '.join(map(repr, paths[:_SHOWN]))}{more}")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    diff: Diff
+    """What differs between the workspace before and after it."""
+    safety: Checkpoint
+    """The workspace as it was before: restoring this takes the restore back."""
+
+
+async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, actor: Actor) -> None:
+    """Fill an empty directory with the files of a checkpoint.
+
+    Args:
+        store: Where the checkpoint is.
+        checkpoint: Its id.
+        directory: Exists, is empty, and may be written by `actor`.
+        actor: To whom all files will belong.
+
+    Raises:
+        InfrastructureFault: The disk is full, or the directory is not writable.
+    """
+    private = (await store.memo(checkpoint)).private
+    async for batch in store.contents(await store.blobs(checkpoint)):
+        await _in_tree(directory, actor, partial(_fill, batch=batch, private=private))
+
+
+def _fill(tree: Tree, batch: Iterable[tuple[Blob, bytes]], private: frozenset[bytes]) -> None:
+    for blob, data in batch:
+        tree.directory(blob.path.rpartition(b"/")[0], create=True)
+        _write(tree, blob.path, blob, data, 0o600 if blob.path in private else 0o666)
+
+
+def _write(tree: Tree, path: bytes, blob: Blob, data: bytes, mode: int) -> None:
+    if stat.S_ISLNK(blob.git_mode):
+        tree.link(path, data)
+    else:
+        executable = (mode & 0o444) >> 2 if blob.git_mode & 0o100 else 0
+        tree.write(path, data, mode | executable)
+
+
+async def restore(
+    store: CheckpointStore, *, wanted: str, expected: str, label: str, force: bool = False
+) -> Restored:
+    """Set the files that differ between two checkpoints to what they are in `wanted`.
+
+    Args:
+        store: Of the workspace that is written.
+        wanted: Checkpoint to go to.
+        expected: Checkpoint the workspace is thought to be at, as far as those files go.
+        label: Under which the state before is kept.
+        force: Overwrite files that are not as in `expected`.
+
+    Raises:
+        WorkspaceConflict: Files changed since `expected`; nothing was written.
+        InfrastructureFault: The disk is full, or a file cannot be written. What is written is named by
+            the difference between the workspace and the checkpoint under `label`.
+    """
+    safety = await store.take(label, base=expected)
+    to_change = {change.raw_path for change in (await store.diff(expected, wanted)).files}
+    moved_on = {change.raw_path for change in (await store.diff(expected, safety.id)).files}
+    clashes = to_change & moved_on
+    if clashes:
+        # A file that already is as wanted is in nobody's way.
+        clashes &= {change.raw_path for change in (await store.diff(safety.id, wanted)).files}
+    if clashes and not force:
+        names = tuple(sorted(map(os.fsdecode, clashes)))
+        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=names)
+    todo = Diff(tuple(c for c in (await store.diff(safety.id, wanted)).files if c.raw_path in to_change))
+    await _apply(store, wanted, todo)
+    return Restored(todo, safety)
+
+
+async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:
+    deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
+    written = {change.raw_path for change in todo.files} - deleted
+    blobs = [blob for blob in await store.blobs(wanted) if blob.path in written]
+    private = (await store.memo(wanted)).private
+    root, actor = store.workspace, store.actor
+    await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted))
+    scratch = await _in_tree(root, actor, lambda tree: tree.make_scratch())
+    try:
+        staged: list[tuple[Blob, bytes]] = []
+        async for batch in store.contents(blobs):
+            stage = partial(_stage, scratch=scratch, batch=batch, private=private, start=len(staged))
+            staged += await _in_tree(root, actor, stage)
+        await _in_tree(root, actor, lambda tree: _commit(tree, staged, deleted))
+    finally:
+        await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
+
+
+def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes]) -> None:
+    """Refuse where a directory that holds files of others stands in the place of a file, or a file above one."""
+    clashes = []
+    for blob in blobs:
+        status = tree.lstat(blob.path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            clashes += [path for path in _below(tree, blob.path) if path not in deleted]
+        parts = blob.path.split(b"/")
+        for depth in range(1, len(parts)):
+            above = b"/".join(parts[:depth])
+            status = tree.lstat(above)
+            if status is not None and not stat.S_ISDIR(status.st_mode) and above not in deleted:
+                clashes.append(above)
+    if clashes:
+        names = tuple(sorted({os.fsdecode(path) for path in clashes}))
+        raise WorkspaceConflict("in the way and not covered; nothing was written, move them", paths=names)
+
+
+def _below(tree: Tree, path: bytes) -> list[bytes]:
+    found = []
+    for name in tree.children(path):
+        child = path + b"/" + name
+        status = tree.lstat(child)
+        found += _below(tree, child) if status and stat.S_ISDIR(status.st_mode) else [child]
+    return found
+
+
+def _stage(
+    tree: Tree, scratch: bytes, batch: Iterable[tuple[Blob, bytes]], private: frozenset[bytes], start: int
+) -> list[tuple[Blob, bytes]]:
+    staged = []
+    for number, (blob, data) in enumerate(batch, start):
+        old = tree.lstat(blob.path)
+        place = scratch + b"/%d" % number
+        _write(tree, place, blob, data, 0o600 if blob.path in private else 0o666)
+        if old is not None and stat.S_ISREG(old.st_mode) and stat.S_ISREG(blob.git_mode):
+            bits = stat.S_IMODE(old.st_mode) & 0o666
+            tree.chmod_own(place, bits | ((bits & 0o444) >> 2 if blob.git_mode & 0o100 else 0))
+        staged.append((blob, place))
+    return staged
+
+
+def _commit(tree: Tree, staged: Iterable[tuple[Blob, bytes]], deleted: set[bytes]) -> None:
+    for path in sorted(deleted, reverse=True):
+        tree.unlink(path)
+        tree.remove_empty_parents(path)
+    for blob, place in staged:
+        tree.forget()
+        tree.clear_directory(blob.path)
+        tree.directory(blob.path.rpartition(b"/")[0], create=True)
+        tree.move(place, blob.path)
+
+
+async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) -> _Result:
+    def run() -> _Result:
+        with Tree(root, unlock=True) as tree:
+            return work(tree)
+
+    try:
+        return await actor.call(run)
+    except OSError as exc:
+        name = errno.errorcode.get(exc.errno or 0, "?")
+        raise InfrastructureFault(
+            f"could not write in {str(root)!r}: {exc.strerror} ({name}, {exc.filename!r}); mend that and try again"
+        ) from exc

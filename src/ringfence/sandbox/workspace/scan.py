@@ -1,0 +1,171 @@
+"""Which of the listed files changed since the last checkpoint, by their status where it can be trusted."""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ringfence.sandbox.workspace.tree import Tree
+
+_TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
+_COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
+_SECOND_NS = 1_000_000_000
+
+
+class Entry(msgspec.Struct, array_like=True, gc=False):
+    """What was known of a file when it was last read."""
+
+    ctime_ns: int
+    size: int
+    inode: int
+    mode: int
+    blob: bytes
+
+
+class StatCache(msgspec.Struct):
+    """The files of the last checkpoint, beside the store."""
+
+    tree: str = ""
+    """The tree that holds them; empty before the first checkpoint."""
+    began_ns: int = 0
+    """When that checkpoint was begun: files changed later than shortly before it are read again."""
+    entries: dict[bytes, Entry] = {}
+
+
+@dataclass
+class Scan:
+    """How a directory differs from the cache."""
+
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    """Files that are as they were."""
+    suspects: list[bytes] = field(default_factory=list)
+    """Files that have to be read."""
+    suspect_bytes: int = 0
+    skipped: dict[bytes, str] = field(default_factory=dict)
+    """Files that are not covered, and why."""
+
+    def narrow(self, paths: set[bytes]) -> None:
+        """Forget all files but those at `paths`."""
+        if not self.entries.keys() <= paths:
+            self.entries = {path: entry for path, entry in self.entries.items() if path in paths}
+        self.suspects = [path for path in self.suspects if path in paths]
+        self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
+
+    def add(self, other: "Scan") -> None:
+        """Take over what was found elsewhere."""
+        self.entries.update(other.entries)
+        self.suspects += other.suspects
+        self.suspect_bytes += other.suspect_bytes
+        self.skipped.update(other.skipped)
+
+
+def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
+    """Compare the status of each path with the cache."""
+    found = Scan()
+    known, entries, suspects = cache.entries, found.entries, found.suspects
+    horizon, coarse = cache.began_ns - _TICK_NS, cache.began_ns - _COARSE_NS
+    for folder, names in _by_folder(paths).items():
+        try:
+            fd = tree.directory(folder)
+        except OSError as exc:
+            _note_unreadable(found, exc, folder, names)
+            continue
+        prefix = folder + b"/" if folder else b""
+        for name in names:
+            path = prefix + name
+            try:
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except OSError as exc:
+                _note_unreadable(found, exc, folder, [name])
+                continue
+            entry = known.get(path)
+            ctime = status.st_ctime_ns
+            if (
+                entry is not None
+                # No change of contents, size, mode or times leaves the change time as it was, and no user can
+                # set it.
+                and entry.ctime_ns == ctime
+                and entry.inode == status.st_ino
+                and entry.size == status.st_size
+                and ctime < horizon
+                and (ctime < coarse or ctime % _SECOND_NS)
+            ):
+                entries[path] = entry
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                suspects.append(path)
+                found.suspect_bytes += status.st_size
+            elif not stat.S_ISDIR(status.st_mode):
+                found.skipped[path] = "neither a file nor a link"
+    return found
+
+
+def _by_folder(paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+    folders: dict[bytes, list[bytes]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition(b"/")
+        try:
+            folders[folder].append(name)
+        except KeyError:
+            folders[folder] = [name]
+    return dict(sorted(folders.items()))
+
+
+def _note_unreadable(found: Scan, error: OSError, folder: bytes, names: list[bytes]) -> None:
+    """A file that is gone is just not there; one that we may not look at is reported."""
+    if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+        return
+    for name in names:
+        found.skipped[folder + b"/" + name if folder else name] = os.strerror(error.errno or 0).lower()
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file as read now."""
+
+    path: bytes
+    git_mode: int
+    data: bytes
+    entry: Entry
+
+
+def read_batch(
+    tree: Tree, paths: Iterator[bytes], *, batch_bytes: int, file_limit_bytes: int, skipped: dict[bytes, str]
+) -> list[Content]:
+    """Read files until about `batch_bytes` are together; an empty list at the end."""
+    batch: list[Content] = []
+    gathered = 0
+    for path in paths:
+        try:
+            data, status = tree.read(path, file_limit_bytes)
+        except OSError as exc:
+            if exc.errno == errno.EFBIG:
+                skipped[path] = f"larger than {file_limit_bytes} bytes"
+            elif exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                skipped[path] = os.strerror(exc.errno or 0).lower()
+            continue
+        batch.append(Content(path, git_mode(status.st_mode), data, entry_of(status, blob_id(data))))
+        gathered += len(data) + 1000
+        if gathered >= batch_bytes:
+            break
+    return batch
+
+
+def git_mode(mode: int) -> int:
+    """The mode a git tree gives a file or link."""
+    if stat.S_ISLNK(mode):
+        return 0o120000
+    return 0o100755 if mode & stat.S_IXUSR else 0o100644
+
+
+def entry_of(status: os.stat_result, blob: bytes) -> Entry:
+    """The cache's entry of a file that was read when it had this status."""
+    return Entry(status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, blob)
+
+
+def blob_id(data: bytes) -> bytes:
+    """The id git gives these contents (SHA-1 as git's format has it, not as a guard against forgery)."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()

@@ -1,0 +1,159 @@
+"""How a checkpoint is taken: list, compare with the last one, read what may have changed, hand it to git."""
+
+import gc
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.fast_import import import_changes
+from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.scan import Content, Entry, Scan, StatCache, git_mode, read_batch, scan
+from ringfence.sandbox.workspace.tree import Tree
+
+FILE_LIMIT_BYTES = 100 * 1024**2
+TOTAL_LIMIT_BYTES = 8 * 1024**3
+_BATCH_BYTES = 32 * 1024**2
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A tree that was put into the store."""
+
+    commit: str
+    tree: str
+    entries: dict[bytes, Entry]
+    skipped: dict[bytes, str]
+
+
+class Taker:
+    """Takes one checkpoint of one directory.
+
+    Args:
+        git: The store.
+        root: The directory.
+        actor: On whose behalf it is read.
+        label: Name of the checkpoint's ref.
+    """
+
+    def __init__(self, git: Git, root: Path, actor: Actor, label: str) -> None:
+        self._git = git
+        self._root = root
+        self._actor = actor
+        key = cache_key(root)
+        self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
+        self._cache_file = git.directory / "cache" / key
+        self._cache = StatCache()
+        self._found = Scan()
+
+    async def prepare(self) -> None:
+        """Compare the files of the last checkpoint with the disk; which to cover is still being found."""
+        self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
+        self._found = await self._in_tree(lambda tree: scan(tree, self._cache.entries, self._cache))
+
+    async def take(self, paths: set[bytes], began_ns: int) -> Taken:
+        """Put the files at `paths` into the store.
+
+        Args:
+            paths: All files to cover.
+            began_ns: When the work began, before `prepare`.
+        """
+        cache, found = self._cache, self._found
+        new = paths - cache.entries.keys()
+        found.narrow(paths)
+        if new:
+            found.add(await self._in_tree(lambda tree: scan(tree, new, cache)))
+        try:
+            return await self._take(found, cache, began_ns)
+        except InfrastructureFault:
+            # The last tree may have been lost with a full disk or a crash; the files are still there.
+            if not cache.tree:
+                raise
+            found = await self._in_tree(lambda tree: scan(tree, paths, StatCache()))
+            return await self._take(found, StatCache(), began_ns)
+
+    async def _take(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
+        if found.suspect_bytes > TOTAL_LIMIT_BYTES:
+            raise UsageError(
+                f"the files of {str(self._root)!r} come to {found.suspect_bytes} bytes,"
+                f" more than {TOTAL_LIMIT_BYTES}; name what need not be kept in .gitignore"
+            )
+        commit, tree = await self._import(found, cache)
+        if found.suspects or len(found.entries) != len(cache.entries) or not cache.tree:
+            save_cache(self._cache_file, StatCache(tree, began_ns, found.entries))
+        return Taken(commit, tree, found.entries, found.skipped)
+
+    async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
+        suspects = iter(found.suspects)
+        gone = cache.entries.keys() - found.entries.keys() - set(found.suspects)
+        commit, tree = "", cache.tree
+        while True:
+            batch = await self._in_tree(
+                lambda tree_: read_batch(
+                    tree_,
+                    suspects,
+                    batch_bytes=_BATCH_BYTES,
+                    file_limit_bytes=FILE_LIMIT_BYTES,
+                    skipped=found.skipped,
+                )
+            )
+            if not batch:
+                # Files that went away, or grew too large, since they were listed.
+                gone |= (cache.entries.keys() & set(found.suspects)) - found.entries.keys()
+            changed = [content for content in batch if _differs(content, cache)]
+            found.entries.update((content.path, content.entry) for content in batch)
+            if changed or gone or not commit:
+                commit, tree = await import_changes(
+                    self._git, self._refs, base_tree=tree, deleted=gone, written=changed
+                )
+                gone = set()
+            if not batch:
+                return commit, tree
+
+    async def _in_tree(self, work: Callable[[Tree], _Result]) -> _Result:
+        def run() -> _Result:
+            with Tree(self._root) as tree:
+                return work(tree)
+
+        return await self._actor.call(run)
+
+
+def _differs(content: Content, cache: StatCache) -> bool:
+    known = cache.entries.get(content.path)
+    return known is None or known.blob != content.entry.blob or git_mode(known.mode) != content.git_mode
+
+
+def cache_key(root: Path) -> str:
+    """Name of the cache of a directory."""
+    return hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+
+
+def load_cache(path: Path) -> StatCache:
+    """The cache at `path`; an empty one if it is absent or damaged, which costs a reading of all files."""
+    # Tens of thousands of small objects at once: the collector would walk them again and again for nothing.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
+    except (OSError, msgspec.DecodeError):
+        return StatCache()
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def save_cache(path: Path, cache: StatCache) -> None:
+    """Replace the cache at `path` at once."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".new")
+    partial.write_bytes(msgspec.msgpack.encode(cache))
+    partial.replace(path)

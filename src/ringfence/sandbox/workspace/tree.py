@@ -1,0 +1,262 @@
+"""A directory tree reached by descriptors only: no component of a path is ever followed if it is a link.
+
+Paths are bytes relative to the root, separated by `/`, without `.` and `..`. Calls block; run them through
+`Actor.call`.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_DEPTH = 256
+"""Directories nested deeper are not entered: each level holds a descriptor open."""
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class Tree:
+    """The files below one directory.
+
+    Args:
+        root: The directory; must not be a link itself.
+        unlock: Give the owner back its rights on each directory entered: an agent may have taken them away.
+    """
+
+    def __init__(self, root: Path, *, unlock: bool = False) -> None:
+        self.root = root
+        self._unlock = unlock
+        self._fds: list[int] = []
+        self._names: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        self._fds = [os.open(self.root, _DIRECTORY)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds, self._names = [], []
+
+    def directory(self, path: bytes, *, create: bool = False) -> int:
+        """A descriptor of the directory at `path`, lent until the next call.
+
+        Raises:
+            OSError: It is absent, or something on the way is no directory, or may not be entered.
+        """
+        wanted = path.split(b"/") if path else []
+        if len(wanted) > MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, "nested too deep")
+        shared = 0
+        while shared < len(self._names) and shared < len(wanted) and self._names[shared] == wanted[shared]:
+            shared += 1
+        self.forget(shared)
+        for name in wanted[shared:]:
+            self._fds.append(self._enter(name, create=create))
+            self._names.append(name)
+        return self._fds[-1]
+
+    def forget(self, depth: int = 0) -> None:
+        """Close the remembered directories below `depth`; needed after some were removed or replaced."""
+        while len(self._names) > depth:
+            os.close(self._fds.pop())
+            self._names.pop()
+
+    def _enter(self, name: bytes, *, create: bool) -> int:
+        here = self._fds[-1]
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o777, dir_fd=here)
+        if self._unlock:
+            self._give_rights_back(name, here)
+        return os.open(name, _DIRECTORY, dir_fd=here)
+
+    def _give_rights_back(self, name: bytes, here: int) -> None:
+        # O_PATH needs no right on the directory itself, and pins what is changed.
+        pinned = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        try:
+            mode = stat.S_IMODE(os.fstat(pinned).st_mode)
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                Path(f"/proc/self/fd/{pinned}").chmod(mode | stat.S_IRWXU)
+        finally:
+            os.close(pinned)
+
+    def parent(self, path: bytes, *, create: bool = False) -> tuple[int, bytes]:
+        """The descriptor of the directory that holds `path`, and its name there."""
+        folder, _, name = path.rpartition(b"/")
+        return self.directory(folder, create=create), name
+
+    def lstat(self, path: bytes) -> os.stat_result | None:
+        """What is at `path`; None if nothing, or if a parent is no directory."""
+        try:
+            fd, name = self.parent(path)
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError as exc:
+            if exc.errno in _GONE:
+                return None
+            raise
+
+    def children(self, path: bytes) -> list[bytes]:
+        """Names in the directory at `path`."""
+        with os.scandir(self.directory(path)) as entries:
+            return [os.fsencode(entry.name) for entry in entries]
+
+    def read(self, path: bytes, limit_bytes: int) -> tuple[bytes, os.stat_result]:
+        """Contents of a regular file or target of a link, with its status from before the reading.
+
+        Raises:
+            OSError: It cannot be read, is neither (EINVAL), or is longer than `limit_bytes` (EFBIG).
+        """
+        fd, name = self.parent(path)
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return os.readlink(name, dir_fd=fd), status
+        # O_NONBLOCK: a fifo swapped in after the check must not hang us.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            data = _read_all(file, status.st_size, limit_bytes)
+        finally:
+            os.close(file)
+        return data, status
+
+    def write(self, path: bytes, data: bytes, mode: int) -> None:
+        """Create the regular file `path`, which must not exist, in an existing directory. Umask applies."""
+        fd, name = self.parent(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(name, flags, mode, dir_fd=fd)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+        finally:
+            os.close(file)
+
+    def chmod_own(self, path: bytes, mode: int) -> None:
+        """Set the permission bits of a regular file that was just written by us."""
+        fd, name = self.parent(path)
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            os.fchmod(file, mode)
+        finally:
+            os.close(file)
+
+    def link(self, path: bytes, target: bytes) -> None:
+        """Create the symbolic link `path`, which must not exist, in an existing directory."""
+        fd, name = self.parent(path)
+        os.symlink(target, name, dir_fd=fd)
+
+    def unlink(self, path: bytes) -> None:
+        """Remove a file or link; nothing happens if it is not there."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            fd, name = self.parent(path)
+            os.unlink(name, dir_fd=fd)
+
+    def remove_empty_parents(self, path: bytes) -> None:
+        """Remove the directories above `path` that hold nothing any more, up to the root."""
+        folder = path.rpartition(b"/")[0]
+        while folder:
+            above, _, name = folder.rpartition(b"/")
+            try:
+                self.forget(above.count(b"/") + 1 if above else 0)
+                os.rmdir(name, dir_fd=self.directory(above))
+            except OSError:
+                return
+            folder = above
+
+    def clear_directory(self, path: bytes) -> None:
+        """Remove the directory at `path` with the empty directories in it, if there is one.
+
+        Raises:
+            OSError: A file is left in it.
+        """
+        status = self.lstat(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return
+        for name in self.children(path):
+            self.clear_directory(path + b"/" + name)
+        self.forget()
+        fd, name = self.parent(path)
+        os.rmdir(name, dir_fd=fd)
+
+    def move(self, source: bytes, target: bytes) -> None:
+        """Rename a file or link, replacing what is at `target`; across file systems by a copy beside it."""
+        target_fd, target_name = self.parent(target)
+        held = os.dup(target_fd)
+        try:
+            source_fd, source_name = self.parent(source)
+            try:
+                os.rename(source_name, target_name, src_dir_fd=source_fd, dst_dir_fd=held)
+            except OSError as exc:
+                if exc.errno != errno.EXDEV:
+                    raise
+                self._copy_across(source, target)
+        finally:
+            os.close(held)
+
+    def _copy_across(self, source: bytes, target: bytes) -> None:
+        beside = target + b".ringfence-" + secrets.token_hex(4).encode()
+        data, status = self.read(source, 1 << 62)
+        if stat.S_ISLNK(status.st_mode):
+            self.link(beside, data)
+        else:
+            self.write(beside, data, 0o600)
+            self.chmod_own(beside, stat.S_IMODE(status.st_mode))
+        fd, name = self.parent(beside)
+        os.rename(name, target.rpartition(b"/")[2], src_dir_fd=fd, dst_dir_fd=fd)
+
+    def make_scratch(self) -> bytes:
+        """Create a private directory at the root for files on their way in; the caller removes it."""
+        name = b".ringfence-" + secrets.token_hex(8).encode()
+        os.mkdir(name, 0o700, dir_fd=self._fds[0])
+        return name
+
+    def remove_scratch(self, name: bytes) -> None:
+        """Remove a directory made by `make_scratch` and the files in it."""
+        with suppress(FileNotFoundError):
+            for child in self.children(name):
+                self.unlink(name + b"/" + child)
+            self.forget()
+            os.rmdir(name, dir_fd=self._fds[0])
+
+    def walk(self, limit: int) -> Iterator[tuple[bytes, list[str]]]:
+        """Every readable directory with the names in it; links are not followed, `.git` is not entered.
+
+        Args:
+            limit: Stop after so many entries.
+        """
+        pending, seen = [b""], 0
+        while pending and seen < limit:
+            folder = pending.pop()
+            names, inner = [], []
+            try:
+                with os.scandir(self.directory(folder)) as entries:
+                    for entry in entries:
+                        names.append(entry.name)
+                        if entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                            inner.append(os.fsencode(entry.name))
+            except OSError:
+                continue
+            seen += len(names)
+            pending += [folder + b"/" + name if folder else name for name in inner]
+            yield folder, names
+
+
+def _read_all(file: int, size: int, limit_bytes: int) -> bytes:
+    if size > limit_bytes:
+        raise OSError(errno.EFBIG, "too large")
+    data = bytearray()
+    while chunk := os.read(file, max(65536, size + 1 - len(data))):
+        data += chunk
+        if len(data) > limit_bytes:
+            raise OSError(errno.EFBIG, "too large")
+    return bytes(data)
