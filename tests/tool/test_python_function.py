@@ -118,7 +118,7 @@ async def test_results_become_text(context: ToolContext, value: Any, content: st
 
 
 def no_doc(a: int) -> None: ...  # noqa: D103 - that is what is tested
-def no_hint(a) -> None:  # type: ignore[no-untyped-def]
+def no_hint(a) -> None:
     """Doc."""
 
 

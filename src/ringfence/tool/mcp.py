@@ -10,14 +10,14 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import anyio.abc
 
-from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, UsageError
-from ringfence.sandbox import Sandbox
+from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, SandboxFileError, UsageError
+from ringfence.sandbox import Sandbox, SandboxProcess
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.mcp_server import McpServer
 
@@ -37,6 +37,7 @@ _MAX_PAGES = 20
 _MAX_DESCRIPTION_CHARS = 4000
 _MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_NAME_CHARS = 64
+_GRACE_S = 2.0
 
 
 @asynccontextmanager
@@ -71,7 +72,7 @@ class _Link:
         self.tools: list[Tool] = []
         self._wire = Wire()
         self._client: Client | None = None
-        self._death: SandboxDied | None = None
+        self._process: SandboxProcess | None = None
 
     async def serve(
         self, sandbox: Sandbox, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
@@ -87,19 +88,18 @@ class _Link:
                     Client(self._wire.transport(process), cache=None) as client,
                 ):
                     self.tools = [self._tool(each) for each in await _listed(client)]
-                    self._client = client
+                    self._process, self._client = process, client
                     started = True
                     scope.deadline = math.inf
                     task_status.started()
                     await self._wire.closed.wait()
         except Exception as error:  # noqa: BLE001 - task boundary: recorded or converted
             root = _root(error)
-            self._death = root if isinstance(root, SandboxDied) else None
+            if isinstance(root, SandboxDied) and not started:
+                raise root from None
             problem = self._wire.broken or _text(root)
         finally:
             self._client = None
-        if self._death is not None and not started:
-            raise self._death
         if not started:
             raise ConfigurationError(
                 f"MCP server {self.server.name!r} cannot be used: {problem}; try its command with: "
@@ -113,8 +113,7 @@ class _Link:
             try:
                 return _as_result(await self._request(name, arguments))
             except MCPError as error:
-                if self._death is not None:
-                    raise self._death from error
+                await self._see_to_death()
                 return ToolResult(
                     self._wire.broken_text(self.server.name) or f"{name}: {error}", is_error=True
                 )
@@ -122,6 +121,12 @@ class _Link:
             f"the MCP server {self.server.name!r} did not answer within {self.server.call_timeout_s:g} s",
             is_error=True,
         )
+
+    async def _see_to_death(self) -> None:
+        """Raise if the server is gone because its sandbox is."""
+        if self._wire.closed.is_set() and self._process is not None:
+            with anyio.move_on_after(_GRACE_S), suppress(SandboxFileError):
+                await self._process.wait()
 
     async def _request(self, name: str, arguments: JSONObject) -> Any:
         if self._client is None:
