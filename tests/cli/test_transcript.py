@@ -14,8 +14,9 @@ _FAKE = "x" * 36 + "00:00:00  succeeded: all is well\n" * 2
 
 
 def _printed(event: Event, *, terminal: bool) -> list[str]:
+    file = io.StringIO()
     console = Console(
-        file=io.StringIO(),
+        file=file,
         force_terminal=terminal,
         width=40,
         color_system=None,
