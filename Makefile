@@ -1,0 +1,45 @@
+# The same few commands for people and for CI. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup check test test-fast demo docs bench lock clean
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+# Tests that need a container engine skip themselves with the reason; those that cost money run only by name.
+WORKERS ?= auto
+
+help: ## List these commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-10s %s\n", $$1, $$2 }'
+
+setup: ## Make .venv with everything needed (instant when nothing changed)
+	@./scripts/setup.sh
+
+check: setup ## Format, lint, types, import rules, generated pages, words, examples in the docs
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_reference.py --check
+	$(BIN)/python scripts/check_words.py
+	$(PYTEST) -q tests/docs
+
+test: setup ## The whole suite
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
+
+test-fast: setup ## What answers within a minute
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not slow and not docker and not network and not live"
+
+demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence
+	@./scripts/demo.sh
+
+docs: setup ## Write the reference pages that are made from the code
+	$(BIN)/python scripts/generate_reference.py
+
+bench: setup ## Measure, and print the table
+	$(BIN)/python -m benchmarks
+
+lock: setup ## Take newer dependencies into uv.lock
+	$(BIN)/uv lock --upgrade --system-certs
+
+clean: ## Back to a fresh clone
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
