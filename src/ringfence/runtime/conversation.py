@@ -18,7 +18,7 @@ _NOT_KEPT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"}
 
 
 class Conversation:
-    """Messages in the Messages API's shape, roles always alternating; one that was given out is never changed.
+    """Messages in the Messages API's shape, roles always alternating; what was given out stays as it is.
 
     Args:
         messages: Earlier ones; tool calls at their end that have no result are answered as not run.
