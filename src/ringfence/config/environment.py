@@ -77,9 +77,11 @@ def _read(name: str, value: str, fields: Mapping[str, Field]) -> tuple[KeyPath, 
     for prefix, field in known.items():
         if field.key == "sandbox.env" and name.startswith(f"{prefix}__") and name != f"{prefix}__":
             return (*field.path, name.removeprefix(f"{prefix}__")), value
-    guess = nearest(name, [*known, *RESERVED])
-    hint = f"did you mean {guess}?" if guess else "`ringfence config schema` lists the keys"
-    raise ConfigurationError(f"{name}={value!r} means nothing to ringfence; {hint} Unset or rename it")
+    guess = nearest(
+        name.removeprefix(PREFIX).upper(), [known.removeprefix(PREFIX) for known in (*known, *RESERVED)]
+    )
+    hint = f"did you mean {PREFIX}{guess}?" if guess else "unset it; `ringfence config schema` lists the keys"
+    raise ConfigurationError(f"{name}={value!r} means nothing to ringfence; {hint}")
 
 
 def _value(name: str, value: str, field: Field) -> Any:

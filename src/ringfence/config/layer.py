@@ -74,6 +74,14 @@ class Merged:
         below = [layer for known, (layer, _) in self.sources.items() if known[: len(path)] == path]
         return below[-1].origin_of(path, of_key) if below and path else DEFAULT
 
+    def blame(self, path: Sequence[str | int], *, of_key: bool = False) -> Origin:
+        """The origin of the value at `path`, or, where nobody said it, of the nearest mapping around it."""
+        for length in range(len(path), 0, -1):
+            origin = self.origin(path[:length], of_key=of_key)
+            if origin != DEFAULT:
+                return origin
+        return DEFAULT
+
 
 def merge(layers: Iterable[Layer]) -> Merged:
     """Lay layers upon each other, the weakest first. Mappings merge; other values are replaced."""

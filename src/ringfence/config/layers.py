@@ -164,7 +164,7 @@ def _check_trust(
     if found and not file.trusted:
         raise combine(
             [layer.origin_of(item.path, False).error(item.describe()) for item in found],
-            advice=f"until you trust this file it can only tighten; read it, then run {trust_command(path)}",
+            advice=f"an untrusted file can only tighten; read it, then run `{trust_command(path)}`",
         )
     return [(".".join(item.path), layer.origin_of(item.path, False)) for item in found]
 

@@ -59,7 +59,7 @@ def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
 def _complaint(detail: ErrorDetails, merged: Merged) -> RingfenceError:
     path = tuple(part for part in detail["loc"] if part != "[key]")
     unknown = detail["type"] == "extra_forbidden"
-    origin = merged.origin(path, of_key=unknown or "[key]" in detail["loc"])
+    origin = merged.blame(path, of_key=unknown or "[key]" in detail["loc"])
     if unknown:
         return origin.error(_unknown_key(path))
     key = ".".join(str(part) for part in path)

@@ -92,9 +92,10 @@ def read_regular_file(file: Path, *, follow_link: bool = False) -> bytes:
         descriptor = os.open(file, flags)
     except OSError as exc:
         raise ConfigurationError(f"cannot be read: {exc.strerror}; mend or remove it", file=file) from exc
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigurationError("it is not a regular file; remove it", file=file)
     with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigurationError("it is not a regular file; remove it", file=file)
         content = stream.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigurationError(

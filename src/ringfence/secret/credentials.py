@@ -109,9 +109,10 @@ def _lookup(name: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
 def _read(file: Path, source: str) -> str:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise AuthenticationFailed(f"{source}={str(file)!r} is not a regular file; name one")
         with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise AuthenticationFailed(f"{source}={str(file)!r} is not a regular file; name one")
             content = stream.read(_FILE_LIMIT_BYTES + 1)
     except OSError as exc:
         raise AuthenticationFailed(

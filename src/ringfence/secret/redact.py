@@ -1,9 +1,9 @@
 """Takes secrets out of everything that is recorded or shown, by value: wherever one stands, it is replaced.
 
 Found are the value itself and the forms in which programs usually print it: JSON-escaped (once or twice),
-percent-encoded, hexadecimal, base64 (standard and URL-safe, at each of the three alignments it can have inside
-a longer text). Not found: a value cut in two, compressed, encrypted, or spelled out of order. Redaction is the
-second wall; the first is that secrets do not enter the fence.
+percent-encoded, hexadecimal, base64 (standard and URL-safe, at each of the three alignments it can have
+inside a longer text). Not found: a value cut in two, compressed, encrypted, or spelled out of order.
+Redaction is the second wall; the first is that secrets do not enter the fence.
 """
 
 import base64

@@ -1,0 +1,271 @@
+"""`ringfence config`, `ringfence trust`, `ringfence init`: what is configured, why, and whom one trusts."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.config.origin import Origin
+
+config_app = typer.Typer(
+    name="config",
+    help="Show what is configured, and where it comes from.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_SCHEMA_VERSION = 1
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@config_app.command("show")
+def show(
+    *,
+    workspace: Annotated[
+        Path, typer.Option("--workspace", "-C", metavar="DIR", help="The directory a run would work on.")
+    ] = Path(),
+    origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
+    json: _Json = False,
+) -> None:
+    """Print the effective configuration of a run in DIR."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.config import load
+
+    effective = load(_directory(workspace))
+    if json:
+        typer.echo(safe_json(_document(effective), indent=2))
+        return
+    rows = _rows(effective)
+    width = max(len(f"{key}: {value}") for key, value, _ in rows) if origin else 0
+    for key, value, source in rows:
+        tail = f"  # {visible(str(source), one_line=True)}" if origin else ""
+        typer.echo(f"{key}: {value}".ljust(min(width, 60)) + tail if origin else f"{key}: {value}")
+
+
+@config_app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of ringfence.yaml, for editors."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.config.template import json_schema
+
+    typer.echo(safe_json(json_schema(), indent=2))
+
+
+def trust(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PATH]", help="A ringfence.yaml or its directory; else the nearest one upwards."
+        ),
+    ] = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust no content of PATH any more.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --list: print JSON for programs.")] = False,
+) -> None:
+    """Trust the present content of a project's ringfence.yaml, so that it may loosen the fence."""
+    if list_ and (revoke or path is not None):
+        raise UsageError("--list takes neither PATH nor --revoke; leave one of them out")
+    if json and not list_:
+        raise UsageError("--json goes with --list only; leave it out")
+    if list_:
+        _list_trust(json=json)
+    elif revoke:
+        _revoke(_config_file(path, must_exist=False))
+    else:
+        _trust(_config_file(path), yes=yes)
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The project.")] = Path(),
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+) -> None:
+    """Write a ringfence.yaml in which every key is explained, and its schema for editors."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.config.discovery import PROJECT_FILE_NAME
+    from ringfence.config.template import SCHEMA_FILE_NAME, commented_file, json_schema
+
+    home = _directory(directory)
+    texts = {
+        home / PROJECT_FILE_NAME: commented_file(),
+        home / SCHEMA_FILE_NAME: safe_json(json_schema(), indent=2) + "\n",
+    }
+    present = [file for file in texts if os.path.lexists(file)]
+    if present and not force:
+        raise UsageError(f"{str(present[0])!r} is there already; overwrite it with --force")
+    for file, text in texts.items():
+        _replace(file, text)
+        _say(f"wrote {file}")
+
+
+def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
+    """Key, value and origin of everything, in the order of the models, escaped and without secrets."""
+    from ringfence.cli.escape import visible
+    from ringfence.config.fields import all_fields
+
+    fields = all_fields()
+    rows = []
+    for key, origin in effective.origins.items():
+        field = fields.get(key)
+        if field is not None:
+            value = _at(effective.settings, field.path)
+        else:
+            field = next(known for known in fields.values() if key.startswith(f"{known.key}."))
+            value = _at(effective.settings, field.path)[key.removeprefix(f"{field.key}.")]
+        text = field.written(_without_secrets(key, value))
+        rows.append((visible(key, one_line=True), visible(text, one_line=True), origin))
+    return rows
+
+
+def _without_secrets(key: str, value: Any) -> Any:
+    from ringfence.secret import Redactor, environment_secrets, looks_secret
+    from ringfence.secret.redact import REPLACEMENT
+
+    if key.startswith("sandbox.env.") and looks_secret(key.removeprefix("sandbox.env.")):
+        return REPLACEMENT
+    return Redactor(environment_secrets()).redact(value)
+
+
+def _document(effective: "Effective") -> dict[str, Any]:
+    from ringfence.config.trust import digest_of
+
+    values = effective.settings.model_dump(mode="json")
+    values["sandbox"]["env"] = {
+        name: _without_secrets(f"sandbox.env.{name}", value)
+        for name, value in values["sandbox"]["env"].items()
+    }
+    return {
+        "schema_version": _SCHEMA_VERSION,
+        "settings": _without_secrets("", values),
+        "origins": {key: _origin(origin) for key, origin in effective.origins.items()},
+        "files": [
+            {
+                "kind": file.kind,
+                "file": str(file.document.file),
+                "sha256": digest_of(file.document.content),
+                "needs_trust": file.needs_trust,
+                "trusted": file.trusted,
+            }
+            for file in effective.files
+        ],
+    }
+
+
+def _origin(origin: "Origin") -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": origin.kind}
+    if origin.file is not None:
+        found |= {"file": str(origin.file), "line": origin.line, "column": origin.column}
+    return found | ({"name": origin.name} if origin.name else {})
+
+
+def _at(settings: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        settings = getattr(settings, part)
+    return settings
+
+
+def _trust(file: Path, *, yes: bool) -> None:
+    from ringfence.cli.escape import visible
+    from ringfence.config.layers import loosened_by
+    from ringfence.config.trust import digest_of, is_trusted, trust_content
+
+    document, loosened = loosened_by(file, file.parent)
+    typer.echo(f"file    {visible(str(file), one_line=True)}")
+    typer.echo(f"sha256  {digest_of(document.content)}")
+    for item in loosened:
+        place = document.place(item.path)
+        typer.echo(f"loosens {place.line}:{place.column} {visible(item.describe(), one_line=True)}")
+    if not loosened:
+        typer.echo("loosens nothing")
+    if is_trusted(file, document.content):
+        _say("this content is trusted already")
+        return
+    if not yes:
+        typer.confirm("Trust this content?", abort=True, err=True)
+    trust_content(file, document.content)
+    _say("trusted; any change of the file ends that")
+
+
+def _revoke(file: Path) -> None:
+    from ringfence.config.trust import revoke_trust
+
+    count = revoke_trust(file)
+    if count == 0:
+        raise UsageError(f"{str(file)!r} is not trusted; `ringfence trust --list` says what is")
+    _say(f"no content of {file} is trusted any more")
+
+
+def _list_trust(*, json: bool) -> None:
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.config.trust import trusted_files
+
+    records = trusted_files()
+    if json:
+        rows = [
+            {
+                "file": str(record.file),
+                "sha256": record.digest,
+                "trusted_at": record.trusted_at,
+                "holds": record.holds,
+            }
+            for record in records
+        ]
+        typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, "trusted": rows}, indent=2))
+        return
+    if not records:
+        _say("no file is trusted; `ringfence trust PATH` trusts one")
+    for record in records:
+        state = "holds  " if record.holds else "changed"
+        file = visible(str(record.file), one_line=True)
+        typer.echo(f"{state}  {record.trusted_at}  {record.digest[:12]}  {file}")
+
+
+def _config_file(path: Path | None, *, must_exist: bool = True) -> Path:
+    from ringfence.config.discovery import PROJECT_FILE_NAME, find_project_file
+
+    if path is None:
+        found = find_project_file(Path.cwd())
+        if found is None:
+            raise UsageError(
+                f"there is no {PROJECT_FILE_NAME} here or above; name one, or write one with `ringfence init`"
+            )
+        return found
+    file = path / PROJECT_FILE_NAME if path.is_dir() else path
+    if must_exist and not os.path.lexists(file):
+        raise UsageError(f"there is no {str(file)!r}; name a {PROJECT_FILE_NAME} or its directory")
+    return file.parent.resolve() / file.name
+
+
+def _directory(path: Path) -> Path:
+    if not path.is_dir():
+        raise UsageError(f"{str(path)!r} is not a directory; name one")
+    return path.resolve()
+
+
+def _replace(file: Path, text: str) -> None:
+    # Never opened for writing where it is: a hostile repository may have put a link to ~/.bashrc there.
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(
+            draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        draft.replace(file)
+    except OSError as exc:
+        draft.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {str(file)!r}: {exc.strerror}; choose another directory") from exc
+
+
+def _say(text: str) -> None:
+    from ringfence.cli.escape import visible
+
+    typer.echo(visible(text, one_line=True), err=True)
