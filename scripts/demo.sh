@@ -1,0 +1,65 @@
+#!/bin/sh
+# The main job on a copy of examples/red-suite: an agent repairs it inside a fence, and the outcome is checked.
+#
+# All of it stays in one new temporary directory: the copy, the records, the configuration. It is kept to look at.
+set -eu
+cd "$(dirname "$0")/.."
+
+here=$PWD
+ringfence="$here/.venv/bin/ringfence"
+check="python3 -m unittest -q"
+
+demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")
+project="$demo/red-suite"
+export RINGFENCE_STATE_DIR="$demo/state" XDG_CONFIG_HOME="$demo/config"
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+[ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n# %s\n' "$*"; }
+show() {
+    printf '$ ringfence'
+    # A word with a space is shown in quotes, as one would type it.
+    for word in "$@"; do
+        case $word in *' '*) printf ' "%s"' "$word" ;; *) printf ' %s' "$word" ;; esac
+    done
+    printf '\n'
+    "$ringfence" "$@"
+}
+
+say "A small project whose tests fail, copied to $project"
+cp -R examples/red-suite "$project"
+find "$project" -name __pycache__ -prune -exec rm -rf {} +
+git -C "$project" init --quiet
+git -C "$project" add .
+git -C "$project" -c user.name=demo -c user.email=demo@example.invalid commit --quiet --message "Start"
+(cd "$project" && PYTHONDONTWRITEBYTECODE=1 $check 2>&1 | tail -n 1) || true
+
+if [ -n "${ANTHROPIC_API_KEY:-}${ANTHROPIC_AUTH_TOKEN:-}${CLAUDE_CODE_OAUTH_TOKEN:-}" ]; then
+    say "A key is set: the agent is the real model, and its tokens cost money (at most 1 USD)"
+    set -- --max-cost-usd 1
+else
+    say "No key is set: the agent says what examples/red-suite.script.yaml tells it to; all else is real"
+    set -- --model "scripted:$here/examples/red-suite.script.yaml"
+fi
+
+say "The agent works inside the fence; then its work is checked in a new one"
+show run "Fix the failing tests" --workspace "$project" --verify "$check" --require-verified "$@"
+
+say "What it changed"
+show diff last
+
+say "Is the record whole?"
+show audit verify last
+
+if [ "$(cd "$project" && git status --porcelain)" = "" ]; then
+    say "It worked on a private copy (a sandbox never runs as root); now its work is put into the project"
+    show apply last
+fi
+
+say "The project's own tests, outside of the fence"
+(cd "$project" && PYTHONDONTWRITEBYTECODE=1 $check)
+
+say "And back: the project as it was before the run"
+show undo last
+(cd "$project" && PYTHONDONTWRITEBYTECODE=1 $check 2>&1 | tail -n 1) || true
+
+say "Done: verified. Everything is in $demo; remove it with: rm -r $demo"
