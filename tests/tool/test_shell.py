@@ -118,3 +118,9 @@ async def test_two_runs_give_equal_results(call: Call, sandbox: Sandbox) -> None
     command = f"nonsense-{'a' * 70_000}"
     first, second = await shell(call, command), await shell(call, command)
     assert first == second
+
+
+async def test_background_processes_go_on(call: Call) -> None:
+    """A server that was started stays there for the next call, and does not hold up its own."""
+    await shell(call, "sleep 1000 & echo $! > pid", timeout_s=20)
+    assert (await shell(call, "kill -0 $(cat pid)"))["exit_code"] == 0
