@@ -24,8 +24,8 @@ _DESCRIPTION = """\
 Run a shell command in the sandbox and get back a JSON object with stdout, stderr, exit_code, timed_out, \
 ended_by. It runs in the workspace, with bash where there is one, else sh; stdin is empty and there is no \
 terminal. Each call is a shell of its own: variables and cd do not carry over, files do, and so do processes \
-left in the background. There is no network. A command that runs longer than timeout_s (default 120) is killed \
-with everything it started. Long output is cut in the middle."""
+left in the background. There is no network. A command that runs longer than timeout_s (default 120) is \
+killed with everything it started. Long output is cut in the middle."""
 
 _SCHEMA: JSONObject = {
     "type": "object",
