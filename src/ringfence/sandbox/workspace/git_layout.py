@@ -30,6 +30,11 @@ class GitLayout:
         return self.common / "objects"
 
 
+def has_git(workspace: Path) -> bool:
+    """Whether anything at all is called `.git` in the workspace."""
+    return os.path.lexists(workspace / ".git")
+
+
 def find_git(workspace: Path) -> GitLayout | None:
     """The git directory of `workspace`; None where there is none, or what is called `.git` is not one.
 

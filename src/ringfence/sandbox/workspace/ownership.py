@@ -11,7 +11,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay, Placement
 from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.protected import overlays_for
+from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 
 RESERVED_ID = 87_463
@@ -149,9 +149,7 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
         )
     overlays: tuple[Overlay, ...] = ()
     if decision.mode == "bind":
-        git = workspace / ".git"
-        overlays = (Overlay(git, git, read_only=True),) if git.is_dir() and not git.is_symlink() else ()
-        overlays += overlays_for(workspace)
+        overlays = guard_git(workspace) + overlays_for(workspace)
     return Placement(
         decision.uid,
         decision.gid,

@@ -11,14 +11,17 @@ look at the diff.
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.tree import Tree
 
+_MAX_GIT_ENTRIES = 200
 Treatment = Literal["read_only", "reported"]
 
 
@@ -58,7 +61,7 @@ PROTECTED = (
     Protected(".githooks", "read_only", "git hooks live in it where core.hooksPath says so"),
     Protected(".pre-commit-config.yaml", "read_only", "pre-commit's hook runs what it names at each commit"),
     Protected("lefthook.yml", "read_only", "lefthook's hook runs what it names at each commit"),
-    Protected(".gitattributes", "reported", "it sends files through filters that your git knows", anywhere=True),
+    Protected(".gitattributes", "reported", "it sends files through filters of your git", anywhere=True),
     Protected(".gitmodules", "reported", "git fetches from the addresses in it", anywhere=True),
     Protected(".github/workflows", "read_only", "GitHub runs it with your repository's secrets"),
     Protected(".github/actions", "read_only", "GitHub runs it with your repository's secrets"),
@@ -85,7 +88,11 @@ PROTECTED = (
 
 
 def overlays_for(
-    workspace: Path, *, source: Path | None = None, git_entries: Iterable[bytes] = ()
+    workspace: Path,
+    *,
+    source: Path | None = None,
+    git_entries: Iterable[bytes] = (),
+    allowed: Collection[str] = (),
 ) -> tuple[Overlay, ...]:
     """Read-only mounts of what is there, each with its parents mounted upon themselves.
 
@@ -96,11 +103,25 @@ def overlays_for(
     Args:
         workspace: Path inside.
         source: Directory on the host that is shown there, if another.
-        git_entries: Every `.git` below the workspace's own, as a checkpoint found them; these become
-        read-only too.
+        git_entries: Every `.git` below the workspace's own; these become read-only too.
+        allowed: Paths of the table that the user lets the agent write.
+
+    Raises:
+        PolicyRefused: There are more git repositories than can be mounted.
     """
     source = source or workspace
-    paths = [os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only"]
+    paths = [
+        os.fsencode(entry.path)
+        for entry in PROTECTED
+        if entry.treatment == "read_only" and entry.path not in allowed
+    ]
+    git_entries = tuple(git_entries)
+    if len(git_entries) > _MAX_GIT_ENTRIES:
+        raise PolicyRefused(
+            f"{len(git_entries)} git repositories lie in the workspace, and {_MAX_GIT_ENTRIES} can be guarded;"
+            " use mode 'clone'",
+            rule="too-many-repositories",
+        )
     overlays: dict[bytes, bool] = {}
     with Tree(source) as tree:
         for path in (*paths, *git_entries):
@@ -115,6 +136,24 @@ def overlays_for(
         Overlay(source / os.fsdecode(path), workspace / os.fsdecode(path), read_only=read_only)
         for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
+
+
+def guard_git(workspace: Path) -> tuple[Overlay, ...]:
+    """A read-only mount of the workspace's `.git`, for when it is not replaced by a private one.
+
+    Raises:
+        PolicyRefused: It is a link or stranger: a mount would land elsewhere, and git would follow it.
+    """
+    git = workspace / ".git"
+    if not has_git(workspace):
+        return ()
+    kind = git.lstat().st_mode
+    if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
+        raise PolicyRefused(
+            f"{str(git)!r} is neither a directory nor a file and cannot be guarded; use mode 'clone'",
+            rule="git-link",
+        )
+    return (Overlay(git, git, read_only=True),)
 
 
 def flag(changed: Iterable[str]) -> list[str]:

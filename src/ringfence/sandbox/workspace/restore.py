@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ringfence.errors import InfrastructureFault, RingfenceError
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.tree import Tree
@@ -48,21 +48,22 @@ class Restored:
     """The workspace as it was before: restoring this takes the restore back."""
 
 
-async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, actor: Actor) -> None:
+async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, owner: Actor) -> None:
     """Fill an empty directory with the files of a checkpoint.
 
     Args:
         store: Where the checkpoint is.
         checkpoint: Its id.
-        directory: Exists, is empty, and may be written by `actor`.
-        actor: To whom all files will belong.
+        directory: Exists, is empty, and nobody else can reach it yet.
+        owner: To whom it and all in it will belong.
 
     Raises:
         InfrastructureFault: The disk is full, or the directory is not writable.
     """
     private = (await store.memo(checkpoint)).private
     async for batch in store.contents(await store.blobs(checkpoint)):
-        await _in_tree(directory, actor, partial(_fill, batch=batch, private=private))
+        await _in_tree(directory, Actor.current(), partial(_fill, batch=batch, private=private))
+    await Actor.current().call(lambda: give(directory, owner))
 
 
 def _fill(tree: Tree, batch: Iterable[tuple[Blob, bytes]], private: frozenset[bytes]) -> None:
@@ -130,7 +131,7 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:
 
 
 def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes]) -> None:
-    """Refuse where a directory that holds files of others stands in the place of a file, or a file above one."""
+    """Refuse where a directory with files of others stands in the place of a file, or a file above one."""
     clashes = []
     for blob in blobs:
         status = tree.lstat(blob.path)
@@ -192,5 +193,6 @@ async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) ->
     except OSError as exc:
         name = errno.errorcode.get(exc.errno or 0, "?")
         raise InfrastructureFault(
-            f"could not write in {str(root)!r}: {exc.strerror} ({name}, {exc.filename!r}); mend that and try again"
+            f"could not write in {str(root)!r}: {exc.strerror} ({name}, {exc.filename!r});"
+            " mend that and try again"
         ) from exc

@@ -154,6 +154,13 @@ class CheckpointStore:
         folder = make_private_dir(self.directory / "memo")
         (folder / taken.commit).write_bytes(msgspec.msgpack.encode(memo))
 
+    async def has(self, label: str) -> bool:
+        """Whether there is a checkpoint under this label."""
+        if not (self.directory / "HEAD").exists():
+            return False
+        ref = f"refs/ringfence/{label}"
+        return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
+
     async def _paths(self, tree: str) -> set[bytes]:
         result = await self._git.run("ls-tree", "-r", "-z", "--name-only", tree)
         return set(result.stdout.split(b"\0")) - {b""}

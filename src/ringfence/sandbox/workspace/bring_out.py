@@ -1,0 +1,235 @@
+"""Commits made inside, brought into the user's repository under `refs/ringfence/<run>/`.
+
+The bundle is made inside, by a git that the agent may have tampered with; so on the host nothing in it is
+believed. It is fetched into a git directory of ours, every object checked (`fsckObjects`) and every commit
+found connected to what the user has. Only then its pack is put among the user's objects and refs are made
+that no branch follows.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ringfence.errors import InfrastructureFault, SandboxFileError
+from ringfence.sandbox.result import ExecResult
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git_layout import GitLayout
+from ringfence.sandbox.workspace.refs import Refs, is_ref_name
+
+BUNDLE_LIMIT_BYTES = 512 * 1024**2
+MAX_REFS = 64
+_TIMEOUT_S = 120.0
+
+
+class Inside(Protocol):
+    """The part of a `Sandbox` that is used here."""
+
+    async def run(
+        self, argv: list[str], *, timeout_s: float, stdin: bytes = b"", output_limit_bytes: int = 1_000_000
+    ) -> ExecResult:
+        """Run a command in the workspace."""
+
+    async def read_file(self, path: str, *, limit_bytes: int) -> bytes:
+        """Read a file inside."""
+
+
+@dataclass(frozen=True)
+class BroughtOut:
+    """What came out."""
+
+    refs: dict[str, str]
+    """Refs made in the user's repository, and the commit of each."""
+    notes: tuple[str, ...] = ()
+    """What did not, and why."""
+
+
+async def bring_out(
+    sandbox: Inside, *, layout: GitLayout, base: Refs, run: str, actor: Actor, object_format: str = "sha1"
+) -> BroughtOut:
+    """Bring new commits out of a sandbox.
+
+    Args:
+        sandbox: Any sandbox with the run's private git directory in place.
+        layout: The user's repository.
+        base: Its refs when the private git directory was made.
+        run: The run's id.
+        actor: The owner of the user's repository.
+        object_format: `sha1` or `sha256`.
+    """
+    bundle, notes = await make_bundle(sandbox, base)
+    if bundle is None:
+        return BroughtOut({}, tuple(notes))
+    try:
+        refs, more = await import_bundle(
+            bundle, layout=layout, base=base, run=run, actor=actor, object_format=object_format
+        )
+    except InfrastructureFault as exc:
+        return BroughtOut({}, (*notes, f"commits made inside were not taken over: {exc}"))
+    return BroughtOut(refs, (*notes, *more))
+
+
+async def make_bundle(sandbox: Inside, base: Refs) -> tuple[bytes | None, list[str]]:
+    """Have a bundle of what is new made inside; None if nothing is, or it could not be had."""
+    listed = await sandbox.run(
+        ["git", "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/"], timeout_s=_TIMEOUT_S
+    )
+    head = await sandbox.run(
+        ["git", "rev-parse", "--verify", "--quiet", "HEAD^{commit}"], timeout_s=_TIMEOUT_S
+    )
+    tips = dict(_pairs(listed.stdout))
+    new = [name for name, tip in tips.items() if base.direct.get(name) != tip and is_ref_name(name)]
+    at = head.stdout.strip()
+    if at and at not in tips.values() and at not in base.direct.values() and at != base.head_commit():
+        new.append("HEAD")
+    if not new:
+        return None, []
+    notes = []
+    if len(new) > MAX_REFS:
+        notes.append(f"{len(new)} branches were made inside; the first {MAX_REFS} are taken over")
+        new = new[:MAX_REFS]
+    path = f"/tmp/ringfence-{secrets.token_hex(8)}.bundle"  # noqa: S108 - inside the sandbox
+    known = {*base.direct.values(), base.head_commit()} - {None}
+    wanted = "".join(f"{name}\n" for name in new) + "".join(
+        f"^{commit}\n" for commit in sorted(map(str, known))
+    )
+    made = await sandbox.run(
+        ["git", "bundle", "create", path, "--ignore-missing", "--stdin"],
+        stdin=wanted.encode("utf-8", "surrogateescape"),
+        timeout_s=_TIMEOUT_S,
+    )
+    if not made.ok:
+        if "empty bundle" not in made.stderr:
+            notes.append(f"commits made inside were not taken over: {made.stderr.strip()[-300:]!r}")
+        return None, notes
+    try:
+        return await sandbox.read_file(path, limit_bytes=BUNDLE_LIMIT_BYTES), notes
+    except SandboxFileError as exc:
+        return None, [*notes, f"commits made inside were not taken over: {exc}"]
+
+
+async def import_bundle(
+    bundle: bytes, *, layout: GitLayout, base: Refs, run: str, actor: Actor, object_format: str = "sha1"
+) -> tuple[dict[str, str], list[str]]:
+    """Check a bundle and take its commits over into the user's repository.
+
+    Raises:
+        InfrastructureFault: It is not sound; nothing was taken over.
+    """
+    heads = parse_heads(bundle, object_format)
+    async with _quarantine(layout, base, actor, object_format) as git:
+        await _fetch(git, bundle, heads, actor)
+        taken, notes = {}, []
+        for number, name in enumerate(heads):
+            tip = await git.run(
+                "rev-parse", "--verify", "--quiet", f"refs/in/{number}^{{commit}}", accept=(0, 1, 128)
+            )
+            target = f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}"
+            if tip.ok and is_ref_name(target):
+                taken[target] = tip.stdout.decode().strip()
+            else:
+                notes.append(f"{name!r} is no branch with commits and was not taken over")
+        await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout.objects / "pack"))
+    users = Git(layout.directory, actor=actor)
+    for target, commit in list(taken.items()):
+        result = await users.run("update-ref", "--no-deref", target, commit, accept=(0, 1, 128))
+        if not result.ok:
+            del taken[target]
+            notes.append(
+                f"{target!r} could not be made: {result.stderr.decode('utf-8', 'replace').strip()[:200]!r}"
+            )
+    return taken, notes
+
+
+def parse_heads(bundle: bytes, object_format: str) -> list[str]:
+    """Names of the refs in a bundle's header, those that may be taken over.
+
+    Raises:
+        InfrastructureFault: It is no bundle of the kind we asked for.
+    """
+    header, separator, _ = bundle[: 16 * 1024**2].partition(b"\n\n")
+    signature, *lines = header.split(b"\n")
+    allowed = {b"@object-format=" + object_format.encode()}
+    capabilities = {line for line in lines if line.startswith(b"@")}
+    if not separator or signature not in {b"# v2 git bundle", b"# v3 git bundle"} or capabilities - allowed:
+        raise InfrastructureFault("what came out of the sandbox is no git bundle of the expected kind")
+    names = [os.fsdecode(line.partition(b" ")[2]) for line in lines if line[:1] not in {b"-", b"@"}]
+    heads = [
+        name for name in names if name == "HEAD" or (name.startswith("refs/heads/") and is_ref_name(name))
+    ]
+    heads = [name for name in heads if name != "refs/heads/HEAD"]
+    return list(dict.fromkeys(heads))[:MAX_REFS]
+
+
+async def _fetch(git: Git, bundle: bytes, heads: list[str], actor: Actor) -> None:
+    file = git.directory / "in.bundle"
+    await actor.call(lambda: file.write_bytes(bundle))
+    refspecs = "".join(f"{name}:refs/in/{number}\n" for number, name in enumerate(heads))
+    fetch = (
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-auto-maintenance",
+        "--stdin",
+        str(file),
+    )
+    await git.run(*fetch, stdin=refspecs.encode("utf-8", "surrogateescape"), timeout_s=600.0)
+
+
+@asynccontextmanager
+async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
+    """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
+    directory = Path(await actor.call(lambda: tempfile.mkdtemp(prefix="ringfence-in-")))
+
+    def make() -> None:
+        write_clean_git_dir(directory, object_format=object_format)
+        (directory / "packed-refs").write_bytes(base.packed())
+        (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+        commit = base.head_commit()
+        if commit:
+            (directory / "refs/heads/ringfence-base").write_text(commit + "\n")
+
+    options = (
+        "transfer.fsckObjects=true",
+        "fetch.fsckObjects=true",
+        "fetch.unpackLimit=1",
+        "fetch.writeCommitGraph=false",
+    )
+    try:
+        await actor.call(make)
+        yield Git(directory, actor=actor, options=options, environment={"GIT_ALLOW_PROTOCOL": "file"})
+    finally:
+        await actor.call(lambda: shutil.rmtree(directory, ignore_errors=True))
+
+
+def _adopt_packs(source: Path, target: Path) -> None:
+    """Copy packs among the user's, the index last: without it git does not see the pack."""
+    names = sorted(
+        (path.name for path in source.iterdir() if path.suffix in {".pack", ".rev", ".idx"}), key=_order
+    )
+    for name in names:
+        with suppress(FileExistsError):
+            partial = target / f"tmp_ringfence_{secrets.token_hex(8)}"
+            shutil.copyfile(source / name, partial)
+            partial.chmod(0o444)
+            partial.rename(target / name)
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name.endswith(".idx"), name
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    found = []
+    for line in text.splitlines():
+        commit, _, name = line.partition(" ")
+        if commit and name:
+            found.append((name, commit))
+    return found

@@ -1,0 +1,225 @@
+"""A run's workspace from before its first sandbox until after its last."""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from ringfence.config.paths import make_private_dir
+from ringfence.sandbox.base import Placement
+from ringfence.sandbox.spec import WorkspaceMode
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.bring_out import Inside, bring_out
+from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git
+from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for
+from ringfence.sandbox.workspace.private_git import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.refusals import check_workspace
+from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.settings import read_settings
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.work import (
+    WorkRecord,
+    diff_run,
+    open_store,
+    patch_run,
+    runs_on_your_machine,
+    save_record,
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workspace made ready for a run's sandboxes."""
+
+    placement: Placement
+    before: Checkpoint
+    record: WorkRecord
+    run_dir: Path
+    state: Path
+    layout: GitLayout | None
+    private: PrivateGit | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Things the user should be told."""
+        return (*self.before.notes, *(self.private.notes if self.private else ()))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    record: WorkRecord
+    after: Checkpoint
+    diff: Diff
+    patch: bytes
+    runs_on_your_machine: tuple[str, ...]
+    """Changed files that the host runs or trusts by itself."""
+    notes: tuple[str, ...] = ()
+
+
+async def prepare(
+    workspace: Path,
+    mode: WorkspaceMode | None,
+    *,
+    run: str,
+    run_dir: Path,
+    state: Path,
+    writable: Collection[str] = (),
+    reserved: int = RESERVED_ID,
+) -> Prepared:
+    """Check the workspace, keep its state, and make what is mounted over it.
+
+    Args:
+        workspace: The workspace as named by the user.
+        mode: The mode that was asked for; None: by the table of `ownership`.
+        run: The run's id.
+        run_dir: The run's directory in the state directory.
+        state: The state directory.
+        writable: Paths of the table in `protected` that the user lets the agent write.
+        reserved: Host id for a root caller's sandbox on root's files.
+
+    Raises:
+        UsageError: The workspace is absent, no directory, unreadable or too large.
+        PolicyRefused: It may not be one, or not in this mode.
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    workspace = await anyio.to_thread.run_sync(
+        lambda: check_workspace(workspace, home=Path.home(), state=state)
+    )
+    decision = decide_for(workspace, mode, reserved=reserved)
+    owner = workspace.stat()
+    reader = Actor(owner.st_uid, decision.gid) if os.geteuid() == 0 else Actor.current()
+    make_private_dir(run_dir)
+    layout = await reader.call(lambda: find_git(workspace))
+    settings = await read_settings(reader, layout)
+    store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
+    before = await store.take(f"{run}/before")
+    private = None
+    if layout is not None and decision.mode != "read_only":
+        private = await make_private_git(
+            workspace,
+            run_dir / "git",
+            reader=reader,
+            owner=Actor(decision.uid, decision.gid),
+            identity=settings.identity,
+        )
+    placement = await _place(workspace, decision, store, before, private, run_dir, writable)
+    record = WorkRecord(
+        run=run,
+        workspace=str(workspace),
+        mode=decision.mode,
+        uid=reader.uid,
+        gid=reader.gid,
+        before=before.id,
+        base_commit=private.refs.head_commit() if private else None,
+        clone=str(placement.workspace_source) if decision.mode == "clone" else None,
+        git_present=has_git(workspace),
+        notes=[*before.notes, *(private.notes if private else ())],
+    )
+    save_record(run_dir, record)
+    return Prepared(placement, before, record, run_dir, state, layout, private)
+
+
+async def _place(
+    workspace: Path,
+    decision: Decision,
+    store: CheckpointStore,
+    before: Checkpoint,
+    private: PrivateGit | None,
+    run_dir: Path,
+    writable: Collection[str],
+) -> Placement:
+    if decision.mode == "read_only":
+        return Placement(decision.uid, decision.gid, workspace, workspace, workspace_read_only=True)
+    source = workspace
+    if decision.mode == "clone":
+        source = run_dir / "work"
+        await _make_clone(store, before, source, private, Actor(decision.uid, decision.gid))
+    entries = before.git_entries if decision.mode == "bind" else ()
+    overlays = list(private.overlays if private else ())
+    if private is None and decision.mode == "bind":
+        overlays += guard_git(workspace)
+    overlays += overlays_for(workspace, source=source, git_entries=entries, allowed=writable)
+    return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
+
+
+async def _make_clone(
+    store: CheckpointStore, before: Checkpoint, clone: Path, private: PrivateGit | None, owner: Actor
+) -> None:
+    clone.mkdir(mode=0o700)  # noqa: ASYNC240 - one call
+    if private is not None:
+        # Something to mount the private git directory, or the file that names it, on.
+        mount_point = clone / ".git"
+        if any(not overlay.source.is_dir() and overlay.target.name == ".git" for overlay in private.overlays):
+            mount_point.touch()
+        else:
+            mount_point.mkdir()
+    await materialise(store, before.id, clone, owner)
+
+
+async def finish(prepared: Prepared, sandbox: Inside | None) -> Finished:
+    """Keep what a run made: its commits, its files, its patch. The agent's sandbox must be dead.
+
+    Args:
+        prepared: From `prepare`.
+        sandbox: A fresh sandbox at the same placement, to make a bundle in; None: commits are left behind.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    record = prepared.record
+    notes: list[str] = []
+    if sandbox is not None and prepared.private is not None and prepared.layout is not None:
+        out = await bring_out(
+            sandbox,
+            layout=prepared.layout,
+            base=prepared.private.refs,
+            run=record.run,
+            actor=record.actor,
+            object_format=prepared.private.object_format,
+        )
+        record = msgspec.structs.replace(record, refs=out.refs)
+        notes += out.notes
+    record, after = await close(record, prepared.run_dir, prepared.state)
+    diff = await diff_run(record, prepared.state)
+    return Finished(
+        record=record,
+        after=after,
+        diff=diff,
+        patch=await patch_run(record, prepared.state),
+        runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
+        notes=(*notes, *after.notes),
+    )
+
+
+async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Checkpoint]:
+    """Keep the state after a run and complete its record. Also serves a run found interrupted.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    store = open_store(record, state)
+    before = await store.memo(record.before)
+    if record.clone:
+        # The clone lies in the run's directory, where only the caller can walk to; links in it are not
+        # followed.
+        after = await store.take(
+            f"{record.run}/after", base=record.before, root=Path(record.clone), actor=Actor.current()
+        )
+        appeared: list[str] = []
+    else:
+        after = await store.take(f"{record.run}/after", base=record.before)
+        appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
+        if not record.git_present and has_git(Path(record.workspace)):
+            appeared.append(".git")
+    record = msgspec.structs.replace(
+        record, after=after.id, git_appeared=sorted(appeared), notes=[*record.notes, *after.notes]
+    )
+    save_record(run_dir, record)
+    return record, after

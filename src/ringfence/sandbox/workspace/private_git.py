@@ -1,0 +1,242 @@
+"""The git directory an agent gets in place of the user's.
+
+It holds copies of the refs, the index and a handful of harmless settings; the user's objects are mounted into
+it read-only and found through `alternates`. So the user's refs, index, hooks and configuration are out of
+reach, and since a mount point cannot be renamed, `.git` cannot be swapped for another. No hooks, no remotes,
+no includes.
+
+The parts are copied file by file; git is not run on the user's directory.
+"""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.workspace.actor import Actor, give
+from ringfence.sandbox.workspace.git_layout import (
+    INDEX_LIMIT,
+    GitLayout,
+    alternates,
+    find_git,
+    read_config,
+    read_small,
+)
+from ringfence.sandbox.workspace.refs import Refs, read_refs
+from ringfence.sandbox.workspace.tree import Tree
+
+INSIDE_OF_FILE = Path("/run/ringfence-git")
+"""Where the private directory is inside when `.git` is a file (linked work tree, submodule)."""
+_COPIED_SETTINGS = (
+    "core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf", "core.eol", "core.safecrlf",
+    "core.precomposeunicode", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse",
+)  # fmt: skip
+_HARMLESS = re.compile(r"true|false|yes|no|on|off|0|1|input|lf|crlf|native|warn")
+_KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
+_MAX_PACK_FILES = 200_000
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the agent's commits are by."""
+
+    name: str = "agent"
+    email: str = "agent@localhost"
+
+
+@dataclass(frozen=True)
+class PrivateGit:
+    """What was made, and how to mount it."""
+
+    overlays: tuple[Overlay, ...]
+    refs: Refs
+    object_format: str
+    notes: tuple[str, ...] = ()
+
+
+async def make_private_git(
+    workspace: Path,
+    directory: Path,
+    *,
+    reader: Actor,
+    owner: Actor,
+    identity: Identity | None = None,
+    own_index: bool = True,
+) -> PrivateGit | None:
+    """Make a private git directory for the repository at `workspace`.
+
+    Args:
+        workspace: The workspace; its path inside is the same.
+        directory: Where to make it: absent, outside of the workspace.
+        reader: On whose behalf the user's files are read.
+        owner: The sandbox's identity, which will own what is made.
+        identity: Name and address of the agent's commits.
+        own_index: Whether to copy the user's index.
+
+    Returns:
+        None where the workspace is no git repository.
+
+    Raises:
+        InfrastructureFault: It could not be written.
+    """
+    layout = await reader.call(lambda: find_git(workspace))
+    if layout is None:
+        return None
+    plan = await reader.call(lambda: _read(layout, identity or Identity(), own_index=own_index))
+    shared = reader == owner or await reader.call(lambda: _readable_by_all(layout.objects))
+    databases = (
+        [layout.objects, *await reader.call(lambda: alternates(layout.objects))] if plan.has_history else []
+    )
+    copied = [] if shared else databases
+    try:
+        await Actor.current().call(lambda: _write(directory, plan, databases, copied))
+        await Actor.current().call(lambda: give(directory, owner))
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
+        ) from exc
+    overlays = _overlays(workspace, layout, directory, databases if shared else [])
+    return PrivateGit(overlays, plan.refs, plan.object_format, tuple(plan.notes))
+
+
+@dataclass
+class _Plan:
+    files: dict[str, bytes]
+    refs: Refs
+    object_format: str
+    has_history: bool
+    notes: list[str]
+
+
+def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
+    config = read_config(read_small(layout.common, b"config") or b"")
+    extensions = {
+        key.partition(".")[2]: value for key, value in config.items() if key.startswith("extensions.")
+    }
+    object_format = extensions.get("objectformat", "sha1").lower()
+    notes = []
+    unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
+    if unknown or object_format not in {"sha1", "sha256"}:
+        notes.append(
+            f"the repository uses {', '.join(sorted(unknown)) or object_format}, which ringfence cannot copy:"
+            " the agent sees an empty repository, your files are there"
+        )
+        empty = Refs(b"ref: refs/heads/main\n", {}, {})
+        return _Plan({"config": _config({}, "sha1", identity)}, empty, "sha1", has_history=False, notes=notes)
+    if "partialclone" in extensions:
+        notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
+    if "worktreeconfig" in extensions:
+        config |= read_config(read_small(layout.directory, b"config.worktree") or b"")
+    refs = read_refs(layout, 64 if object_format == "sha256" else 40)
+    files = {"config": _config(config, object_format, identity)}
+    files |= _copies(layout, own_index=own_index)
+    return _Plan(files, refs, object_format, has_history=True, notes=notes + list(refs.notes))
+
+
+def _copies(layout: GitLayout, *, own_index: bool) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    wanted = [(layout.common, "info/exclude"), (layout.common, "shallow")]
+    wanted += [(layout.directory, "info/sparse-checkout")]
+    if own_index:
+        shared = sorted(path.name for path in layout.directory.glob("sharedindex.*"))[:4]
+        wanted += [(layout.directory, name) for name in ("index", *shared)]
+    for folder, name in wanted:
+        data = read_small(folder, os.fsencode(name), INDEX_LIMIT)
+        if data is not None:
+            files[name] = data
+    return files
+
+
+def _config(config: dict[str, str], object_format: str, identity: Identity) -> bytes:
+    lines = ["[core]", f"\trepositoryformatversion = {0 if object_format == 'sha1' else 1}", "\tbare = false"]
+    # Owner and change time of a file differ inside, and are no reason to read it again.
+    lines += ["\tcheckStat = minimal", "\ttrustctime = false", "\tlogallrefupdates = true"]
+    for key in _COPIED_SETTINGS:
+        section, _, name = key.partition(".")
+        if section == "core" and _HARMLESS.fullmatch(config.get(key, "")):
+            lines.append(f"\t{name} = {config[key]}")
+    if object_format != "sha1":
+        lines += ["[extensions]", f"\tobjectformat = {object_format}"]
+    if config.get("index.sparse") == "true":
+        lines += ["[index]", "\tsparse = true"]
+    lines += ["[user]", f"\tname = {_quoted(identity.name)}", f"\temail = {_quoted(identity.email)}"]
+    lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _quoted(text: str) -> str:
+    plain = "".join(letter for letter in text if letter.isprintable())[:200]
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _write(directory: Path, plan: _Plan, databases: list[Path], copied: list[Path]) -> None:
+    directory.mkdir(mode=0o700, parents=True)
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
+        (directory / name).mkdir(parents=True)
+    for name, data in plan.files.items():
+        (directory / name).write_bytes(data)
+    (directory / "HEAD").write_bytes(plan.refs.head)
+    (directory / "packed-refs").write_bytes(plan.refs.packed())
+    for name, target in plan.refs.symbolic.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"ref: {target}\n")
+    for number in range(len(databases)):
+        (directory / f"base-objects-{number}").mkdir()
+    lines = "".join(f"../base-objects-{number}\n" for number in range(len(databases)))
+    if lines:
+        (directory / "objects" / "info" / "alternates").write_text(lines)
+        (directory / "no-alternates").write_bytes(b"")
+    for number, database in enumerate(copied):
+        _copy_database(database, directory / f"base-objects-{number}")
+
+
+def _overlays(
+    workspace: Path, layout: GitLayout, directory: Path, databases: Iterable[Path]
+) -> tuple[Overlay, ...]:
+    inside = INSIDE_OF_FILE if layout.is_file else workspace / ".git"
+    overlays = [Overlay(directory, inside, read_only=False)]
+    if layout.is_file:
+        pointer = directory.with_name(directory.name + ".pointer")
+        pointer.write_text(f"gitdir: {INSIDE_OF_FILE}\n")
+        pointer.chmod(0o644)
+        overlays.append(Overlay(pointer, workspace / ".git", read_only=True))
+    for number, database in enumerate(databases):
+        target = inside / f"base-objects-{number}"
+        overlays.append(Overlay(database, target, read_only=True))
+        if (database / "info" / "alternates").is_file():
+            # All databases are in our own list; theirs names paths that do not exist inside.
+            hidden = directory / "no-alternates"
+            overlays.append(Overlay(hidden, target / "info" / "alternates", read_only=True))
+    return tuple(overlays)
+
+
+def _readable_by_all(objects: Path) -> bool:
+    """Whether any uid can read the objects; the directories above do not matter, mounts go past them."""
+    with Tree(objects) as tree:
+        for folder, names in tree.walk(_MAX_PACK_FILES):
+            here = tree.lstat(folder) if folder else objects.stat()
+            if here is None or not here.st_mode & stat.S_IROTH or not here.st_mode & stat.S_IXOTH:
+                return False
+            for name in names if folder == b"pack" else ():
+                status = tree.lstat(folder + b"/" + os.fsencode(name))
+                if status is not None and not status.st_mode & stat.S_IROTH:
+                    return False
+    return True
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy an object database for a uid that cannot read it; no hard links, as for all that an agent gets."""
+    with Tree(source) as tree:
+        for folder, names in tree.walk(_MAX_PACK_FILES):
+            here = target / os.fsdecode(folder)
+            here.mkdir(exist_ok=True)
+            for name in names:
+                path = source / os.fsdecode(folder) / name
+                if stat.S_ISREG(path.lstat().st_mode) and name != "alternates":
+                    shutil.copyfile(path, here / name, follow_symlinks=False)

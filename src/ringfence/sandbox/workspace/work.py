@@ -1,0 +1,169 @@
+"""What a run did to its workspace, kept with the run, and what can be done about it afterwards."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from ringfence.errors import RecordError, RingfenceError
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.protected import flag
+from ringfence.sandbox.workspace.restore import Restored, restore
+from ringfence.sandbox.workspace.store import CheckpointStore
+
+_FILE = "work.json"
+
+
+class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's work. Saved as `work.json` in the run's directory."""
+
+    run: str
+    workspace: str
+    """Resolved; bytes that are no UTF-8 as surrogate escapes, written `\\udcxx`."""
+    mode: str
+    uid: int
+    """Whose files the workspace holds: files are written as this user."""
+    gid: int
+    before: str
+    """Checkpoint before the run."""
+    after: str | None = None
+    """Checkpoint after it; None if it never ended in order."""
+    base_commit: str | None = None
+    refs: dict[str, str] = {}
+    """Refs made in the user's repository."""
+    clone: str | None = None
+    """The clone's directory, in mode `clone`."""
+    git_present: bool = False
+    """Whether the workspace had a `.git` before the run."""
+    git_appeared: list[str] = []
+    """Git directories that were not there before, in the workspace itself: they run on your machine."""
+    notes: list[str] = []
+
+    @property
+    def actor(self) -> Actor:
+        """On whose behalf the workspace is written."""
+        return Actor(self.uid, self.gid)
+
+
+def save_record(run_dir: Path, record: WorkRecord) -> None:
+    """Write `work.json`, replacing an earlier one at once."""
+    encoded = {**msgspec.structs.asdict(record), "workspace": _escaped(record.workspace)}
+    encoded["clone"] = _escaped(record.clone) if record.clone else None
+    encoded["git_appeared"] = [_escaped(path) for path in record.git_appeared]
+    encoded["refs"] = {_escaped(name): commit for name, commit in record.refs.items()}
+    encoded["notes"] = [note.encode("utf-8", "replace").decode() for note in record.notes]
+    partial = run_dir / f"{_FILE}.new"
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(encoded)))
+    partial.replace(run_dir / _FILE)
+
+
+def load_record(run_dir: Path) -> WorkRecord:
+    """Read `work.json`.
+
+    Raises:
+        RecordError: The run has none, or it is damaged.
+    """
+    try:
+        record = msgspec.json.decode((run_dir / _FILE).read_bytes(), type=WorkRecord)
+    except FileNotFoundError as exc:
+        raise RecordError(f"run {run_dir.name!r} left no work behind; see `ringfence audit ls`") from exc
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise RecordError(f"the work record of run {run_dir.name!r} is damaged: {exc}") from exc
+    return msgspec.structs.replace(
+        record,
+        workspace=_unescaped(record.workspace),
+        clone=_unescaped(record.clone) if record.clone else None,
+        git_appeared=[_unescaped(path) for path in record.git_appeared],
+        refs={_unescaped(name): commit for name, commit in record.refs.items()},
+    )
+
+
+def _escaped(text: str) -> str:
+    """JSON holds no lone surrogates: they become `%dc80`, and a percent sign `%25`."""
+    return "".join(
+        f"%{ord(c):04x}" if 0xD800 <= ord(c) <= 0xDFFF else "%0025" if c == "%" else c for c in text
+    )
+
+
+def _unescaped(text: str) -> str:
+    head, *rest = text.split("%")
+    return head + "".join(chr(int(part[:4], 16)) + part[4:] for part in rest)
+
+
+def open_store(record: WorkRecord, state: Path) -> CheckpointStore:
+    """The store with a run's checkpoints."""
+    return CheckpointStore(Path(record.workspace), state, actor=record.actor)
+
+
+async def diff_run(record: WorkRecord, state: Path) -> Diff:
+    """What the run changed.
+
+    Raises:
+        RecordError: It has no end to compare with.
+    """
+    return await open_store(record, state).diff(record.before, _after(record))
+
+
+async def patch_run(record: WorkRecord, state: Path) -> bytes:
+    """What the run changed, as a patch.
+
+    Raises:
+        RecordError: It has no end to compare with.
+    """
+    return await open_store(record, state).patch(record.before, _after(record))
+
+
+def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
+    """Changed paths that the host runs or trusts by itself."""
+    return sorted({*flag(change.path for change in diff.files), *record.git_appeared})
+
+
+async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
+    """Bring a run's changes into the workspace: those of a clone, or those that were undone.
+
+    Raises:
+        WorkspaceConflict: Files it changes are not as they were before the run; nothing was written.
+        RecordError: The run or its checkpoints are gone.
+    """
+    return await restore(
+        open_store(record, state),
+        wanted=_after(record),
+        expected=record.before,
+        label=f"{record.run}/beforeapply",
+        force=force,
+    )
+
+
+async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
+    """Take a run's changes back out of the workspace.
+
+    Raises:
+        WorkspaceConflict: Files it changed were changed again since; nothing was written.
+        RecordError: The run or its checkpoints are gone.
+        RingfenceError: The run never wrote to the workspace.
+    """
+    if record.mode == "clone" and not await _is_applied(record, state):
+        raise RingfenceError(
+            f"run {record.run!r} worked on a clone and its changes were not applied: there is nothing to undo"
+        )
+    return await restore(
+        open_store(record, state),
+        wanted=record.before,
+        expected=_after(record),
+        label=f"{record.run}/beforeundo",
+        force=force,
+    )
+
+
+async def _is_applied(record: WorkRecord, state: Path) -> bool:
+    return await open_store(record, state).has(f"{record.run}/beforeapply")
+
+
+def _after(record: WorkRecord) -> str:
+    if record.after is None:
+        raise RecordError(
+            f"run {record.run!r} was interrupted before its changes were kept; compare by hand with what"
+            f" {os.fsdecode(record.workspace)!r} holds now"
+        )
+    return record.after
