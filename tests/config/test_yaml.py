@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.config.yaml import FILE_LIMIT_BYTES, Place, parse_document, read_document
+from ringfence.config.document import FILE_LIMIT_BYTES, Place
+from ringfence.config.yaml import parse_document, read_document
 from ringfence.errors import ConfigurationError
 
 FILE = Path("ringfence.yaml")

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ringfence.config.document import KeyPath
 from ringfence.config.fields import Field, all_fields, nearest
 from ringfence.config.layer import Layer, named_layer
-from ringfence.config.yaml import KeyPath
 from ringfence.errors import ConfigurationError
 
 PREFIX = "RINGFENCE_"

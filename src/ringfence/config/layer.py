@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ringfence.config.document import Document, KeyPath
 from ringfence.config.fields import known_keys
 from ringfence.config.origin import DEFAULT, Origin
-from ringfence.config.yaml import Document, KeyPath
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect")})
 """Lists that grow from layer to layer; all others are replaced."""
