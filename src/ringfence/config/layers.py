@@ -74,7 +74,7 @@ class Effective:
             for mount in sandbox.mounts
             if not mount.read_only
         ]
-        named = {"sandbox.backend", "sandbox.soft_limits", "sandbox.mounts", "unsafe"}
+        named = {"sandbox.backend", "sandbox.soft_limits", "unsafe"}
         return found + [(key, str(origin)) for key, origin in self.loosened_by_files if key not in named]
 
 
