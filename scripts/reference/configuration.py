@@ -1,0 +1,111 @@
+"""docs/reference/configuration.md."""
+
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from reference.markdown import code, table
+from ringfence.config.environment import variable_name
+from ringfence.config.fields import Field, all_fields, sections
+from ringfence.config.model import McpServer, MountSettings, PriceSettings
+from ringfence.config.tightening import TABLE
+from ringfence.config.units import ByteCount
+
+_HEAD = """\
+# Configuration
+
+Each value comes from the strongest place that says it:
+
+1. an option on the command line;
+2. a `RINGFENCE_*` variable ([environment](environment.md));
+3. `ringfence.yaml`, the nearest one from the workspace upwards;
+4. your own file, `~/.config/ringfence/ringfence.yaml` (`$XDG_CONFIG_HOME`);
+5. the default.
+
+`ringfence config show --origin` prints what holds and where it comes from, `ringfence init` writes a file
+in which every key is explained, `ringfence config schema` prints the JSON Schema for editors. A key that is
+not known is an error, with file, line and column.
+
+**A project's file can only tighten** until you have run `ringfence trust` on its present content: whoever
+wrote the repository wrote the file. The column *without trust* says what counts as tighter for each key.
+
+Sizes are bytes or text such as `512m`, `2g`; durations are seconds or text such as `90s`, `10m`, `1h`.
+"""
+_NESTED = {"sandbox.mounts": MountSettings, "tools.mcp": McpServer, "prices": PriceSettings}
+_COLUMNS = ("key", "type", "default", "meaning", "without trust")
+
+
+def page() -> str:
+    """The page."""
+    parts = [_HEAD]
+    fields = list(all_fields().values())
+    named = set()
+    for name, description, _ in sections():
+        named.add(name)
+        parts += [f"## {name}\n", f"{description}\n"]
+        parts.append(table(_COLUMNS, [_row(field) for field in fields if field.path[0] == name]))
+        parts += [_nested(field) for field in fields if field.path[0] == name and field.key in _NESTED]
+    parts.append("## Keys outside of sections\n")
+    parts.append(table(_COLUMNS, [_row(field) for field in fields if field.path[0] not in named]))
+    parts += [_nested(field) for field in fields if field.path[0] not in named and field.key in _NESTED]
+    parts.append(
+        "The variable of a key is its name in capitals with `__` for the dot: "
+        f"`{variable_name('sandbox.memory')}=1g`. "
+        "Lists and mappings are written as JSON there.\n"
+    )
+    return "\n".join(parts)
+
+
+def _row(field: Field) -> tuple[str, ...]:
+    kind = _kind(field.kind, is_duration=field.is_duration) + (" or null" if field.nullable else "")
+    return (
+        code(field.key),
+        kind,
+        code(field.written(field.default)),
+        field.info.description or "",
+        TABLE[field.key].allowed,
+    )
+
+
+def _nested(field: Field) -> str:
+    model: type[BaseModel] = _NESTED[field.key]
+    rows = [
+        (
+            code(name),
+            _kind(info.annotation),
+            "" if info.is_required() else code(str(info.default).lower()),
+            info.description or "",
+        )
+        for name, info in model.model_fields.items()
+    ]
+    return f"Each entry of `{field.key}`:\n\n" + table(("key", "type", "default", "meaning"), rows)
+
+
+_NAMES = {
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "true or false",
+    ByteCount: "size",
+    NoneType: "null",
+}
+
+
+def _kind(kind: Any, *, is_duration: bool = False) -> str:
+    if is_duration:
+        return "duration"
+    if get_origin(kind) is Literal:
+        return ", ".join(code(value) for value in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"list of {_several(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"mapping of text to {_several(get_args(kind)[1])}"
+    if get_origin(kind) is not None:
+        return _kind(get_args(kind)[0])
+    return _NAMES.get(kind, "entry" if isinstance(kind, type) and issubclass(kind, BaseModel) else "text")
+
+
+def _several(kind: Any) -> str:
+    name = _kind(kind)
+    return "entries" if name == "entry" else name

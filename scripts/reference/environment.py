@@ -1,0 +1,62 @@
+"""docs/reference/environment.md."""
+
+from reference.markdown import code, table
+from ringfence.config.environment import FOREIGN, RESERVED, variable_name
+from ringfence.config.fields import all_fields
+from ringfence.secret.credentials import VARIABLES
+
+_HEAD = """\
+# Environment variables
+
+Every variable that ringfence reads. An empty one counts as unset. A variable that begins with `RINGFENCE_`
+and is not known is an error: it was meant to do something.
+
+None of them enters the fence: commands inside get an environment of their own, and `sandbox.env` adds to
+it.
+"""
+_CREDENTIALS = {
+    "api_key": "A key of the Console.",
+    "bearer": "A gateway's token.",
+    "oauth": "A Claude subscription's token, from `claude setup-token`.",
+}
+_OTHERS = (
+    ("ANTHROPIC_BASE_URL", "Where the Messages API is; any server that speaks it will do."),
+    ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
+    ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),
+    ("PATH", "Toolchains of yours that are on it are found inside as well."),
+    ("NO_COLOR", "Set to anything: no colours."),
+    ("TERM", "`dumb`: plain lines, as where the output is no terminal."),
+)
+
+_KEYS = f"""\
+Weaker than an option, stronger than any file. Lists and mappings are written as JSON; a variable of the
+sandbox may also be given as `{variable_name("sandbox.env")}__NAME=value`.
+"""
+
+
+def page() -> str:
+    """The page."""
+    credentials = [
+        (code(name), f"{_CREDENTIALS[kind]} `{name}_FILE` names a file that holds it.")
+        for name, kind in VARIABLES.items()
+    ]
+    keys = [
+        (code(variable_name(key)), f"[`{key}`](configuration.md#{field.path[0]})")
+        for key, field in all_fields().items()
+    ]
+    own = [(code(name), meaning) for name, meaning in (*RESERVED.items(), *FOREIGN.items())]
+    return "\n".join(
+        [
+            _HEAD,
+            "## Credentials of the model\n",
+            "They are asked in this order. They stay on the host.\n",
+            table(("variable", "meaning"), credentials),
+            "## Ringfence's own\n",
+            table(("variable", "meaning"), own),
+            "## Keys of the configuration\n",
+            _KEYS,
+            table(("variable", "key"), keys),
+            "## Others that are honoured\n",
+            table(("variable", "meaning"), _OTHERS),
+        ]
+    )

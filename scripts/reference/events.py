@@ -1,0 +1,59 @@
+"""docs/reference/events.md."""
+
+from typing import get_args
+
+import msgspec
+
+from reference.markdown import attribute_docs, code, first_paragraph, table
+from ringfence import events
+
+_HEAD = """\
+# Events
+
+Everything that happens is an event. `ringfence run --json` prints them, one JSON object per line, as they
+happen; the journal holds them, each with its sequence number, time and the hash of the line before
+([journal](journal.md)). `event` holds the name. A field that is not there has its default.
+
+An event is in the journal before its effect is told to anybody. Those marked *live* are for looking on only
+and are not kept: the whole text follows in `model.replied`.
+"""
+
+
+def page() -> str:
+    """The page."""
+    parts = [_HEAD]
+    for kind in get_args(events.AnyEvent):
+        live = "" if kind.journaled else " *(live)*"
+        parts += [f"## {kind.__struct_config__.tag}{live}\n", f"{first_paragraph(kind.__doc__)}\n"]
+        rows = list(_rows(kind))
+        if rows:
+            parts.append(table(("field", "type", "default", ""), rows))
+    parts += ["## Usage\n", f"{first_paragraph(events.Usage.__doc__)}\n"]
+    parts.append(table(("field", "type", "default", ""), _rows(events.Usage)))
+    return "\n".join(parts)
+
+
+def _rows(kind: type[msgspec.Struct]) -> list[tuple[str, str, str, str]]:
+    docs = attribute_docs(kind)
+    return [
+        (code(field.encode_name), code(_type(field.type)), code(_default(field)), docs.get(field.name, ""))
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+def _type(kind: object) -> str:
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return text.replace("typing.", "").replace("ringfence.events.", "").replace("dict[str, Any]", "object")
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default is not msgspec.NODEFAULT:
+        value = field.default
+        if isinstance(value, msgspec.Struct):
+            return f"{type(value).__name__}()"
+        return (
+            {None: "null", True: "true", False: "false"}.get(value, str(value)) if value != 0 else str(value)
+        )
+    if field.default_factory is not msgspec.NODEFAULT:
+        return {dict: "{}", list: "[]"}.get(field.default_factory, "")
+    return ""

@@ -1,0 +1,59 @@
+"""docs/reference/exit-codes.md."""
+
+from reference.markdown import attribute_docs, first_paragraph, table
+from ringfence import errors
+from ringfence.errors import ExitCode, RingfenceError
+from ringfence.job.state import EXIT_CODES, JobState
+
+_HEAD = """\
+# Exit codes
+
+`ringfence run` ends in exactly one state, and its exit code tells which. Any other command ends with 0, or
+with the code of the error that stopped it.
+"""
+
+
+def page() -> str:
+    """The page."""
+    meaning = attribute_docs(JobState)
+    states = [
+        (f"`{state}`", EXIT_CODES[state].value, meaning[state.name])
+        for state in JobState
+        if state.is_terminal
+    ]
+    running = [(f"`{state}`", meaning[state.name]) for state in JobState if not state.is_terminal]
+    return "\n".join(
+        [
+            _HEAD,
+            "## How a run ends\n",
+            table(("state", "exit code", "meaning"), states),
+            "With `--require-verified`, `unverified` gives 3.\n",
+            "Before that it passes through:\n",
+            table(("state", "meaning"), running),
+            "## By code\n",
+            table(("exit code", "states of a run", "errors of any command"), _by_code()),
+            "The text of an error is one line: what failed, the value, the next step.\n",
+            table(("error", "exit code", "means"), _errors()),
+        ]
+    )
+
+
+def _by_code() -> list[tuple[int, str, str]]:
+    rows = []
+    for code in ExitCode:
+        states = ", ".join(f"`{state}`" for state, value in EXIT_CODES.items() if value is code)
+        own = ", ".join(f"`{kind.__name__}`" for kind in _kinds() if kind.exit_code is code)
+        rows.append((code.value, states, own))
+    return rows
+
+
+def _errors() -> list[tuple[str, int, str]]:
+    return [(f"`{kind.__name__}`", kind.exit_code.value, first_paragraph(kind.__doc__)) for kind in _kinds()]
+
+
+def _kinds() -> list[type[RingfenceError]]:
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, RingfenceError) and value is not RingfenceError
+    ]

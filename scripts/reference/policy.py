@@ -1,0 +1,85 @@
+"""docs/reference/policy.md."""
+
+import errno
+
+from reference.markdown import code, table
+from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
+from ringfence.sandbox.policy import RULES as SPEC_RULES
+from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
+from ringfence.sandbox.workspace.ownership import RESERVED_ID, Caller, decide
+from ringfence.sandbox.workspace.protected import PROTECTED
+from ringfence.sandbox.workspace.refusals import REFUSALS
+
+_HEAD = """\
+# Policy
+
+What the fence shows, refuses and protects, from the tables that the code itself uses. `ringfence policy`
+prints what holds for one workspace on one machine.
+"""
+_PROTECTED = """\
+`read_only`: where the file is there, the agent cannot change it. `reported`: it can, and the change is
+named at the end of the run as something that runs on your machine. A protected file that is absent and that
+the agent makes is reported too. *anywhere*: in subdirectories as well (there it is reported).
+`sandbox.protect` adds patterns of your own.
+"""
+
+_SHOWN = """\
+a short list of files of `/etc`; your toolchains (pyenv, uv, nvm, cargo, ...) unless
+`sandbox.hide_toolchains`. Nothing else of the host.
+"""
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join(
+        [
+            _HEAD,
+            "## Workspaces that are refused\n",
+            table(("rule", "because"), [(code(one.rule), one.because) for one in REFUSALS]),
+            "## Requests that are refused\n",
+            table(("rule", "because"), [(code(one.name), one.because) for one in SPEC_RULES]),
+            "## As whom a sandbox runs\n",
+            _whose(),
+            "## Shown read-only\n",
+            f"{', '.join(code(path) for path in SYSTEM)}; {_SHOWN}",
+            "## Files of the workspace that your machine runs or trusts\n",
+            _PROTECTED,
+            table(
+                ("path", "treatment", "anywhere", "because"),
+                [
+                    (code(one.path), code(one.treatment), "yes" if one.anywhere else "", one.because)
+                    for one in PROTECTED
+                ],
+            ),
+            "## System calls that are refused\n",
+            table(("group", "calls", "answer", "because"), _calls()),
+        ]
+    )
+
+
+def _whose() -> str:
+    rows = [
+        ("a user", "the caller", "the caller", "`bind`"),
+        ("a user", "somebody else", "the caller", "`clone`; `bind` is refused"),
+        ("root", "a user", "that user", "`bind`"),
+        ("root", "root", f"the reserved id {RESERVED_ID}", "`clone`; `bind` is refused"),
+    ]
+    for (caller, owner, _, mode), ids in zip(rows, ((7, 7), (7, 8), (0, 8), (0, 0)), strict=True):
+        assert f"`{_decided(*ids)}`" in mode.split(";")[0], (caller, owner)
+    return table(("caller", "workspace of", "runs as", "mode, unless another is asked for"), rows)
+
+
+def _decided(caller: int, owner: int) -> str:
+    return decide(Caller(caller, caller), owner, owner, asked=None).mode
+
+
+def _calls() -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            rule.group,
+            ", ".join(code(name) for name in rule.calls) + (" (some arguments)" if rule.conditions else ""),
+            code(errno.errorcode[rule.errno]),
+            rule.why,
+        )
+        for rule in CALL_RULES
+    ]
