@@ -291,6 +291,19 @@ while time.monotonic() < end: pass
             make(sandbox_id, None, None, 60)
         assert all(directory.exists() for directory in first.directories)
 
+    async def test_many_at_once(self) -> None:
+        """Groups that come and go at once do not take the common parent away from each other."""
+        ids = [f"test-many-{secrets.token_hex(4)}" for _ in range(8)]
+
+        def come_and_go(sandbox_id: str) -> None:
+            for _ in range(50):
+                assert make(sandbox_id, None, None, 50).remove()
+
+        async with anyio.create_task_group() as tasks:
+            for sandbox_id in ids:
+                tasks.start_soon(anyio.to_thread.run_sync, come_and_go, sandbox_id)
+        assert not leftovers().keys() & set(ids)
+
     async def test_clean_up_takes_only_what_is_named(self, sandbox_id: str) -> None:
         """A dead sandbox's group is found by its id and removed; others are left."""
         make(sandbox_id, None, None, 50)

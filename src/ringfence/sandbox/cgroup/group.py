@@ -17,7 +17,7 @@ from ringfence.sandbox.cgroup.plan import ASIDE, CgroupPlan, Place, plan
 
 _DEADLINE_S = 5.0
 _POLL_S = 0.005
-_MAKE_TRIES = 5
+_MAKE_TRIES = 50
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,9 @@ def _make(place: Place, sandbox_id: str) -> Path:
     parent = place.directory / PARENT
     try:
         for _ in range(_MAKE_TRIES):
-            with suppress(FileNotFoundError):
-                return _make_below(parent, place, sandbox_id)
+            directory = _make_below(parent, place, sandbox_id)
+            if directory is not None:
+                return directory
         raise FileNotFoundError(errno.ENOENT, "its parent was removed again and again")
     except OSError as exc:
         raise SandboxStartFailed(
@@ -175,13 +176,21 @@ def _make(place: Place, sandbox_id: str) -> Path:
         ) from exc
 
 
-def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path:
-    parent.mkdir(exist_ok=True)
-    if place.version == 2:
-        _pass_on(place.directory, place.controllers)
-        _pass_on(parent, place.controllers)
+def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path | None:
+    """None where another of us, removing its own group, took the parent away meanwhile."""
+    # Not `exist_ok`: that looks again whether it is a directory, and finds it gone.
+    with suppress(FileExistsError):
+        parent.mkdir()
     directory = parent / sandbox_id
-    directory.mkdir()
+    try:
+        if place.version == 2:
+            _pass_on(place.directory, place.controllers)
+            _pass_on(parent, place.controllers)
+        directory.mkdir()
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ENODEV):
+            return None
+        raise
     return directory
 
 
@@ -193,7 +202,8 @@ def _pass_on(directory: Path, controllers: frozenset[str]) -> None:
 
 def _step_aside(directory: Path) -> None:
     leaf = directory / ASIDE
-    leaf.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        leaf.mkdir()
     for pid in members(directory):
         with suppress(ProcessLookupError):
             write_raw(leaf / "cgroup.procs", str(pid))

@@ -1,0 +1,108 @@
+"""Being more than one is: capabilities, setuid programs, uid 0 inside or outside."""
+
+import anyio
+
+from ringfence.testing.attack.attack import Attack, Scene, Verdict, probe
+from ringfence.testing.attack.marker import Marker, all_pids, status_of
+
+_GROUP = "privileges"
+_APPEARS_S = 5.0
+
+_STATUS = """
+with open("/proc/self/status") as file:
+    status = dict(line.split(":", 1) for line in file)
+wrong = []
+for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+    if int(status[name], 16):
+        wrong.append(name + " is " + status[name].strip())
+end(not wrong, "; ".join(wrong) or "all five sets are empty")
+"""
+
+_IDENTITY = """
+ids = set(os.getresuid()) | set(os.getresgid()) | set(os.getgroups())
+if 0 in ids:
+    end(False, "runs with id 0 among %s" % sorted(ids))
+for name, change in (("setuid", os.setuid), ("setgid", os.setgid)):
+    if in_child(lambda: 1 if can(change, 0) else 0) != 0:
+        end(False, name + "(0) succeeded")
+if in_child(lambda: 1 if can(os.setgroups, [0]) else 0) != 0:
+    end(False, "setgroups([0]) succeeded")
+end(True, "ids %s" % sorted(ids))
+"""
+
+_NO_NEW = """
+with open("/proc/self/status") as file:
+    status = dict(line.split(":", 1) for line in file)
+if status["NoNewPrivs"].strip() != "1":
+    end(False, "programs may raise privileges: NoNewPrivs is " + status["NoNewPrivs"].strip())
+raised = []
+for top in ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/lib/openssh", "/usr/lib/dbus-1.0"):
+    for path, _, files in os.walk(top):
+        for name in files:
+            file = os.path.join(path, name)
+            try:
+                if os.stat(file).st_mode & 0o6000:
+                    raised.append(file)
+            except OSError:
+                pass
+end(True, "NoNewPrivs is set; %d setuid programs are there without effect" % len(raised))
+"""
+
+_FILTER = """
+with open("/proc/self/status") as file:
+    status = dict(line.split(":", 1) for line in file)
+end(status["Seccomp"].strip() == "2", "Seccomp is " + status["Seccomp"].strip())
+"""
+
+
+async def _outside(scene: Scene) -> Verdict:
+    marker = Marker.new()
+    # In two halves joined inside: else the marker is also found in whatever hands the command over.
+    words = ["python3", "-I", "-c", "import time; time.sleep(20)", marker.text]
+    async with scene.shared.spawn(words, timeout_s=20) as process:
+        pids: list[int] = []
+        with anyio.move_on_after(_APPEARS_S):
+            while not (pids := marker.pids()):  # noqa: ASYNC110 - /proc tells nobody
+                await anyio.sleep(0.02)
+        if not pids:
+            await process.kill()
+            return Verdict(held=False, detail="the process is not visible on this host; cannot be checked")
+        found = [(pid, status_of(pid)) for pid in _in_same_sandbox(pids)]
+        await process.kill()
+    for pid, status in found:
+        ids = [*status.get("Uid", []), *status.get("Gid", []), *status.get("Groups", [])]
+        if "0" in ids:
+            return Verdict(held=False, detail=f"process {pid} has id 0 on the host: {' '.join(ids)}")
+    return Verdict(held=True, detail=f"{len(found)} processes, uid {found[0][1]['Uid'][0]} on the host")
+
+
+def _in_same_sandbox(pids: list[int]) -> list[int]:
+    """The processes and those we can see to be their ancestors with another root or namespace depth."""
+    found = list(pids)
+    for pid in all_pids():
+        status = status_of(pid)
+        # Deeper than ourselves in PID namespaces: it lives in a sandbox, and its first process is above it.
+        if len(status.get("NSpid", [])) > 1 and pid not in found and _shares_sandbox(pid, pids[0]):
+            found.append(pid)
+    return found
+
+
+def _shares_sandbox(pid: int, other: int) -> bool:
+    """Whether `pid` is an ancestor of `other`."""
+    current = other
+    while current > 1:
+        if current == pid:
+            return True
+        parents = status_of(current).get("PPid", ["0"])
+        current = int(parents[0])
+    return False
+
+
+ATTACKS = (
+    Attack("capabilities", _GROUP, "All capability sets are empty, the bounding set too.", probe(_STATUS)),
+    Attack("root-inside", _GROUP, "Nothing inside has uid or gid 0 or can get it.", probe(_IDENTITY)),
+    Attack("root-outside", _GROUP, "No process inside has uid or gid 0 on the host.", _outside),
+    Attack("setuid-programs", _GROUP, "Setuid programs raise nothing.", probe(_NO_NEW)),
+    Attack("filter", _GROUP, "A system call filter is on.", probe(_FILTER)),
+)
+"""In the order in which they are told."""
