@@ -1,0 +1,89 @@
+"""Files that the host runs or trusts."""
+
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.workspace.protected import PROTECTED, flag, guard_git, overlays_for, reason
+
+
+@pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)
+def test_each_row_is_reported_and_has_a_reason(entry):
+    """A change to any file of the table, or below it, is named, whatever the case of its letters."""
+    below = f"{entry.path}/inner"
+    assert flag([entry.path, below, entry.path.upper()]) == sorted([entry.path, below, entry.path.upper()])
+    assert reason(entry.path) == entry.because
+
+
+@pytest.mark.parametrize("entry", [e for e in PROTECTED if e.treatment == "read_only"], ids=lambda e: e.path)
+def test_each_read_only_row_is_mounted(entry, workspace: Path):
+    """Where a read-only file is there, it is mounted upon itself, and each directory above it as well."""
+    path = workspace / entry.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    overlays = {overlay.target: overlay.read_only for overlay in overlays_for(workspace)}
+    assert overlays.pop(path) is True
+    assert set(overlays) == set(path.parents) - set(workspace.parents) - {workspace}
+    assert not any(overlays.values())
+
+
+def test_absent_files_are_not_made(workspace: Path):
+    """Nothing is mounted, and nothing created, for what is not there."""
+    assert overlays_for(workspace) == ()
+    assert list(workspace.iterdir()) == []
+
+
+def test_links_are_left_alone(workspace: Path):
+    """A mount would follow a link out of the workspace."""
+    (workspace / ".envrc").symlink_to("/etc/passwd")
+    (workspace / ".github").symlink_to("/etc")
+    assert overlays_for(workspace) == ()
+
+
+def test_allowed_file_is_not_mounted(workspace: Path):
+    """What the user lets the agent write stays writable."""
+    (workspace / ".envrc").touch()
+    assert overlays_for(workspace, allowed=[".envrc"]) == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "sub/.git/config",
+        "sub/.GIT/hooks/x",
+        "x/HEAD",
+        "deep/.vscode/tasks.json",
+        "deep/er/.envrc",
+        "a/.claude/settings.json",
+    ],
+)
+def test_flagged_wherever_it_is(path: str):
+    """Directories below the top are looked at as well."""
+    assert flag([path]) == [path]
+
+
+def test_bare_repository_is_flagged():
+    """Git takes a directory for a repository by what is in it, whatever its name."""
+    assert flag(["x/config", "x/refs/heads/main", "y/config"]) == ["x/config"]
+
+
+@pytest.mark.parametrize(
+    "path", ["Makefile", "src/main.py", "package.json", "docs/.envrc.md", "sub/ringfence.yaml"]
+)
+def test_ordinary_code_is_not_flagged(path: str):
+    """What runs only when the project is run is not on the list."""
+    assert flag([path]) == []
+
+
+def test_git_that_is_a_link_is_refused(workspace: Path):
+    """Git would follow the link, and a mount cannot guard it."""
+    (workspace / ".git").symlink_to("elsewhere")
+    with pytest.raises(PolicyRefused, match="mode 'clone'"):
+        guard_git(workspace)
+
+
+def test_too_many_repositories(workspace: Path):
+    """More repositories than can be guarded are refused, not left open."""
+    with pytest.raises(PolicyRefused, match="mode 'clone'"):
+        overlays_for(workspace, git_entries=[b"%d/.git" % i for i in range(201)])

@@ -1,0 +1,83 @@
+"""Which directories are never a workspace."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused, UsageError
+from ringfence.sandbox.workspace.refusals import REFUSALS, check_workspace
+
+
+@pytest.fixture
+def home(ground: Path) -> Path:
+    """A home with a state directory in it."""
+    (ground / "home" / "alice" / ".local" / "state" / "ringfence" / "runs").mkdir(parents=True)
+    bare = ground / "bare.git"
+    for name in ("objects", "refs"):
+        (bare / name).mkdir(parents=True)
+    for name in ("HEAD", "config"):
+        (bare / name).touch()
+    return ground / "home" / "alice"
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("/", "workspace-root"),
+        *(
+            (name, "workspace-system")
+            for name in ("/etc", "/usr", "/usr/lib", "/proc", "/sys", "/dev", "/tmp", "/var")
+        ),
+        ("{home}", "workspace-home"),
+        ("{home}/..", "workspace-above-home"),
+        ("{home}/.local/state/ringfence", "workspace-in-state"),
+        ("{home}/.local/state/ringfence/runs", "workspace-in-state"),
+        ("{home}/.local", "workspace-above-state"),
+        ("{home}/../../bare.git", "workspace-git-dir"),
+    ],
+)
+def test_refused(path: str, rule: str, home: Path):
+    """Each row of the table refuses, also through a link, and says what to do."""
+    link = home / "link"
+    link.symlink_to(path.format(home=home))
+    for asked in (Path(path.format(home=home)), link):
+        with pytest.raises(PolicyRefused, match="use a directory of the project's own") as caught:
+            check_workspace(asked, home=home, state=home / ".local/state/ringfence")
+        assert caught.value.rule == rule
+
+
+def test_every_row_is_tested():
+    """The table and the test above name the same rules."""
+    tested = {mark.args[1][i][1] for mark in test_refused.pytestmark for i in range(len(mark.args[1]))}  # type: ignore[attr-defined]
+    assert tested == {refusal.rule for refusal in REFUSALS}
+
+
+@pytest.mark.parametrize(("name", "words"), [("absent", "cannot be found"), ("file", "is no directory")])
+def test_not_a_directory(name: str, words: str, home: Path):
+    """What is not there, or is a file, is a usage error that names it."""
+    (home / "file").touch()
+    with pytest.raises(UsageError, match=words):
+        check_workspace(home / name, home=home, state=home / "state")
+
+
+def test_link_to_itself(home: Path):
+    """A loop of links is a usage error."""
+    (home / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match="cannot be found"):
+        check_workspace(home / "loop", home=home, state=home / "state")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable(home: Path):
+    """A directory that may not be read is a usage error."""
+    (home / "closed").mkdir(mode=0)
+    with pytest.raises(UsageError, match="cannot be read"):
+        check_workspace(home / "closed", home=home, state=home / "state")
+
+
+def test_ordinary_project(home: Path):
+    """A directory within a home is a workspace; links to it are resolved."""
+    (home / "project").mkdir()
+    (home / "link").symlink_to("project")
+    assert check_workspace(home / "link", home=home, state=home / "state") == (home / "project").resolve()

@@ -1,0 +1,335 @@
+"""Checkpoints hold the workspace as it is, whatever is in it."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ringfence.errors import RecordError, UsageError
+from ringfence.sandbox.workspace import taking
+from ringfence.sandbox.workspace.store import CheckpointStore
+
+pytestmark = pytest.mark.anyio
+# ruff: noqa: ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls
+
+HOSTILE_NAMES = [
+    b"new\nline",
+    b'"quoted"',
+    b"back\\slash",
+    b"\xff\xfe",
+    b" space ",
+    b"tab\t",
+    b"-dash",
+    b"\x01",
+    b"caf\xc3\xa9",
+]
+
+
+def names(diff) -> dict[str, str]:
+    """What a diff says, by path."""
+    return {change.path: change.kind for change in diff.files}
+
+
+async def test_unchanged_workspace_has_the_same_tree(repository: Path, store: CheckpointStore):
+    """Two checkpoints of one state are equal and differ in nothing."""
+    first, second = await store.take("r/before"), await store.take("r/after")
+    assert first.tree == second.tree
+    assert first.files == 3
+    assert names(await store.diff(first.id, second.id)) == {}
+
+
+async def test_changes_are_told_by_kind(repository: Path, store: CheckpointStore):
+    """Added, modified, deleted and changed in kind are told apart, with counts of lines."""
+    before = await store.take("r/before")
+    (repository / "a.txt").write_text("one\nmore\n")
+    (repository / "new").write_bytes(b"\0\1")
+    (repository / "sub/b.txt").unlink()
+    (repository / "run.sh").unlink()
+    (repository / "run.sh").symlink_to("a.txt")
+    diff = await store.diff(before.id, (await store.take("r/after", base=before.id)).id)
+    assert names(diff) == {
+        "a.txt": "modified",
+        "new": "added",
+        "sub/b.txt": "deleted",
+        "run.sh": "typechange",
+    }
+    assert (diff.insertions, diff.deletions) == (2, 2)
+    assert [change.path for change in diff.files if change.binary] == ["new"]
+
+
+async def test_executable_bit_is_a_change(repository: Path, store: CheckpointStore):
+    """A file that became executable is told."""
+    before = await store.take("r/before")
+    (repository / "a.txt").chmod(0o755)
+    diff = await store.diff(before.id, (await store.take("r/after", base=before.id)).id)
+    assert [(change.path, change.mode_changed) for change in diff.files] == [("a.txt", True)]
+
+
+async def test_same_size_within_one_tick_is_seen(workspace: Path, store: CheckpointStore):
+    """A file written again at once, with the same length, is read again."""
+    file = workspace / "f"
+    trees = set()
+    for i in range(10):
+        file.write_text(str(i))
+        trees.add((await store.take("r/x")).tree)
+    assert len(trees) == 10
+
+
+async def test_forged_times_are_seen(workspace: Path, store: CheckpointStore):
+    """Setting the time of modification back hides nothing."""
+    file = workspace / "f"
+    file.write_text("a")
+    status = file.stat()
+    before = await store.take("r/before")
+    file.write_text("b")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (await store.take("r/after")).tree != before.tree
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=repr)
+async def test_any_name(name: bytes, workspace: Path, store: CheckpointStore):
+    """Names of any bytes come through, in files and directories."""
+    empty = await store.take("r/before")
+    folder = os.fsencode(workspace) + b"/" + name
+    os.mkdir(folder)
+    Path(os.fsdecode(folder + b"/" + name)).write_text("x")
+    after = await store.take("r/after", base=empty.id)
+    assert [change.raw_path for change in (await store.diff(empty.id, after.id)).files] == [
+        name + b"/" + name
+    ]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=st.dictionaries(st.binary(min_size=1, max_size=12), st.binary(max_size=50), max_size=6))
+async def test_contents_come_back(tree: dict[bytes, bytes], tmp_path_factory):
+    """Whatever bytes names and contents have, the store gives them back."""
+    base = tmp_path_factory.mktemp("any")
+    (base / "w").mkdir()
+    kept = {}
+    for name, data in tree.items():
+        if b"/" in name or b"\0" in name or name in {b".", b"..", b".git", b".gitignore"}:
+            continue
+        Path(base / "w" / os.fsdecode(name)).write_bytes(data)
+        kept[name] = data
+    store = CheckpointStore(base / "w", base / "s")
+    checkpoint = await store.take("r/x")
+    found = {}
+    async for batch in store.contents(await store.blobs(checkpoint.id)):
+        found |= {blob.path: data for blob, data in batch}
+    assert found == kept
+
+
+async def test_ignored_files_are_left_out_but_tracked_ones_are_not(repository: Path, store, git, commit_all):
+    """A file that git tracks counts even where a rule ignores it."""
+    (repository / "kept.log").touch()
+    git(repository, "add", "kept.log")
+    commit_all(repository)
+    (repository / ".gitignore").write_text("*.log\n")
+    (repository / "left.log").touch()
+    paths = {blob.path for blob in await store.blobs((await store.take("r/x")).id)}
+    assert b"kept.log" in paths
+    assert b"left.log" not in paths
+
+
+async def test_an_agents_new_rules_hide_nothing(repository: Path, store: CheckpointStore):
+    """Rules written during a run do not keep its files out of the diff."""
+    before = await store.take("r/before")
+    (repository / "sub" / ".gitignore").write_text("*\n")
+    (repository / "sub" / "evil").touch()
+    (repository / ".gitignore").write_text("*\n")
+    diff = names(await store.diff(before.id, (await store.take("r/after", base=before.id)).id))
+    assert set(diff) == {"sub/.gitignore", "sub/evil", ".gitignore"}
+
+
+@pytest.mark.parametrize("hidden_by", ["root", "itself"])
+async def test_dropped_rules_reveal_nothing(hidden_by: str, repository: Path, store: CheckpointStore):
+    """A user's ignored files do not become the run's when a run drops the rule: undo would delete them."""
+    venv = repository / ".venv"
+    venv.mkdir()
+    (venv / "precious").touch()
+    rules = repository / ".gitignore" if hidden_by == "root" else venv / ".gitignore"
+    rules.write_text(".venv/\n" if hidden_by == "root" else "*\n")
+    before = await store.take("r/before")
+    rules.write_text("")
+    diff = names(await store.diff(before.id, (await store.take("r/after", base=before.id)).id))
+    assert ".venv/precious" not in diff
+
+
+async def test_embedded_repositories_are_looked_into(repository: Path, store, git, commit_all):
+    """Nothing hides in a repository within the workspace, nor in a submodule's directory."""
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "x").touch()
+    tip = commit_all(inner)
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{tip},linked")
+    (repository / "linked").mkdir()
+    (repository / "linked" / "y").touch()
+    checkpoint = await store.take("r/x")
+    assert {b"inner/x", b"linked/y"} <= {blob.path for blob in await store.blobs(checkpoint.id)}
+    assert checkpoint.git_entries == (b"inner/.git",)
+
+
+async def test_strange_files_are_named(workspace: Path, store: CheckpointStore):
+    """Fifos and sockets are skipped and told, and nothing hangs on them."""
+    (workspace / "plain").touch()
+    os.mkfifo(workspace / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(workspace, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{here}/socket")
+        os.close(here)
+        with anyio.fail_after(20):
+            checkpoint = await store.take("r/x")
+    assert checkpoint.files == 1
+
+
+async def test_large_file_is_skipped(workspace: Path, store: CheckpointStore):
+    """A file above the limit is named, with the reason, and not kept."""
+    with (workspace / "huge").open("wb") as file:
+        file.truncate(taking.FILE_LIMIT_BYTES + 1)
+    checkpoint = await store.take("r/x")
+    assert checkpoint.skipped == {"huge": f"larger than {taking.FILE_LIMIT_BYTES} bytes"}
+
+
+async def test_too_much_is_refused(workspace: Path, store: CheckpointStore):
+    """A workspace beyond the total limit is a usage error that says what to do."""
+    with (workspace / "vast").open("wb") as file:
+        file.truncate(taking.TOTAL_LIMIT_BYTES + 1)
+    with pytest.raises(UsageError, match="gitignore"):
+        await store.take("r/x")
+
+
+async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
+    """A link's target is kept, never what it points at; a directory that became a link is not entered."""
+    (workspace / "d").mkdir()
+    (workspace / "d" / "passwd").write_text("mine")
+    before = await store.take("r/before")
+    (workspace / "d" / "passwd").unlink()
+    (workspace / "d").rmdir()
+    (workspace / "d").symlink_to("/etc")
+    after = await store.take("r/after", base=before.id)
+    blobs = await store.blobs(after.id)
+    assert [(blob.path, oct(blob.git_mode)) for blob in blobs] == [(b"d", "0o120000")]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "file", "link", "loop", "empty"])
+async def test_git_of_any_kind(kind: str, workspace: Path, store: CheckpointStore):
+    """Whatever is called `.git`, the files are found."""
+    git = workspace / ".git"
+    {
+        "fifo": lambda: os.mkfifo(git),
+        "file": lambda: git.write_text("gitdir: /nowhere\n"),
+        "link": lambda: git.symlink_to("/etc"),
+        "loop": lambda: git.write_text("gitdir: .git\n"),
+        "empty": lambda: git.mkdir(),
+    }[kind]()
+    (workspace / "f").touch()
+    with anyio.fail_after(20):
+        assert (await store.take("r/x")).files == 1
+
+
+async def test_damaged_index_and_cache(repository: Path, store: CheckpointStore):
+    """A damaged index or cache costs time, not files."""
+    good = await store.take("r/x")
+    (repository / ".git" / "index").write_bytes(b"DIRC garbage")
+    for file in (store.directory / "cache").iterdir():
+        file.write_bytes(b"garbage")
+    again = await store.take("r/y")
+    assert again.tree == good.tree
+    assert any("index" in note for note in again.notes)
+
+
+async def test_upper_case_git_is_ordinary(workspace: Path, store: CheckpointStore):
+    """`.GIT` is a name like any other here."""
+    (workspace / ".GIT").mkdir()
+    (workspace / ".GIT" / "config").touch()
+    assert [blob.path for blob in await store.blobs((await store.take("r/x")).id)] == [b".GIT/config"]
+
+
+async def test_deep_nesting_ends(workspace: Path, store: CheckpointStore):
+    """Thousands of nested directories neither hang nor crash a checkpoint."""
+    (workspace / "f").touch()
+    here = os.open(workspace, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("deep", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    try:
+        with anyio.fail_after(60):
+            checkpoint = await store.take("r/x")
+        assert checkpoint.files == 1
+    finally:
+        subprocess.run(["rm", "-rf", str(workspace / "d")], check=True)
+
+
+async def test_patch_applies(repository: Path, store: CheckpointStore, git, tmp_path: Path):
+    """The patch, binary files included, gives the same tree when git applies it."""
+    before = await store.take("r/before")
+    git(repository, "worktree", "add", "-q", "--detach", str(tmp_path / "copy"))
+    (repository / "bin").write_bytes(bytes(range(256)))
+    (repository / "a.txt").write_text("other\n")
+    after = await store.take("r/after", base=before.id)
+    patch = await store.patch(before.id, after.id)
+    (tmp_path / "p").write_bytes(patch)
+    git(tmp_path / "copy", "apply", str(tmp_path / "p"))
+    assert (tmp_path / "copy" / "bin").read_bytes() == bytes(range(256))
+    assert (tmp_path / "copy" / "a.txt").read_text() == "other\n"
+
+
+async def test_gc_drops_other_runs(workspace: Path, store: CheckpointStore):
+    """Checkpoints of runs that are kept stay, others are gone and say so."""
+    (workspace / "f").write_text("old")
+    old = await store.take("old/before")
+    (workspace / "f").write_text("new")
+    new = await store.take("new/before")
+    assert await store.gc(frozenset({"new"})) == 1
+    assert len(await store.blobs(new.id)) == 1
+    with pytest.raises(RecordError, match="gc"):
+        await store.memo(old.id)
+
+
+async def test_store_heals(workspace: Path, store: CheckpointStore):
+    """Where the last tree is lost, the next checkpoint reads all files and is whole."""
+    (workspace / "f").write_text("x")
+    first = await store.take("r/x")
+    subprocess.run(["find", str(store.directory / "objects"), "-type", "f", "-delete"], check=True)
+    second = await store.take("r/y")
+    assert second.tree == first.tree
+    assert len(await store.blobs(second.id)) == 1
+
+
+async def test_two_at_once(workspace: Path, state: Path):
+    """Two checkpoints of one workspace wait for each other."""
+    (workspace / "f").touch()
+    trees = []
+
+    async def take(label: str) -> None:
+        trees.append((await CheckpointStore(workspace, state).take(label)).tree)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(take, f"r{number}/before")
+    assert len(set(trees)) == 1
+
+
+async def test_label_is_checked(store: CheckpointStore):
+    """A label cannot reach another part of the store."""
+    with pytest.raises(UsageError):
+        await store.take("../../heads/x")
+
+
+async def test_unreadable_directory_is_told(workspace: Path, store: CheckpointStore):
+    """A directory closed by an agent is a note, not a silent hole (root sees through it)."""
+    (workspace / "d").mkdir()
+    (workspace / "d" / "f").touch()
+    (workspace / "d").chmod(0)
+    checkpoint = await store.take("r/x")
+    assert checkpoint.files == 1 if os.geteuid() == 0 else checkpoint.notes
