@@ -13,6 +13,8 @@ from ringfence.testing.attack.attack import Attack, Scene, Verdict, probe_comman
 
 _GROUP = "exhaustion"
 _SLACK = 1.25
+_SOFT_SLACK = {"memory": 1024**3, "pids": 500}
+"""A limit that is only watched is noticed late: so much may be had beyond it."""
 _RSS_GROWTH = 64 * 1024**2
 _ANSWER_S = 15.0
 
@@ -105,9 +107,15 @@ end(not unbounded, "writable without a bound: " + ", ".join(unbounded[:5]) if un
 """
 
 
+def _bound(sandbox: Sandbox, limit: str, value: int) -> int:
+    """What may be had at most, for the limit to count as one."""
+    is_hard = sandbox.facts.enforced.get(limit) == "kernel"
+    return int(value * _SLACK) + (0 if is_hard else _SOFT_SLACK[limit])
+
+
 async def _fork_bomb(scene: Scene) -> Verdict:
     async with scene.open_sandbox() as sandbox:
-        bound = int(sandbox.spec.pids * _SLACK) + 16
+        bound = _bound(sandbox, "pids", sandbox.spec.pids) + 16
         try:
             result = await sandbox.run(probe_command(sandbox, _FORK_BOMB, bound=bound), timeout_s=6)
             said = verdict_of(result)
@@ -126,7 +134,7 @@ async def _fork_bomb(scene: Scene) -> Verdict:
 
 async def _memory(scene: Scene, fill: str) -> Verdict:
     async with scene.open_sandbox() as sandbox:
-        bound = int(sandbox.spec.memory * _SLACK)
+        bound = _bound(sandbox, "memory", sandbox.spec.memory)
         body = _MEMORY_BOMB.replace("FILL", _FILLS[fill])
         try:
             result = await sandbox.run(probe_command(sandbox, body, bound=bound), timeout_s=60)
@@ -259,7 +267,7 @@ ATTACKS = (
     Attack(
         "output-flood",
         _GROUP,
-        "10 GB of output end the command and do not fill the host's memory.",
+        "Ten gigabytes of output end the command and do not fill the host's memory.",
         _flood,
         is_harmless=False,
         needs_own=True,
