@@ -212,6 +212,8 @@ class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
     patch: str | None
     refs: list[str]
     runs_on_your_machine: list[str]
+    notes: list[str] = []
+    """What was left behind, and why."""
 
 
 class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ringfence.events import Event, ModelRetried, TextStreamed
-from ringfence.model import AnthropicModel, Credential, ModelReply, ModelRequest, Patience
+from ringfence.model import AnthropicModel, ModelReply, ModelRequest, Patience
+from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
 
 KEY = Credential("api_key", "sk-ant-secret-of-the-test")

@@ -12,7 +12,8 @@ from tests.model.conftest import KEY, QUICK, OpenTalk
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
-from ringfence.model import AnthropicModel, ContextExceeded, Credential, ModelRequest, Patience
+from ringfence.model import AnthropicModel, ContextExceeded, ModelRequest, Patience
+from ringfence.secret import Credential
 from ringfence.model.scripted import parse_script, wire
 from ringfence.model.scripted.server import _listening, _running
 
@@ -143,12 +144,12 @@ async def test_attempts_are_bounded(talk_over: OpenTalk):
 @pytest.mark.parametrize("status", [401, 402, 403])
 async def test_a_refused_credential_is_not_tried_again(talk_over: OpenTalk, status: int):
     """One request, one clear line, no secret in it."""
-    async with talk_over(f"- error: {{status: {status}, message: 'bad {KEY.secret}', times: 9}}") as talk:
+    async with talk_over(f"- error: {{status: {status}, message: 'bad {KEY.value}', times: 9}}") as talk:
         with pytest.raises(AuthenticationFailed, match=f"{status} .*give one valid there") as caught:
             await talk.ask()
     assert len(talk.server.requests) == 1
     assert talk.events == []
-    assert KEY.secret not in str(caught.value)
+    assert KEY.value not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])

@@ -6,7 +6,8 @@ import pytest
 
 from ringfence.errors import AuthenticationFailed, ConfigurationError, UsageError
 from ringfence.events import Event, Usage
-from ringfence.model import Credential, ModelRequest, Price, cost, needs_credential, open_model, warm_up
+from ringfence.model import ModelRequest, Price, cost, needs_credential, open_model, warm_up
+from ringfence.secret import Credential
 
 
 async def ignore(event: Event) -> None:

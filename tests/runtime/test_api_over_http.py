@@ -8,8 +8,9 @@ import pytest
 
 from ringfence.errors import UsageError
 from ringfence.events import ConversationCompacted, ModelRetried, ToolCalled
-from ringfence.model import AnthropicModel, Credential, Patience
+from ringfence.model import AnthropicModel, Patience
 from ringfence.runtime import RecordedModel
+from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
 
 pytestmark = pytest.mark.anyio

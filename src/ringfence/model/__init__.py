@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence.model.anthropic import AnthropicModel, warm_up
     from ringfence.model.base import ContextExceeded, Emit, Model, ModelReply, ModelRequest
-    from ringfence.model.credential import Credential
     from ringfence.model.patience import Patience
     from ringfence.model.prices import Price, cost, price_of, require_price
     from ringfence.model.registry import OpenedModel, needs_credential, open_model
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AnthropicModel",
     "ContextExceeded",
-    "Credential",
     "Emit",
     "Model",
     "ModelReply",
@@ -41,7 +39,6 @@ _HOMES = {
     "Model": "base",
     "ModelReply": "base",
     "ModelRequest": "base",
-    "Credential": "credential",
     "Patience": "patience",
     "Price": "prices",
     "cost": "prices",

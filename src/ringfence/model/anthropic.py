@@ -18,10 +18,10 @@ from ringfence.errors import AuthenticationFailed, InfrastructureFault, Ringfenc
 from ringfence.events import ModelRetried
 from ringfence.model.assembly import BrokenStream, ReplyAssembly
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
-from ringfence.model.credential import Credential
 from ringfence.model.failure import Failure, failure_of
 from ringfence.model.patience import Patience
 from ringfence.model.request import request_body
+from ringfence.secret.credentials import Credential
 
 if TYPE_CHECKING:
     import httpx2
@@ -112,7 +112,7 @@ class AnthropicModel(Model):
         headers: dict[str, Any] = {"Authorization": anthropic.Omit(), **self._credential.headers()}
         patience = self._patience
         client = anthropic.AsyncAnthropic(
-            api_key=self._credential.secret,
+            api_key=self._credential.value,
             base_url=self._base_url,
             default_headers=headers,
             max_retries=0,

@@ -10,9 +10,9 @@ import anyio.to_thread
 from ringfence.errors import AuthenticationFailed, UsageError
 from ringfence.model.anthropic import AnthropicModel, warm_up
 from ringfence.model.base import Model
-from ringfence.model.credential import Credential
 from ringfence.model.patience import Patience
 from ringfence.model.price_table import Price
+from ringfence.secret.credentials import Credential
 
 _SCRIPTED = "scripted:"
 _SCRIPTED_NAME = "scripted"

@@ -73,6 +73,8 @@ class ResourceUse:
 class Facts:
     """What a started sandbox turned out to be."""
 
+    backend: str = ""
+    """Name of the backend that made it."""
     enforced: Mapping[str, Enforcement] = field(default_factory=dict)
     is_fence: bool = True
     """False for the bare host."""

@@ -38,6 +38,7 @@ class HostBackend(Backend):
             os.close(guest_stdin)
             os.close(guest_stdout)
         facts = Facts(
+            backend="host",
             enforced={"memory": "soft", "pids": "soft", "cpus": "none", "disk": "soft"},
             is_fence=False,
             home=str(Path.home()),

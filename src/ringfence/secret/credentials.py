@@ -45,14 +45,46 @@ _HARMLESS_ENDINGS = ("_FILE", "_PATH", "_DIR", "_SOCK", "_PID", "_TYPE", "_FILE_
 _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 
 
+_OAUTH_BETA = "oauth-2025-04-20"
+"""The header value with which the Claude Code CLI 2.1 sends its OAuth tokens."""
+
+_LEAST_SECRET = 8
+"""Shorter ones are dummies of local servers; taking them out would only garble the text."""
+
+
 @dataclass(frozen=True)
 class Credential:
-    """What proves to the model's API who asks. Its text never shows the value."""
+    """What proves to the model's API who asks. Its text never shows the value.
+
+    Raises:
+        AuthenticationFailed: The value is empty or holds what no header can carry.
+    """
 
     kind: CredentialKind
     value: str = field(repr=False)
     source: str = ""
     """The variable it came from."""
+
+    def __post_init__(self) -> None:
+        # A line end in a header would let the value forge further headers.
+        if not self.value or not self.value.isascii() or not self.value.isprintable() or " " in self.value:
+            raise AuthenticationFailed(
+                f"the {self.kind} credential{' from ' + self.source if self.source else ''} is empty or holds "
+                "spaces, control or non-ASCII characters; copy it again, without quotes and line ends"
+            )
+
+    def headers(self) -> dict[str, str]:
+        """The request headers that carry it."""
+        if self.kind == "api_key":
+            # The SDK 2.x sends keys as a bearer token; the API takes both, but gateways and local servers
+            # written for earlier clients (and for the claude CLI) look at this header only.
+            return {"X-Api-Key": self.value}
+        headers = {"Authorization": f"Bearer {self.value}"}
+        return headers | {"anthropic-beta": _OAUTH_BETA} if self.kind == "oauth" else headers
+
+    def redact(self, text: str) -> str:
+        """`text` without the value: a server may echo it in an error."""
+        return text.replace(self.value, "[credential]") if len(self.value) >= _LEAST_SECRET else text
 
 
 def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
@@ -68,7 +100,7 @@ def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
     for name, kind in VARIABLES.items():
         value, source = _lookup(name, environ)
         if value is not None:
-            return Credential(kind, _checked(value, source), source)
+            return Credential(kind, value, source)
     raise AuthenticationFailed(
         "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
         "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by "
@@ -124,16 +156,6 @@ def _read(file: Path, source: str) -> str:
             f"{source}={str(file)!r} is empty or too large; put the credential alone in it"
         )
     return text
-
-
-def _checked(value: str, source: str) -> str:
-    # A line end in a header would let the value forge further headers.
-    if not value.isascii() or not value.isprintable() or " " in value:
-        raise AuthenticationFailed(
-            f"the credential from {source} holds spaces, control or non-ASCII characters; copy it again, "
-            "without quotes and line ends"
-        )
-    return value
 
 
 def _url_passwords(value: str) -> set[str]:

@@ -6,6 +6,7 @@ It runs in the host's process, *outside* the fence: give an agent only what you 
 import inspect
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, get_type_hints, overload
 
 import anyio
@@ -13,7 +14,7 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic_core import to_json
 
-from ringfence.errors import UsageError
+from ringfence.errors import ConfigurationError, UsageError
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -137,6 +138,26 @@ def tool(
     if function is not None:
         return FunctionTool(function, timeout_s=DEFAULT_TIMEOUT_S)
     return lambda given: FunctionTool(given, name=name, read_only=read_only, timeout_s=timeout_s)
+
+
+def import_tool(reference: str) -> FunctionTool:
+    """The tool that `module:function` names; a plain function becomes one.
+
+    Modules are looked for where Python is installed, never in the current directory: an agent may have written
+    what is there.
+
+    Raises:
+        ConfigurationError: There is no such module or function.
+        UsageError: The function cannot be a tool.
+    """
+    module_name, _, name = reference.partition(":")
+    try:
+        found = getattr(import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"tools.python names {reference!r}, which cannot be imported ({error}); install its package beside ringfence"
+        ) from error
+    return found if isinstance(found, FunctionTool) else tool(found)
 
 
 def _problems(error: ValidationError) -> str:

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.events import Event
-from ringfence.model import AnthropicModel, Credential, ModelReply, ModelRequest
+from ringfence.model import AnthropicModel, ModelReply, ModelRequest
 from ringfence.model.assembly import ReplyAssembly
 from ringfence.model.scripted import wire
+from ringfence.secret import Credential
 from ringfence.testing.scripted_model import DUMMY_KEY, Script, ScriptedModelServer, Turn
 
 nasty = st.sampled_from(

@@ -149,6 +149,7 @@ def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolcha
     notes += tuple(f"limit {name} is {how}" for name, how in enforced.items() if how != "kernel")
     workspace = launch.placement.workspace
     return Facts(
+        backend="bubblewrap",
         enforced=enforced,
         home=HOME,
         environment=environment,

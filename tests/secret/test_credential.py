@@ -1,7 +1,7 @@
 import pytest
 
 from ringfence.errors import AuthenticationFailed
-from ringfence.model import Credential
+from ringfence.secret import Credential
 
 
 def test_the_text_of_a_credential_does_not_show_it():

@@ -1,0 +1,145 @@
+"""`ringfence doctor`: can this machine hold a fence, and does the fence hold?"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.errors import ExitCode
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+    from ringfence.testing.attack import AttackResult
+
+_FIVE = ("mount", "ptrace_guest", "read_real_home", "network_interfaces", "proc_sys_writes")
+
+
+def doctor(
+    *,
+    attack: Annotated[
+        bool, typer.Option("--attack", help="Try the whole escape suite; takes a minute or two.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Open a sandbox of each backend, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json
+
+    document = anyio.run(_examine, attack)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+    else:
+        _print(document)
+    if not any(one["usable"] for one in document["backends"]):
+        raise typer.Exit(ExitCode.SANDBOX_START)
+    if any(not result["held"] for one in document["backends"] for result in one["attacks"]):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _examine(everything: bool) -> dict[str, Any]:
+    from ringfence.sandbox.bubblewrap.binary import find_bwrap
+    from ringfence.sandbox.cgroup import plan
+    from ringfence.sandbox.registry import backend_names, get_backend
+
+    limits = plan()
+    bwrap = find_bwrap()
+    backends = [await _backend(name, everything) for name in backend_names() if get_backend(name).is_fence]
+    return {
+        "machine": _machine(),
+        "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
+        "limits": {"by": limits.kind, "kernel_enforces": dict(limits.can), "reason": limits.reason},
+        "backends": backends,
+    }
+
+
+def _machine() -> str:
+    import os
+    import platform
+
+    return (
+        f"{platform.platform()}, Python {platform.python_version()}, {'root' if os.getuid() == 0 else 'user'}"
+    )
+
+
+async def _backend(name: str, everything: bool) -> dict[str, Any]:
+    from ringfence.errors import RingfenceError
+    from ringfence.sandbox.registry import get_backend
+    from ringfence.testing.attack import run_attacks
+
+    lacking = await get_backend(name).unavailable()
+    if lacking is not None:
+        return {"name": name, "usable": False, "reason": lacking, "notes": [], "attacks": []}
+    try:
+        with _scratch() as workspace:
+            async with _open(name, workspace) as sandbox:
+                notes = list(sandbox.facts.notes)
+            results = await run_attacks(
+                lambda: _open(name, workspace), workspace, None if everything else _FIVE
+            )
+    except RingfenceError as exc:
+        return {"name": name, "usable": False, "reason": str(exc), "notes": [], "attacks": []}
+    return {
+        "name": name,
+        "usable": True,
+        "reason": None,
+        "notes": notes,
+        "attacks": [_row(one) for one in results],
+    }
+
+
+def _row(result: "AttackResult") -> dict[str, Any]:
+    return {"name": result.name, "group": result.group, "held": result.held, "detail": result.detail}
+
+
+@asynccontextmanager
+async def _open(name: str, workspace: Path) -> "AsyncIterator[Sandbox]":
+    from ringfence.sandbox import Sandbox, SandboxSpec
+
+    async with Sandbox.open(SandboxSpec(backend=name, workspace=workspace)) as sandbox:
+        yield sandbox
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A workspace to attack from; of an ordinary owner, also for root, so that it is shown as itself."""
+    import os
+    import shutil
+    import tempfile
+
+    from ringfence.sandbox.workspace.ownership import RESERVED_ID
+
+    outer = Path(tempfile.mkdtemp(prefix="ringfence-doctor-"))
+    try:
+        workspace = outer / "workspace"
+        workspace.mkdir()
+        if os.getuid() == 0:
+            os.chown(workspace, RESERVED_ID, RESERVED_ID)
+            outer.chmod(0o711)
+        yield workspace
+    finally:
+        shutil.rmtree(outer, ignore_errors=True)
+
+
+def _print(document: dict[str, Any]) -> None:
+    from ringfence.cli.escape import visible
+
+    limits = document["limits"]
+    typer.echo(f"machine: {document['machine']}")
+    typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
+    typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
+    for name, kernel in limits["kernel_enforces"].items():
+        typer.echo(f"  {name}: {'enforced by the kernel' if kernel else 'soft only (see docs: limit-a-run)'}")
+    for one in document["backends"]:
+        typer.echo(f"{one['name']}: {'ok' if one['usable'] else 'CANNOT BE USED'}")
+        if one["reason"]:
+            typer.echo(f"  {visible(one['reason'])}")
+        for note in one["notes"]:
+            typer.echo(f"  {visible(note, one_line=True)}")
+        for result in one["attacks"]:
+            word = "held  " if result["held"] else "BROKEN"
+            typer.echo(
+                f"  {word} {result['group']}: {result['name']}: {visible(result['detail'], one_line=True)}"
+            )

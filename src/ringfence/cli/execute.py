@@ -1,0 +1,96 @@
+"""`ringfence exec`: one command in a fence."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.options import (
+    BackendOption,
+    CpusOption,
+    DiskOption,
+    EnvOption,
+    MemoryOption,
+    ModeOption,
+    PidsOption,
+    SetupOption,
+    SoftOption,
+    WorkspaceOption,
+    load_settings,
+    spec_of,
+    warn_about,
+)
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.job.request import Purpose, RunRequest
+
+
+def execute(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
+    *,
+    workspace: WorkspaceOption = Path(),
+    backend: BackendOption = None,
+    mode: ModeOption = None,
+    memory: MemoryOption = None,
+    cpus: CpusOption = None,
+    pids: PidsOption = None,
+    disk: DiskOption = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Then it is killed, like 30m.")
+    ] = None,
+    soft_limits: SoftOption = None,
+    setup: SetupOption = None,
+    env: EnvOption = None,
+) -> None:
+    """Run one command in a sandbox; its output and exit code are passed through, stdin too. Journaled."""
+    effective = load_settings(
+        workspace, backend=backend, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk,
+        soft_limits=soft_limits, env=env, setup=setup, more=[("limits.wall_clock", "--timeout", timeout)],
+    )  # fmt: skip
+    warn_about(effective)
+    request = command_request(tuple(command), workspace, effective, purpose="exec")
+    import anyio
+
+    raise typer.Exit(anyio.run(_execute, request, tuple(command)))
+
+
+def command_request(
+    command: tuple[str, ...], workspace: Path, effective: "Effective", *, purpose: "Purpose"
+) -> "RunRequest":
+    """A run whose inside is `command`."""
+    import shlex
+
+    from ringfence.job.request import RunRequest
+    from ringfence.secret import environment_secrets
+
+    place = workspace.resolve()
+    settings = effective.settings
+    return RunRequest(
+        prompt=shlex.join(command),
+        workspace=place,
+        spec=spec_of(effective, place),
+        purpose=purpose,
+        wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
+        loosenings=effective.loosenings(),
+        secrets=environment_secrets(),
+        configuration=settings.model_dump(mode="json"),
+        protect=settings.sandbox.protect,
+        runtime=purpose,
+    )
+
+
+async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
+    from functools import partial
+
+    from ringfence.cli.escape import visible
+    from ringfence.cli.running import run_to_end
+    from ringfence.job.command import Stdio, run_command
+
+    stdio = Stdio(sys.stdin.buffer, sys.stdout.buffer, sys.stderr.buffer)
+    result = await run_to_end(request, partial(run_command, command, stdio))
+    if result.command_exit_code is None:
+        typer.echo(f"ringfence: {result.state.value}: {visible(result.reason, one_line=True)}", err=True)
+        return result.exit_code
+    return result.command_exit_code

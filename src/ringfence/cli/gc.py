@@ -1,0 +1,45 @@
+"""`ringfence gc`: removing what is not needed any more."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def gc(
+    *,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="Remove records of runs older than this.")
+    ] = "30d",
+    keep: Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest.")] = 20,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Close what dead processes left, remove old runs, their clones and their checkpoints."""
+    import anyio
+
+    removed = anyio.run(_collect, older_than, keep, dry_run)
+    for path in removed:
+        typer.echo(path.name)
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} runs", err=True)
+
+
+async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
+    from ringfence.config.units import parse_duration
+    from ringfence.errors import UsageError
+    from ringfence.job.retention import expired_runs, remove_runs
+    from ringfence.job.store import JobStore
+    from ringfence.job.sweep import sweep
+
+    try:
+        seconds = parse_duration(older_than)
+    except ValueError as exc:
+        raise UsageError(f"--older-than: {exc}") from exc
+    store = JobStore()
+    for run_id in await sweep(store):
+        typer.echo(f"ringfence: run {run_id} was interrupted; its record is closed", err=True)
+    paths = expired_runs(seconds, keep)
+    if not dry_run:
+        await remove_runs(paths, store)
+    return paths

@@ -1,0 +1,98 @@
+"""`ringfence policy`: what holds in a sandbox, before one is opened."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.options import (
+    BackendOption,
+    JsonOption,
+    ModeOption,
+    WorkspaceOption,
+    load_settings,
+    spec_of,
+)
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import SandboxSpec
+
+
+def policy(
+    *,
+    workspace: WorkspaceOption = Path(),
+    backend: BackendOption = None,
+    mode: ModeOption = None,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the effective policy of a sandbox for this workspace, by opening one and asking it."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json, visible
+
+    effective = load_settings(workspace, backend=backend, mode=mode)
+    document = anyio.run(_inspect, spec_of(effective, workspace.resolve()))
+    document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]
+    if rules:
+        document |= _rules()
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        return
+    for key, value in document.items():
+        if isinstance(value, list):
+            typer.echo(f"{key}:")
+            for item in value:
+                typer.echo(f"  - {visible(str(item), one_line=True)}")
+        else:
+            typer.echo(f"{key}: {visible(str(value), one_line=True)}")
+
+
+async def _inspect(spec: "SandboxSpec") -> dict[str, object]:
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox import Placement, Sandbox
+    from ringfence.sandbox.policy import effective_policy
+    from ringfence.sandbox.workspace.ownership import decide_for
+    from ringfence.sandbox.workspace.protected import overlays_for
+    from ringfence.sandbox.workspace.refusals import check_workspace
+
+    assert spec.workspace is not None
+    workspace = check_workspace(spec.workspace, home=Path.home(), state=state_dir())
+    decision = decide_for(workspace, spec.mode)
+    placement = Placement(
+        decision.uid,
+        decision.gid,
+        workspace,
+        workspace,
+        workspace_read_only=decision.mode == "read_only",
+        overlays=overlays_for(workspace) if decision.mode == "bind" else (),
+    )
+    # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
+    async with Sandbox.open(
+        spec.model_copy(update={"workspace": None, "mode": None, "setup": ()})
+    ) as sandbox:
+        found = effective_policy(spec, placement, sandbox.facts)
+        return {
+            "backend": sandbox.facts.backend,
+            "chosen_because": sandbox.chosen_because,
+            **found,
+            "workspace_is": decision.mode,
+        }
+
+
+def _rules() -> dict[str, object]:
+    from ringfence.sandbox.policy import RULES
+    from ringfence.sandbox.seccomp.compile import explain
+    from ringfence.sandbox.workspace.protected import PROTECTED
+    from ringfence.sandbox.workspace.refusals import REFUSALS
+
+    return {
+        "refused_workspaces": [f"{row.rule}: {row.because}" for row in REFUSALS],
+        "refused_specs": [f"{rule.name}: {rule.because}" for rule in RULES],
+        "protected_files": [f"{row.path} ({row.treatment}): {row.because}" for row in PROTECTED],
+        "denied_system_calls": [
+            f"{name}: {because} ({', '.join(calls)})" for name, because, calls in explain()
+        ],
+    }

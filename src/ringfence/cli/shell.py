@@ -1,0 +1,52 @@
+"""`ringfence shell`: a person's shell in a fence."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringfence.cli.options import (
+    BackendOption,
+    EnvOption,
+    MemoryOption,
+    ModeOption,
+    SetupOption,
+    WorkspaceOption,
+    load_settings,
+    warn_about,
+)
+from ringfence.errors import UsageError
+
+
+def shell(
+    *,
+    workspace: WorkspaceOption = Path(),
+    backend: BackendOption = None,
+    mode: ModeOption = None,
+    memory: MemoryOption = None,
+    setup: SetupOption = None,
+    env: EnvOption = None,
+    program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
+) -> None:
+    """Open a shell on this terminal, in a sandbox; afterwards `ringfence diff last` and `undo last`. Journaled."""
+    import os
+    import sys
+    from functools import partial
+
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
+    effective = load_settings(workspace, backend=backend, mode=mode, memory=memory, setup=setup, env=env)
+    warn_about(effective)
+    import anyio
+    from rich.console import Console
+
+    from ringfence.cli.execute import command_request
+    from ringfence.cli.running import run_to_end
+    from ringfence.cli.summary import print_summary
+    from ringfence.job.terminal import run_on_terminal
+
+    request = command_request((program,), workspace, effective, purpose="shell")
+    part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
+    result = anyio.run(partial(run_to_end, request, part))
+    print_summary(Console(highlight=False, stderr=True), result)
+    raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

@@ -1,0 +1,61 @@
+"""From what ended a run to its terminal state: four kinds of failure, never mixed."""
+
+from dataclasses import dataclass
+
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    LimitReached,
+    PolicyRefused,
+    RingfenceError,
+    SandboxDied,
+    SandboxStartFailed,
+    UsageError,
+)
+from ringfence.job.state import JobState
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A terminal state and why, in a line."""
+
+    state: JobState
+    reason: str
+    command_exit_code: int | None = None
+    """Of the user's own command, in runs that are one."""
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """What an error that ended a run means. Anything unknown is our own fault, and told as such."""
+    if isinstance(error, LimitReached):
+        state = JobState.TIMED_OUT if error.limit == "wall_clock_s" else JobState.LIMIT
+        return Outcome(state, str(error))
+    if isinstance(error, SandboxDied):
+        by_reason = {"memory": JobState.LIMIT, "ttl": JobState.TIMED_OUT}
+        return Outcome(by_reason.get(error.reason, JobState.INFRASTRUCTURE), str(error))
+    for kind, state in _STATES:
+        if isinstance(error, kind):
+            return Outcome(state, str(error))
+    if isinstance(error, RingfenceError):
+        return Outcome(JobState.INFRASTRUCTURE, str(error))
+    return Outcome(JobState.INFRASTRUCTURE, f"internal error: {type(error).__name__}: {error}")
+
+
+_STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
+    (AuthenticationFailed, JobState.AUTHENTICATION),
+    (ConfigurationError, JobState.CONFIGURATION),
+    (PolicyRefused, JobState.REFUSED),
+    (SandboxStartFailed, JobState.SANDBOX_START),
+    (UsageError, JobState.FAILED),
+)
+
+_AGENT_ENDS = {
+    "done": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
+    "refused": Outcome(JobState.FAILED, "the model declined the task"),
+    "context": Outcome(JobState.LIMIT, "the conversation does not fit the model's window any more"),
+}
+
+
+def outcome_of_agent(ended_by: str) -> Outcome:
+    """What the agent's own end means, before anything has checked its work."""
+    return _AGENT_ENDS.get(ended_by) or Outcome(JobState.INFRASTRUCTURE, f"the agent ended by {ended_by!r}")

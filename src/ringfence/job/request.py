@@ -1,0 +1,69 @@
+"""What a run is asked to do: everything resolved, nothing to look up."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ringfence.events import Event
+from ringfence.job.outcome import Outcome
+from ringfence.model.price_table import Price
+from ringfence.runtime.limits import Limits
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.secret import Credential
+from ringfence.tool.base import Tool
+from ringfence.tool.mcp_server import McpServer
+
+Purpose = Literal["agent", "exec", "shell"]
+Emit = Callable[[Event], Awaitable[None]]
+Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
+"""What is done in the run's first sandbox: an agent's work, a command, a person's shell."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run in a fence, whatever is done inside."""
+
+    prompt: str
+    """The task, or the command."""
+    workspace: Path
+    spec: SandboxSpec
+    """`workspace` and `mode` in it are the user's; the run prepares the placement."""
+    purpose: Purpose = "agent"
+    wall_clock_s: float | None = None
+    """Of the part inside; bringing out and checking come after it."""
+    verify: str | None = None
+    """Shell command that decides the outcome, in a new sandbox."""
+    require_verified: bool = False
+    loosenings: Sequence[tuple[str, str]] = ()
+    """(what, by whom): weaker than the default, asked for by name."""
+    secrets: Sequence[str] = ()
+    """Values taken out of everything that is written or shown."""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """The effective configuration, for the record."""
+    protect: Sequence[str] = ()
+    """Further path patterns that may not be written."""
+    model: str = ""
+    runtime: str = ""
+    toolset: str = ""
+    continues: str | None = None
+    """Run that is gone on with."""
+    session_id: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentRequest:
+    """What an agent needs, besides its sandbox."""
+
+    prompt: str
+    model: str
+    """Name of a model, or `scripted:FILE`."""
+    limits: Limits
+    runtime: str = "api"
+    toolset: str = "coder"
+    system_append: str | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    functions: Sequence[Tool] = ()
+    mcp_servers: Sequence[McpServer] = ()
+    credential: Credential | None = None
+    conversation: tuple[dict[str, Any], ...] = ()

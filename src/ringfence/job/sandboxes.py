@@ -1,0 +1,49 @@
+"""Sandboxes of a run: opened under its name, told to its journal, each for one purpose."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import anyio
+
+from ringfence.errors import SandboxDied
+from ringfence.events import SandboxCreated, SandboxDestroyed
+from ringfence.job.recorder import Recorder
+from ringfence.job.store import JobStore
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.policy import effective_policy
+
+_TELL_S = 10.0
+
+
+@asynccontextmanager
+async def opened_sandbox(
+    spec: SandboxSpec, placement: Placement, purpose: str, *, job_id: str, store: JobStore, recorder: Recorder
+) -> AsyncIterator[Sandbox]:
+    """Open a sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace."""
+    sandbox_id = uuid4().hex[:12]
+    store.add_sandbox(job_id, sandbox_id)
+    began = time.monotonic()
+    reason = "closed"
+    try:
+        async with Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id) as sandbox:
+            await recorder.emit(
+                SandboxCreated(
+                    sandbox_id=sandbox_id,
+                    backend=sandbox.facts.backend,
+                    purpose=purpose,
+                    chosen_because=sandbox.chosen_because,
+                    image=None,
+                    policy=effective_policy(spec, placement, sandbox.facts),
+                    enforced=dict(sandbox.facts.enforced),
+                    started_in_ms=round((time.monotonic() - began) * 1000, 3),
+                )
+            )
+            yield sandbox
+    except SandboxDied as exc:
+        reason = exc.reason
+        raise
+    finally:
+        with anyio.move_on_after(_TELL_S, shield=True):
+            await recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))

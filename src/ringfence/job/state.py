@@ -1,0 +1,85 @@
+"""The states of a job, which may follow which, and the exit code of each end."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from ringfence.errors import ExitCode
+
+
+class JobState(StrEnum):
+    """Where a job stands. It reaches exactly one terminal state, once."""
+
+    QUEUED = "queued"
+    """Asked for; nothing has happened yet."""
+    STARTING = "starting"
+    """The workspace is prepared, the sandbox opened."""
+    RUNNING = "running"
+    """The agent works, or its work is brought out and checked."""
+    SUCCEEDED = "succeeded"
+    """The agent ended and a check by something else passed."""
+    UNVERIFIED = "unverified"
+    """The agent says it is done; nothing checked it."""
+    FAILED = "failed"
+    """The agent or the model's API declined, or the task made no sense."""
+    CHECK_RED = "check_red"
+    """The agent ended and the check failed."""
+    REFUSED = "refused"
+    """Policy refused what was asked for."""
+    LIMIT = "limit"
+    """A bound on turns, tool calls, tokens, money, memory or context was reached."""
+    BLOCKED = "blocked"
+    """It needs a person."""
+    INFRASTRUCTURE = "infrastructure"
+    """Something between us and the world failed, or we did."""
+    AUTHENTICATION = "authentication"
+    """A credential is missing, expired or wrong."""
+    CONFIGURATION = "configuration"
+    """A configuration file is wrong."""
+    TIMED_OUT = "timed_out"
+    """The wall clock limit was reached."""
+    SANDBOX_START = "sandbox_start"
+    """The sandbox could not be opened."""
+    CANCELLED = "cancelled"
+    """The user stopped it."""
+    INTERRUPTED = "interrupted"
+    """Our process died in the middle."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is an end."""
+        return self in EXIT_CODES
+
+
+EXIT_CODES: Mapping[JobState, ExitCode] = {
+    JobState.SUCCEEDED: ExitCode.OK,
+    JobState.UNVERIFIED: ExitCode.OK,
+    JobState.FAILED: ExitCode.FAILED,
+    JobState.CHECK_RED: ExitCode.CHECK_RED,
+    JobState.REFUSED: ExitCode.REFUSED,
+    JobState.LIMIT: ExitCode.LIMIT,
+    JobState.BLOCKED: ExitCode.BLOCKED,
+    JobState.INFRASTRUCTURE: ExitCode.INFRASTRUCTURE,
+    JobState.AUTHENTICATION: ExitCode.AUTHENTICATION,
+    JobState.CONFIGURATION: ExitCode.CONFIGURATION,
+    JobState.TIMED_OUT: ExitCode.TIMED_OUT,
+    JobState.SANDBOX_START: ExitCode.SANDBOX_START,
+    JobState.CANCELLED: ExitCode.CANCELLED,
+    JobState.INTERRUPTED: ExitCode.INFRASTRUCTURE,
+}
+"""The end of a job, and the exit code that tells it. `unverified` gives 3 with `--require-verified`."""
+
+_LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
+
+
+def may_follow(before: JobState, after: JobState) -> bool:
+    """Whether a job in `before` may go to `after`: forward through the live states, or to an end."""
+    if before.is_terminal:
+        return False
+    return after.is_terminal or _LIVE.index(after) == _LIVE.index(before) + 1
+
+
+def exit_code(state: JobState, *, require_verified: bool) -> ExitCode:
+    """The exit code of a terminal state."""
+    if state is JobState.UNVERIFIED and require_verified:
+        return ExitCode.CHECK_RED
+    return EXIT_CODES[state]

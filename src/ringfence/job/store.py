@@ -1,0 +1,123 @@
+"""The jobs of this state directory: one row each, its state changed by compare-and-set."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.job.state import JobState, may_follow
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    sandbox_ids TEXT NOT NULL DEFAULT '',
+    created_at TEXT NOT NULL,
+    changed_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
+"""
+_BUSY_S = 10.0
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job as the store knows it. What happened in it is in its journal."""
+
+    id: str
+    state: JobState
+    session_id: str
+    workspace: str
+    sandbox_ids: tuple[str, ...]
+
+
+class JobStore:
+    """SQLite in the state directory. Safe to use from several processes.
+
+    Args:
+        file: The database; None is `jobs.db` in the state directory.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file or make_private_dir(state_dir()) / "jobs.db"
+
+    def create(self, job_id: str, *, session_id: str, workspace: str) -> None:
+        """Enter a new job as `queued`."""
+        now = _now()
+        with self._open() as database:
+            database.execute(
+                "INSERT INTO jobs (id, state, session_id, workspace, created_at, changed_at) VALUES (?,?,?,?,?,?)",
+                (job_id, JobState.QUEUED, session_id, workspace, now, now),
+            )
+
+    def move(self, job_id: str, before: JobState, after: JobState) -> bool:
+        """Set the state to `after` if it is still `before`; False if somebody was quicker.
+
+        Raises:
+            UsageError: `after` may not follow `before`.
+        """
+        if not may_follow(before, after):
+            raise UsageError(f"a job cannot go from {before.value!r} to {after.value!r}")
+        with self._open() as database:
+            done = database.execute(
+                "UPDATE jobs SET state = ?, changed_at = ? WHERE id = ? AND state = ?",
+                (after, _now(), job_id, before),
+            )
+            return done.rowcount == 1
+
+    def add_sandbox(self, job_id: str, sandbox_id: str) -> None:
+        """Note a sandbox before it is opened, so that a crash leaves its name."""
+        with self._open() as database:
+            database.execute(
+                "UPDATE jobs SET sandbox_ids = trim(sandbox_ids || ' ' || ?) WHERE id = ?",
+                (sandbox_id, job_id),
+            )
+
+    def get(self, job_id: str) -> JobRow | None:
+        """One job."""
+        with self._open() as database:
+            row = database.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()  # noqa: S608
+        return _row(row) if row else None
+
+    def unfinished(self) -> list[JobRow]:
+        """Jobs that have not reached an end: running ones, and those whose process died."""
+        live = [state for state in JobState if not state.is_terminal]
+        marks = ",".join("?" * len(live))
+        with self._open() as database:
+            rows = database.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state IN ({marks})", live)  # noqa: S608
+            return [_row(row) for row in rows]
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job."""
+        with self._open() as database:
+            database.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self._file, timeout=_BUSY_S)
+            try:
+                with database:
+                    database.executescript(_SCHEMA)
+                    yield database
+            finally:
+                database.close()
+        except sqlite3.Error as exc:
+            raise InfrastructureFault(f"the job store {str(self._file)!r} cannot be used: {exc}") from exc
+
+
+_COLUMNS = "id, state, session_id, workspace, sandbox_ids"
+
+
+def _row(row: tuple[str, str, str, str, str]) -> JobRow:
+    return JobRow(row[0], JobState(row[1]), row[2], row[3], tuple(row[4].split()))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

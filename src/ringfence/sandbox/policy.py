@@ -1,0 +1,187 @@
+"""Rules about what may be asked of a sandbox: pure functions from a spec to refusals, one row each."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.base import Facts, Placement
+from ringfence.sandbox.spec import Mount, SandboxSpec
+
+_FORBIDDEN_SOURCES = (
+    "/etc",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/boot",
+    "/run",
+    "/var/run",
+    "/root",
+    "/var/lib/docker",
+)
+_FORBIDDEN_TARGETS = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/tmp")  # noqa: S108
+_ENGINE_SOCKET = re.compile(r"(docker|podman|containerd|crio|buildkitd)[^/]*\.sock$")
+_HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV)$")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What rules are judged by, besides the spec; all paths resolved."""
+
+    home: Path
+    state: Path
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table: `violations` yields what breaks it."""
+
+    name: str
+    because: str
+    violations: Callable[[SandboxSpec, Surroundings], Iterator[str]]
+
+
+def _sources(spec: SandboxSpec) -> Iterator[tuple[Mount, Path]]:
+    for mount in spec.mounts:
+        yield mount, Path(os.path.realpath(mount.source))
+
+
+def _is_in(path: Path, *places: str | Path) -> bool:
+    return any(path == Path(place) or path.is_relative_to(place) for place in places)
+
+
+def _root(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    yield from (f"mount of {str(mount.source)!r}" for mount, source in _sources(spec) if source == Path("/"))
+
+
+def _system(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if _is_in(source, *_FORBIDDEN_SOURCES):
+            yield f"mount of {str(mount.source)!r}"
+
+
+def _home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if around.home == source or around.home.is_relative_to(source):
+            yield f"mount of {str(mount.source)!r}"
+
+
+def _hidden_home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if source.is_relative_to(around.home) and source.relative_to(around.home).parts[:1] != ():
+            first = source.relative_to(around.home).parts[0]
+            if first in (
+                ".ssh",
+                ".aws",
+                ".gnupg",
+                ".docker",
+                ".kube",
+                ".claude",
+                ".codex",
+                ".netrc",
+                ".config",
+            ):
+                yield f"mount of {str(mount.source)!r}"
+
+
+def _state(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if _is_in(source, around.state) or around.state.is_relative_to(source):
+            yield f"mount of {str(mount.source)!r}"
+
+
+def _socket(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if _ENGINE_SOCKET.search(str(source)) or source.is_socket():
+            yield f"mount of {str(mount.source)!r}"
+
+
+def _device(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for mount, source in _sources(spec):
+        if source.is_block_device() or source.is_char_device():
+            yield f"mount of {str(mount.source)!r}"
+
+
+def _target(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for mount in spec.mounts:
+        target = Path(os.path.normpath(mount.target))
+        if not mount.target.startswith("/") or target == Path("/") or _is_in(target, *_FORBIDDEN_TARGETS):
+            yield f"mount on {mount.target!r}"
+
+
+def _over_workspace(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for mount in spec.mounts:
+        if spec.workspace is not None and Path(mount.target) in (spec.workspace, *spec.workspace.parents):
+            yield f"mount on {mount.target!r}"
+
+
+def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for name in spec.env:
+        if not name or "=" in name or "\0" in name + spec.env[name] or _HARMFUL_VARIABLES.match(name):
+            yield f"variable {name!r}"
+
+
+RULES = (
+    Rule("mount-root", "it shows the whole machine", _root),
+    Rule("mount-system", "it holds the machine's accounts, devices or kernel settings", _system),
+    Rule("mount-home", "your keys and history are in it", _home),
+    Rule("mount-credentials", "credentials are kept there", _hidden_home),
+    Rule("mount-state", "ringfence keeps its records there, and an agent could edit its own", _state),
+    Rule("mount-socket", "whoever answers on a socket works with your rights, outside of the fence", _socket),
+    Rule("mount-device", "a device is a way round the fence", _device),
+    Rule("mount-target", "the sandbox's own system is there; mount elsewhere", _target),
+    Rule("mount-over-workspace", "it would hide the workspace", _over_workspace),
+    Rule("environment", "it would change what programs inside load before they start", _environment),
+)
+"""All rules about a spec. Those about the workspace are in `sandbox.workspace.refusals`."""
+
+
+def check_spec(spec: SandboxSpec, around: Surroundings) -> None:
+    """Refuse a spec that breaks a rule.
+
+    Raises:
+        PolicyRefused: With the first rule broken.
+    """
+    for rule in RULES:
+        for violation in rule.violations(spec, around):
+            raise PolicyRefused(f"{violation} is refused: {rule.because}", rule=rule.name)
+
+
+def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> dict[str, Any]:
+    """What holds in a sandbox, as plain data: printed by `ringfence policy` and kept in `sandbox.created`."""
+    return {
+        "network": spec.network if facts.is_fence else "the host's",
+        "uid": placement.uid,
+        "gid": placement.gid,
+        "workspace": str(placement.workspace) if placement.workspace else None,
+        "workspace_is": _workspace_mode(placement),
+        "limits": {
+            "memory": int(spec.memory),
+            "cpus": spec.cpus,
+            "pids": spec.pids,
+            "disk": int(spec.disk),
+            "tmp": int(spec.tmp),
+            "ttl_s": spec.ttl_s,
+        },
+        "enforced": dict(facts.enforced),
+        "mounts": [
+            {"source": str(mount.source), "target": mount.target, "read_only": mount.read_only}
+            for mount in spec.mounts
+        ],
+        "read_only_in_workspace": [
+            str(overlay.target) for overlay in placement.overlays if overlay.read_only
+        ],
+        "environment": sorted({**facts.environment, **spec.env}) if facts.is_fence else "the host's",
+        "notes": list(facts.notes),
+    }
+
+
+def _workspace_mode(placement: Placement) -> str:
+    if placement.workspace is None:
+        return "none"
+    if placement.workspace_read_only:
+        return "read_only"
+    return "bind" if placement.workspace == placement.workspace_source else "clone"

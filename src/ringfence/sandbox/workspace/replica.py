@@ -1,0 +1,51 @@
+"""A workspace as a run found it, at the same path inside, in a directory that goes when it is done with."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ringfence.config.paths import make_private_dir
+from ringfence.sandbox.base import Placement
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.ownership import decide_for
+from ringfence.sandbox.workspace.private_git import make_private_git
+from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.work import load_record, open_store
+
+
+@asynccontextmanager
+async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[Placement]:
+    """A clone of `checkpoint` for a sandbox of its own; the user's workspace is not touched.
+
+    The private git directory is the user's repository as it is now: commits made since are in it.
+
+    Raises:
+        RecordError: The run's work record or its checkpoint is gone.
+    """
+    record = load_record(run)
+    workspace = Path(record.workspace)
+    store = open_store(record, state)
+    decision = decide_for(workspace, "clone")
+    owner = Actor(decision.uid, decision.gid)
+    directory = Path(tempfile.mkdtemp(prefix="replica-", dir=make_private_dir(state / "tmp")))
+    try:
+        private = None
+        if record.base_commit is not None or record.git_present:
+            private = await make_private_git(
+                workspace, directory / "git", reader=record.actor, owner=owner, identity=None
+            )
+        tree = directory / "work"
+        tree.mkdir(mode=0o700)
+        if private is not None:
+            (tree / ".git").mkdir()
+        await materialise(store, checkpoint, tree, owner)
+        overlays = private.overlays if private is not None else ()
+        yield Placement(decision.uid, decision.gid, workspace, tree, overlays=tuple(overlays))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(lambda: shutil.rmtree(directory, ignore_errors=True))
