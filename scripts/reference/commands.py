@@ -1,12 +1,17 @@
 """docs/reference/commands.md."""
 
 from collections.abc import Iterator
+from typing import Any
 
-import click
+import typer
 import typer.main
 
 from reference.markdown import cell, code, table
 from ringfence.cli.main import app
+
+# Typer brings a click of its own and does not promise its types; these stand for them.
+Command = Any
+Parameter = Any
 
 _HEAD = """\
 # Commands
@@ -19,7 +24,7 @@ run's id, the beginning of one that is clear, or `last`.
 def page() -> str:
     """The page."""
     root = typer.main.get_command(app)
-    context = click.Context(root, info_name="ringfence")
+    context = typer.Context(root, info_name="ringfence")
     parts = [_HEAD, table(("command", ""), _overview(root, context))]
     for path, command in _leaves(root, context):
         parts += [f"## {path.command_path}\n", f"```\n{_usage(command, path)}\n```\n", f"{_help(command)}\n"]
@@ -27,33 +32,34 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _overview(root: click.Command, context: click.Context) -> list[tuple[str, str]]:
+def _overview(root: Command, context: typer.Context) -> list[tuple[str, str]]:
     return [
         (f"[`{path.command_path}`](#{path.command_path.replace(' ', '-')})", _help(command).split("\n\n")[0])
         for path, command in _leaves(root, context)
     ]
 
 
-def _leaves(command: click.Command, context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+def _leaves(command: Command, context: typer.Context) -> Iterator[tuple[typer.Context, Command]]:
     if not hasattr(command, "list_commands"):
         yield context, command
         return
     for name in command.list_commands(context):
         below = command.get_command(context, name)
         if below is not None and not below.hidden:
-            yield from _leaves(below, click.Context(below, info_name=name, parent=context))
+            yield from _leaves(below, typer.Context(below, info_name=name, parent=context))
 
 
-def _usage(command: click.Command, context: click.Context) -> str:
-    return " ".join([context.command_path, *command.collect_usage_pieces(context)])
+def _usage(command: Command, context: typer.Context) -> str:
+    pieces = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    return pieces.replace("[[", "[").replace("]]", "]").replace("{", "").replace("}...", "")
 
 
-def _help(command: click.Command) -> str:
+def _help(command: Command) -> str:
     # Text as the docstring has it; \f and what follows it is for programmers.
     return (command.help or "").split("\f")[0].strip()
 
 
-def _parameters(command: click.Command, context: click.Context) -> list[str]:
+def _parameters(command: Command, context: typer.Context) -> list[str]:
     records = []
     for parameter in command.get_params(context):
         record = _record(parameter, context)
@@ -62,9 +68,8 @@ def _parameters(command: click.Command, context: click.Context) -> list[str]:
     return [table(("option", "meaning"), records)] if records else []
 
 
-def _record(parameter: click.Parameter, context: click.Context) -> tuple[str, str] | None:
-    if isinstance(parameter, click.Argument) or parameter.param_type_name == "argument":
-        text = getattr(parameter, "help", None)
-        return (parameter.make_metavar(context), cell(text)) if text else None
+def _record(parameter: Parameter, context: typer.Context) -> tuple[str, str] | None:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar), cell(parameter.help or "")
     record = parameter.get_help_record(context)
     return (record[0], cell(record[1])) if record else None
