@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
     from ringfence.testing.attack import AttackResult
 
-_FIVE = ("mount", "ptrace_guest", "read_real_home", "network_interfaces", "proc_sys_writes")
+_FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 
 
 def doctor(
