@@ -115,6 +115,8 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     _add_system(arguments)
     _add_etc(arguments, placement.uid, placement.gid)
     arguments.add("--proc", "/proc", "--dev", "/dev")
+    # The settings of the sandbox's own IPC namespace belong to its user, who could write them.
+    arguments.add("--ro-bind", "/proc/sys", "/proc/sys")
     arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")  # noqa: S108 -- inside
     arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")  # noqa: S108 -- inside
     arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
