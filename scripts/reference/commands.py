@@ -51,7 +51,7 @@ def _leaves(command: Command, context: typer.Context) -> Iterator[tuple[typer.Co
 
 def _usage(command: Command, context: typer.Context) -> str:
     pieces = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    return pieces.replace("[[", "[").replace("]]", "]").replace("{", "").replace("}...", "")
+    return pieces.replace("[[", "[").replace("]]", "]").replace("{", "").replace("}...", "").replace("}", "")
 
 
 def _help(command: Command) -> str:

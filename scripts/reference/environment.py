@@ -2,7 +2,7 @@
 
 from reference.markdown import code, table
 from ringfence.config.environment import FOREIGN, RESERVED, variable_name
-from ringfence.config.fields import all_fields
+from ringfence.config.fields import Field, all_fields
 from ringfence.secret.credentials import VARIABLES
 
 _HEAD = """\
@@ -41,7 +41,7 @@ def page() -> str:
         for name, kind in VARIABLES.items()
     ]
     keys = [
-        (code(variable_name(key)), f"[`{key}`](configuration.md#{field.path[0]})")
+        (code(variable_name(key)), f"[`{key}`](configuration.md#{_heading(field)})")
         for key, field in all_fields().items()
     ]
     own = [(code(name), meaning) for name, meaning in (*RESERVED.items(), *FOREIGN.items())]
@@ -60,3 +60,7 @@ def page() -> str:
             table(("variable", "meaning"), _OTHERS),
         ]
     )
+
+
+def _heading(field: Field) -> str:
+    return field.path[0] if len(field.path) > 1 else "keys-outside-of-sections"

@@ -1,0 +1,187 @@
+"""The documentation does what it says: its commands run, its code compiles, its links lead somewhere.
+
+Conventions, in every Markdown file:
+
+* ```` ```console ```` is run by bash, block after block of a page in one shell. Lines that start with `$ ` are
+  commands (`> ` goes on with one), the rest is what they print, both streams; `...` stands for anything. A command
+  may fail only if the next one is `echo $?`. The page starts in an empty directory that holds a copy of
+  `examples/`, with a private home and state.
+* A block after `<!-- file: NAME -->` is written to that file first.
+* ```` ```python ```` compiles, and what it imports from ringfence is there.
+* Any other block (`sh`, `yaml`, `text`) is for reading.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+OWNER = 12345
+"""Whose the files of a page are where root runs the tests: root's own would be shown as a clone only."""
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    kind: str
+    text: str
+    file: str | None
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    expected: str
+    place: str
+
+
+def _blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(page, text.count("\n", 0, match.start()) + 1, match[2], match[3], match[1])
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def _commands(block: Block) -> list[Command]:
+    found: list[tuple[list[str], list[str], int]] = []
+    for number, line in enumerate(block.text.splitlines()):
+        if line.startswith("$ "):
+            found.append(([line[2:]], [], block.line + number + 1))
+        elif line.startswith("> ") and not found[-1][1]:
+            found[-1][0].append(line[2:])
+        else:
+            found[-1][1].append(line)
+    return [
+        Command("\n".join(said), "\n".join(printed), f"{block.page.relative_to(ROOT)}:{line}")
+        for said, printed, line in found
+    ]
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+RUN = [page for page in PAGES if any(block.kind == "console" for block in _blocks(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", RUN, ids=_named)
+def test_commands_print_what_the_page_says(page: Path, tmp_path: Path):
+    """Whoever types what the page says sees what the page says."""
+    place = tmp_path / "place"
+    shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    said = []
+    script = ["set +e"]
+    for number, block in enumerate(_blocks(page)):
+        if block.file:
+            (tmp_path / f"file{number}").write_text(block.text)
+            script.append(f"cp {tmp_path}/file{number} {block.file}")
+        elif block.kind == "console":
+            for command in _commands(block):
+                script.append(_step(command, len(said), place))
+                said.append(command)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=place,
+        env=_environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    parts = re.split(r"^@@@(\d+) (\d+)\n", done.stdout, flags=re.MULTILINE)
+    for number, command in enumerate(said):
+        printed, code = parts[3 * number], int(parts[3 * number + 2])
+        assert _fits(printed, command.expected), f"{command.place}: {command.text}\nprinted:\n{printed}"
+        if code != 0:
+            follows = said[number + 1].text if number + 1 < len(said) else ""
+            assert follows == "echo $?", f"{command.place}: {command.text}\nexit code {code}:\n{printed}"
+
+
+def _step(command: Command, number: int, place: Path) -> str:
+    own = f"chown -Rh {OWNER}:{OWNER} {place}; " if os.geteuid() == 0 else ""
+    # What comes last puts the exit code back where the next command looks for it.
+    return f"{command.text}\n__code=$?; {own}printf '\\n@@@{number} %d\\n' $__code; (exit $__code)"
+
+
+def _environment(tmp_path: Path) -> dict[str, str]:
+    home = tmp_path / "home"
+    home.mkdir()
+    git = "[user]\n\tname = Reader\n\temail = reader@example.invalid\n[safe]\n\tdirectory = *\n"
+    (home / ".gitconfig").write_text(git)
+    kept = {name: os.environ[name] for name in ("LANG", "XDG_RUNTIME_DIR") if name in os.environ}
+    return {
+        **kept,
+        **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CONFIG", "CACHE", "DATA")},
+        "HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NO_COLOR": "1",
+    }
+
+
+def _fits(printed: str, expected: str) -> bool:
+    pattern = re.escape(_trimmed(expected)).replace(r"\.\.\.", r".*?")
+    return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+CODE = [block for page in PAGES for block in _blocks(page) if block.kind == "python"]
+
+
+@pytest.mark.parametrize("block", CODE, ids=lambda block: f"{_named(block.page)}:{block.line}")
+def test_code_compiles_and_imports_what_is_there(block: Block):
+    """Code can be copied from a page."""
+    compile(block.text, _named(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringfence"):
+            for alias in node.names:
+                assert hasattr(import_module(str(node.module)), alias.name), f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_links_lead_somewhere(page: Path):
+    """Every link within the project leads to a file and, if it names one, to a heading in it."""
+    for target in LINK.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            assert anchor in _anchors(file), target
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_reached():
+    """A page that no other page links to is found by nobody."""
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in PAGES
+        for target in LINK.findall(page.read_text())
+        if not re.match(r"[a-z]+:|#", target)
+    }
+    assert [_named(page) for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked] == []
