@@ -54,6 +54,12 @@ def give_away(path: Path, uid: int = OTHER_UID) -> None:
             os.chown(Path(folder, name), uid, uid, follow_symlinks=False)
 
 
+@pytest.fixture(autouse=True)
+def no_git_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on the git configuration of whoever runs it."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+
+
 @pytest.fixture(scope="session")
 def git() -> Callable[..., str]:
     """`run_git`."""

@@ -118,7 +118,7 @@ async def test_contents_come_back(tree: dict[bytes, bytes], tmp_path_factory):
         kept[name] = data
     store = CheckpointStore(base / "w", base / "s")
     checkpoint = await store.take("r/x")
-    found = {}
+    found: dict[bytes, bytes] = {}
     async for batch in store.contents(await store.blobs(checkpoint.id)):
         found |= {blob.path: data for blob, data in batch}
     assert found == kept
@@ -221,13 +221,15 @@ async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
 async def test_git_of_any_kind(kind: str, workspace: Path, store: CheckpointStore):
     """Whatever is called `.git`, the files are found."""
     git = workspace / ".git"
-    {
-        "fifo": lambda: os.mkfifo(git),
-        "file": lambda: git.write_text("gitdir: /nowhere\n"),
-        "link": lambda: git.symlink_to("/etc"),
-        "loop": lambda: git.write_text("gitdir: .git\n"),
-        "empty": lambda: git.mkdir(),
-    }[kind]()
+    match kind:
+        case "fifo":
+            os.mkfifo(git)
+        case "file" | "loop":
+            git.write_text("gitdir: /nowhere\n" if kind == "file" else "gitdir: .git\n")
+        case "link":
+            git.symlink_to("/etc")
+        case _:
+            git.mkdir()
     (workspace / "f").touch()
     with anyio.fail_after(20):
         assert (await store.take("r/x")).files == 1

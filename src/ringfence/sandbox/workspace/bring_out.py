@@ -1,12 +1,13 @@
 """Commits made inside, brought into the user's repository under `refs/ringfence/<run>/`.
 
 The bundle is made inside, by a git that the agent may have tampered with; so on the host nothing in it is
-believed. It is fetched into a git directory of ours, every object checked (`fsckObjects`) and every commit
+believed. It is unpacked into a git directory of ours, every object checked (`--strict`) and every commit
 found connected to what the user has. Only then its pack is put among the user's objects and refs are made
 that no branch follows.
 """
 
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -20,12 +21,13 @@ from ringfence.errors import InfrastructureFault, SandboxFileError
 from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import GitLayout
+from ringfence.sandbox.workspace.git_layout import GitLayout, read_small
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 
 BUNDLE_LIMIT_BYTES = 512 * 1024**2
 MAX_REFS = 64
 _TIMEOUT_S = 120.0
+_HEADER_LIMIT_BYTES = 1024**2
 
 
 class Inside(Protocol):
@@ -122,19 +124,25 @@ async def import_bundle(
     Raises:
         InfrastructureFault: It is not sound; nothing was taken over.
     """
-    heads = parse_heads(bundle, object_format)
+    parsed = parse_bundle(bundle, object_format)
     async with _quarantine(layout, base, actor, object_format) as git:
-        await _fetch(git, bundle, heads, actor)
+        # Not `git fetch`: up to 2.44 it takes a bundle over without looking at its objects (fsckObjects or
+        # not).
+        await git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=parsed.pack, timeout_s=600.0)
         taken, notes = {}, []
-        for number, name in enumerate(heads):
-            tip = await git.run(
-                "rev-parse", "--verify", "--quiet", f"refs/in/{number}^{{commit}}", accept=(0, 1, 128)
+        for name, tip in parsed.heads.items():
+            commit = await git.run(
+                "rev-parse", "--verify", "--quiet", f"{tip}^{{commit}}", accept=(0, 1, 128)
             )
             target = f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}"
-            if tip.ok and is_ref_name(target):
-                taken[target] = tip.stdout.decode().strip()
+            if found.ok and is_ref_name(target):
+                taken[target] = found.stdout.decode().strip()
             else:
                 notes.append(f"{name!r} is no branch with commits and was not taken over")
+        # Every object that the commits lead to is there, either in the bundle or with the user.
+        tips = "".join(f"{commit}\n" for commit in taken.values())
+        connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
+        await git.run(*connected, stdin=tips.encode(), timeout_s=600.0)
         await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout.objects / "pack"))
     users = Git(layout.directory, actor=actor)
     for target, commit in list(taken.items()):
@@ -147,40 +155,35 @@ async def import_bundle(
     return taken, notes
 
 
-def parse_heads(bundle: bytes, object_format: str) -> list[str]:
-    """Names of the refs in a bundle's header, those that may be taken over.
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle, its header read."""
+
+    heads: dict[str, str]
+    """Branches that may be taken over, and the object each is at."""
+    pack: bytes
+
+
+def parse_bundle(bundle: bytes, object_format: str) -> Bundle:
+    """Read a bundle's header; refs that are no branches, or have names git would not take, are left out.
 
     Raises:
         InfrastructureFault: It is no bundle of the kind we asked for.
     """
-    header, separator, _ = bundle[: 16 * 1024**2].partition(b"\n\n")
-    signature, *lines = header.split(b"\n")
+    header, separator, pack = bundle.partition(b"\n\n")
+    signature, *lines = header[:_HEADER_LIMIT_BYTES].split(b"\n")
     allowed = {b"@object-format=" + object_format.encode()}
     capabilities = {line for line in lines if line.startswith(b"@")}
     if not separator or signature not in {b"# v2 git bundle", b"# v3 git bundle"} or capabilities - allowed:
         raise InfrastructureFault("what came out of the sandbox is no git bundle of the expected kind")
-    names = [os.fsdecode(line.partition(b" ")[2]) for line in lines if line[:1] not in {b"-", b"@"}]
-    heads = [
-        name for name in names if name == "HEAD" or (name.startswith("refs/heads/") and is_ref_name(name))
-    ]
-    heads = [name for name in heads if name != "refs/heads/HEAD"]
-    return list(dict.fromkeys(heads))[:MAX_REFS]
-
-
-async def _fetch(git: Git, bundle: bytes, heads: list[str], actor: Actor) -> None:
-    file = git.directory / "in.bundle"
-    await actor.call(lambda: file.write_bytes(bundle))
-    refspecs = "".join(f"{name}:refs/in/{number}\n" for number, name in enumerate(heads))
-    fetch = (
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-auto-maintenance",
-        "--stdin",
-        str(file),
-    )
-    await git.run(*fetch, stdin=refspecs.encode("utf-8", "surrogateescape"), timeout_s=600.0)
+    is_id = re.compile(r"[0-9a-f]{64}" if object_format == "sha256" else r"[0-9a-f]{40}")
+    heads: dict[str, str] = {}
+    for line in lines:
+        tip, _, name = os.fsdecode(line).partition(" ")
+        is_branch = name.startswith("refs/heads/") and name != "refs/heads/HEAD" and is_ref_name(name)
+        if is_id.fullmatch(tip) and (is_branch or name == "HEAD") and len(heads) < MAX_REFS:
+            heads[name] = tip
+    return Bundle(heads, pack)
 
 
 @asynccontextmanager
@@ -192,19 +195,16 @@ async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format
         write_clean_git_dir(directory, object_format=object_format)
         (directory / "packed-refs").write_bytes(base.packed())
         (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+        shallow = read_small(layout.common, b"shallow")
+        if shallow is not None:
+            (directory / "shallow").write_bytes(shallow)
         commit = base.head_commit()
         if commit:
             (directory / "refs/heads/ringfence-base").write_text(commit + "\n")
 
-    options = (
-        "transfer.fsckObjects=true",
-        "fetch.fsckObjects=true",
-        "fetch.unpackLimit=1",
-        "fetch.writeCommitGraph=false",
-    )
     try:
         await actor.call(make)
-        yield Git(directory, actor=actor, options=options, environment={"GIT_ALLOW_PROTOCOL": "file"})
+        yield Git(directory, actor=actor)
     finally:
         await actor.call(lambda: shutil.rmtree(directory, ignore_errors=True))
 

@@ -108,12 +108,26 @@ def read_config(text: bytes) -> dict[str, str]:
 
 
 def _plain_value(text: str | None) -> str:
+    """A value as git reads it: quotes may begin anywhere, escapes hold everywhere, comments only outside quotes."""
     if text is None:
         return "true"
-    quoted = re.match(r'"((?:[^"\\]|\\.)*)"', text)
-    if quoted:
-        return re.sub(r"\\(.)", r"\1", quoted[1])
-    return re.split(r"\s*[#;]", text, maxsplit=1)[0].strip()
+    value, kept, quoted, position = "", 0, False, 0
+    while position < len(text):
+        letter = text[position]
+        position += 1
+        if letter == '"':
+            quoted = not quoted
+            continue
+        if letter in "#;" and not quoted:
+            break
+        if letter == "\\":
+            letter = {"n": "\n", "t": "\t", "b": "\b"}.get(
+                text[position : position + 1], text[position : position + 1]
+            )
+            position += 1
+        value += letter
+        kept = len(value) if quoted or not letter.isspace() else kept
+    return value[:kept]
 
 
 def _named_directory(base: Path, text: bytes | None) -> Path | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_small
+from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
 from ringfence.sandbox.workspace.ignore import Rules, flatten, read_rules, still_hold
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -197,6 +197,12 @@ def _copy_from_user(work_tree: Path, target: Path) -> tuple[bytes, bool]:
     index = read_small(layout.directory, b"index", INDEX_LIMIT)
     if index is None:
         return excludes, False
+    object_format = read_config(read_small(layout.common, b"config") or b"").get(
+        "extensions.objectformat", "sha1"
+    )
+    write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
+    # A sparse index names directories only; git finds the files in the objects.
+    (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
     (target / "index").write_bytes(index)
     gitlinks = _GITLINK in index
     for path in sorted(layout.directory.glob("sharedindex.*"))[:4]:

@@ -32,6 +32,7 @@ from ringfence.sandbox.workspace.tree import Tree
 
 INSIDE_OF_FILE = Path("/run/ringfence-git")
 """Where the private directory is inside when `.git` is a file (linked work tree, submodule)."""
+_POINTER = "pointer"
 _COPIED_SETTINGS = (
     "core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf", "core.eol", "core.safecrlf",
     "core.precomposeunicode", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse",
@@ -181,6 +182,7 @@ def _write(directory: Path, plan: _Plan, databases: list[Path], copied: list[Pat
     for name, data in plan.files.items():
         (directory / name).write_bytes(data)
     (directory / "HEAD").write_bytes(plan.refs.head)
+    (directory / _POINTER).write_text(f"gitdir: {INSIDE_OF_FILE}\n")
     (directory / "packed-refs").write_bytes(plan.refs.packed())
     for name, target in plan.refs.symbolic.items():
         path = directory / name
@@ -202,10 +204,7 @@ def _overlays(
     inside = INSIDE_OF_FILE if layout.is_file else workspace / ".git"
     overlays = [Overlay(directory, inside, read_only=False)]
     if layout.is_file:
-        pointer = directory.with_name(directory.name + ".pointer")
-        pointer.write_text(f"gitdir: {INSIDE_OF_FILE}\n")
-        pointer.chmod(0o644)
-        overlays.append(Overlay(pointer, workspace / ".git", read_only=True))
+        overlays.append(Overlay(directory / _POINTER, workspace / ".git", read_only=True))
     for number, database in enumerate(databases):
         target = inside / f"base-objects-{number}"
         overlays.append(Overlay(database, target, read_only=True))

@@ -164,7 +164,7 @@ def flag(changed: Iterable[str]) -> list[str]:
 
 
 def reason(path: str) -> str:
-    """Why a path that was flagged is."""
+    """Why a path was flagged."""
     if any(part.lower() == ".git" for part in path.split("/")):
         return "git runs hooks and programs that it names"
     entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)

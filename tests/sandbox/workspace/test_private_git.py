@@ -1,0 +1,277 @@
+"""What an agent sees as `.git`, in a real fence, and what it cannot reach."""
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.prepare import Prepared, finish, prepare
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
+    """A sandbox at a prepared placement."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        yield sandbox
+
+
+async def shell(sandbox: Sandbox, script: str) -> str:
+    """Run a script inside; fail the test if it fails."""
+    result = await sandbox.run(["sh", "-ec", script], timeout_s=30)
+    assert result.ok, (result.stdout, result.stderr)
+    return result.stdout.strip()
+
+
+@pytest.fixture(params=["bind", "clone"])
+def ready(request, state: Path, own) -> Callable[..., Awaitable[Prepared]]:
+    """Prepares a run in both modes; as root, `bind` is on a user's workspace."""
+
+    async def make(workspace: Path, run: str = "run-1") -> Prepared:
+        if os.geteuid() == 0 and request.param == "bind":
+            own(workspace)
+        return await prepare(workspace, request.param, run=run, run_dir=state / "runs" / run, state=state)
+
+    return make
+
+
+async def test_history_is_there_and_clean(repository: Path, ready):
+    """The agent sees the user's commits and branches, and a work tree without changes."""
+    prepared = await ready(repository)
+    async with fence(prepared) as sandbox:
+        assert (
+            await shell(sandbox, "git log --format=%s; git status --porcelain; git fsck --strict 2>&1")
+            == "work"
+        )
+
+
+async def test_commits_come_out(repository: Path, ready, git):
+    """A commit and a branch made inside end under refs/ringfence/<run>/, and the user's own refs do not move."""
+    before = git(repository, "for-each-ref")
+    prepared = await ready(repository)
+    async with fence(prepared) as sandbox:
+        await shell(
+            sandbox, "echo x > new; git add new; git commit -qm inside; git branch feature/x; echo y > loose"
+        )
+    async with fence(prepared) as sandbox:
+        done = await finish(prepared, sandbox)
+    assert set(done.record.refs) == {"refs/ringfence/run-1/main", "refs/ringfence/run-1/feature/x"}
+    assert git(repository, "log", "-1", "--format=%s", "refs/ringfence/run-1/main") == "inside"
+    assert git(repository, "for-each-ref", "refs/heads") == before
+    assert {change.path for change in done.diff.files} == {"new", "loose"}
+    git(repository, "fsck", "--strict")
+    if os.geteuid() == 0 and prepared.placement.uid == 12_345:
+        assert {path.lstat().st_uid for path in (repository / ".git").rglob("*")} == {12_345}
+
+
+async def test_nothing_new_makes_no_refs(repository: Path, ready):
+    """A run without commits leaves no refs and no notes."""
+    prepared = await ready(repository)
+    async with fence(prepared) as sandbox:
+        done = await finish(prepared, sandbox)
+    assert (done.record.refs, done.notes) == ({}, ())
+
+
+async def test_detached_commit_comes_out(repository: Path, ready, git):
+    """A commit on no branch comes out as HEAD."""
+    prepared = await ready(repository)
+    async with fence(prepared) as sandbox:
+        await shell(sandbox, "git checkout -q --detach; git commit -q --allow-empty -m lost")
+        done = await finish(prepared, sandbox)
+    assert (
+        git(repository, "log", "-1", "--format=%s", done.record.refs["refs/ringfence/run-1/HEAD"]) == "lost"
+    )
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "mv .git elsewhere",
+        "rm -rf .git",
+        "echo x > .git/base-objects-0/evil",
+        "mv sub/inner/.git sub/inner/x",
+        "echo x > sub/inner/.git/config",
+        "mv sub gone",
+        "mv .github gone",
+        "echo x > .github/workflows/ci.yml",
+        "echo x > .envrc",
+        "rm .envrc",
+    ],
+)
+async def test_out_of_reach(attack: str, repository: Path, state: Path, own, git):
+    """Neither the user's git directory nor a trusted file can be changed, renamed or removed."""
+    for path in (".github/workflows/ci.yml", ".envrc"):
+        (repository / path).parent.mkdir(parents=True, exist_ok=True)
+        (repository / path).write_text("mine\n")
+    git(repository, "init", "-q", "sub/inner")
+    if os.geteuid() == 0:
+        own(repository)
+    listing = subprocess.run(["ls", "-lRi", repository / ".git"], capture_output=True, check=True).stdout  # noqa: ASYNC221
+    prepared = await prepare(repository, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
+    async with fence(prepared) as sandbox:
+        result = await sandbox.run(["sh", "-c", attack], timeout_s=10)
+    assert not result.ok
+    again = subprocess.run(["ls", "-lRi", repository / ".git"], capture_output=True, check=True).stdout  # noqa: ASYNC221
+    assert again == listing
+    assert (repository / ".envrc").read_text() == "mine\n"
+
+
+async def test_users_refs_hooks_and_config_are_not_those_inside(repository: Path, state: Path, own, git):
+    """What an agent does to its refs, hooks and configuration does not happen to the user's."""
+    if os.geteuid() == 0:
+        own(repository)
+    head = git(repository, "rev-parse", "HEAD")
+    prepared = await prepare(repository, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
+    async with fence(prepared) as sandbox:
+        await shell(
+            sandbox,
+            "git commit -q --amend -m gone; git branch evil; git config core.fsmonitor /bin/false;"
+            " echo x > .git/hooks/post-commit; git stash list; git gc -q; git tag t",
+        )
+    assert git(repository, "rev-parse", "HEAD") == head
+    assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert "fsmonitor" not in (repository / ".git" / "config").read_text()
+    assert not (repository / ".git" / "hooks" / "post-commit").exists()
+
+
+async def test_no_settings_of_the_user_leak(repository: Path, ready, git):
+    """Remotes with credentials, includes and aliases stay outside; name and harmless settings come along."""
+    git(repository, "remote", "add", "origin", "https://user:token@example.org/x.git")
+    git(repository, "config", "alias.x", "!true")
+    git(repository, "config", "user.name", 'Ann "A" O\'Neil')
+    git(repository, "config", "core.autocrlf", "input")
+    prepared = await ready(repository)
+    async with fence(prepared) as sandbox:
+        said = await shell(sandbox, "git config --list --local; cat .git/config")
+    assert "token" not in said
+    assert "alias" not in said
+    assert 'user.name=Ann "A" O\'Neil' in said
+    assert "core.autocrlf=input" in said
+
+
+def _unborn(path: Path, git) -> None:
+    git(path, "init", "-q")
+    (path / "f").touch()
+
+
+def _packed(path: Path, git) -> None:
+    _unborn(path, git)
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "work")
+    git(path, "tag", "-am", "v", "v1")
+    git(path, "gc", "-q")
+
+
+def _detached(path: Path, git) -> None:
+    _packed(path, git)
+    git(path, "checkout", "-q", "--detach")
+
+
+def _sha256(path: Path, git) -> None:
+    git(path, "init", "-q", "--object-format=sha256")
+    (path / "f").touch()
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "work")
+
+
+def _shallow(path: Path, git) -> None:
+    source = path.parent / "source"
+    source.mkdir()
+    _packed(source, git)
+    git(source, "commit", "-q", "--allow-empty", "-m", "second")
+    git(path.parent, "clone", "-q", "--depth=1", f"file://{source}", str(path))
+
+
+def _alternates(path: Path, git) -> None:
+    source = path.parent / "source"
+    source.mkdir()
+    _packed(source, git)
+    git(path.parent, "clone", "-q", "--shared", str(source), str(path))
+
+
+def _worktree(path: Path, git) -> None:
+    main = path.parent / "source"
+    main.mkdir()
+    _packed(main, git)
+    path.rmdir()
+    git(main, "worktree", "add", "-q", str(path))
+
+
+def _split_index(path: Path, git) -> None:
+    _packed(path, git)
+    git(path, "update-index", "--split-index")
+    (path / "g").touch()
+    git(path, "add", "g")
+    git(path, "commit", "-qm", "g")
+
+
+def _sparse(path: Path, git) -> None:
+    _unborn(path, git)
+    for name in ("in", "out"):
+        (path / name).mkdir()
+        (path / name / "x").touch()
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "work")
+    git(path, "sparse-checkout", "set", "--cone", "--sparse-index", "in")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_unborn, _packed, _detached, _sha256, _shallow, _alternates, _worktree, _split_index, _sparse],
+    ids=lambda build: build.__name__.strip("_"),
+)
+async def test_every_kind_of_repository(build, workspace: Path, ready, git, own):
+    """Whatever kind of repository it is, the agent can commit, and its commit comes out."""
+    build(workspace, git)
+    if os.geteuid() == 0 and (workspace.parent / "source").exists():
+        own(workspace.parent / "source")
+    prepared = await ready(workspace)
+    assert prepared.notes == ()
+    async with fence(prepared) as sandbox:
+        assert "error" not in await shell(sandbox, "git status --porcelain 2>&1")
+        await shell(sandbox, "echo x > new; git add new; git commit -qm inside 2>&1")
+        done = await finish(prepared, sandbox)
+    assert done.notes == ()
+    (commit,) = done.record.refs.values()
+    assert git(workspace, "log", "-1", "--format=%s", commit) == "inside"
+    assert [change.path for change in done.diff.files] == ["new"]
+
+
+async def test_unknown_format_says_so(repository: Path, ready, git):
+    """A repository of a format we cannot copy gives an empty one inside, and a note."""
+    with (repository / ".git/config").open("a") as config:
+        config.write("[extensions]\n\trefStorage = reftable\n")
+    prepared = await ready(repository)
+    assert "refstorage" in prepared.notes[0]
+    async with fence(prepared) as sandbox:
+        assert "?? a.txt" in await shell(sandbox, "git status --porcelain")
+
+
+async def test_no_repository_stays_none(workspace: Path, ready):
+    """A directory that is no repository is none inside either, and its changes come out all the same."""
+    (workspace / "f").write_text("x")
+    prepared = await ready(workspace)
+    async with fence(prepared) as sandbox:
+        result = await sandbox.run(["sh", "-c", "git status; echo y > f"], timeout_s=10)
+        assert "not a git repository" in result.stderr
+        done = await finish(prepared, sandbox)
+    assert [change.path for change in done.diff.files] == ["f"]
+
+
+async def test_read_only_cannot_be_written(repository: Path, state: Path, own):
+    """In mode `read_only` nothing changes."""
+    if os.geteuid() == 0:
+        own(repository)
+    prepared = await prepare(
+        repository, "read_only", run="run-1", run_dir=state / "runs" / "run-1", state=state
+    )
+    async with fence(prepared) as sandbox:
+        assert not (await sandbox.run(["sh", "-c", "echo x > a.txt"], timeout_s=10)).ok
+        done = await finish(prepared, sandbox)
+    assert done.diff.files == ()
