@@ -253,11 +253,17 @@ class Command:
         elif kind == b"E":
             stage, number, text = rest.split(b" ", 2)
             self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
+        elif kind == b"R":
+            status_socket, pid = self._status, self.supervisor
+            self._status, self.supervisor = None, 0
+            self.guest.ignore(status_socket.fileno())
+            self.guest.release(pid, status_socket)
         else:
             self._close_status()
 
     def on_supervisor_gone(self, was_killed: bool) -> None:
         """The supervisor was reaped. If it never reported, something inside killed it."""
+        self.supervisor = 0
         while self._status is not None:
             self._on_status(0)
         if self._end is None and self._failure is None:

@@ -18,9 +18,12 @@ from .stream import Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import Any, NoReturn, Optional
+
+    Work = tuple[dict[str, Any], list[int]]
 
 _MAX_COMMANDS = 256
+_MAX_IDLE = 2
 _SPEC_BY_SOCKET = 64 * 1024
 _HIGHEST_FD = 8192
 
@@ -33,7 +36,7 @@ class Guest:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self.commands: dict[int, Command] = {}
         self._supervisors: dict[int, Command] = {}
-        self._spare: tuple[int, _socket.socket] | None = None
+        self._idle: list[tuple[int, _socket.socket]] = []
         self._watch = watchdog.Watchdog()
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
@@ -63,11 +66,11 @@ class Guest:
             ),
         )
         while True:
-            if self._spare is None:
+            if not self._idle:
                 # Forked while nobody waits: the next command then needs no fork of this process.
                 events = self._poll.poll(0)
                 if not events:
-                    self._spare = self._fork_spare()
+                    self._idle.append(self._fork_supervisor(None))
                     continue
             else:
                 events = self._poll.poll(self._pause())
@@ -172,46 +175,41 @@ class Guest:
 
     def _hand_over(self, command: Command, spec: dict[str, object]) -> None:
         blob = marshal.dumps(spec)
-        if self._spare is not None and len(blob) < _SPEC_BY_SOCKET:
-            pid, sock = self._spare
-            self._spare = None
+        while self._idle and len(blob) < _SPEC_BY_SOCKET:
+            pid, sock = self._idle.pop()
             ends = b"".join(end.to_bytes(4, sys.byteorder, signed=True) for end in command.ends)
             try:
                 sock.sendmsg([blob], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, ends)])
-                command.adopt(pid, sock)
-                self._supervisors[pid] = command
-                return
             except OSError:
-                sock.close()  # something inside killed the spare: make a fresh one
-        mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            self._become_child(theirs, command.ends)
-            supervisor.run(spec, list(command.ends), theirs)
-        theirs.close()
-        command.adopt(pid, mine)
+                sock.close()  # something inside killed it
+                continue
+            self._supervisors[pid] = command
+            command.adopt(pid, sock)
+            return
+        pid, sock = self._fork_supervisor((spec, list(command.ends)))
         self._supervisors[pid] = command
+        command.adopt(pid, sock)
 
-    def _fork_spare(self) -> tuple[int, _socket.socket]:
+    def release(self, pid: int, sock: _socket.socket) -> None:
+        """A supervisor whose last command left nothing behind takes the next, if not enough are waiting."""
+        del self._supervisors[pid]
+        if len(self._idle) < _MAX_IDLE:
+            self._idle.append((pid, sock))
+        else:
+            sock.close()
+
+    def _fork_supervisor(self, first: Work | None) -> tuple[int, _socket.socket]:
+        """Make a supervisor; `first` is its first command, inherited by the fork however large it is."""
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
-            self._become_child(theirs, ())
-            blob, extra, _flags, _address = theirs.recvmsg(
-                _SPEC_BY_SOCKET + 4096, 256, _socket.MSG_CMSG_CLOEXEC
-            )
-            if not blob:
-                os._exit(0)
-            ends = [
-                int.from_bytes(data[place : place + 4], sys.byteorder, signed=True)
-                for _level, _kind, data in extra
-                for place in range(0, len(data), 4)
-            ]
-            supervisor.run(marshal.loads(blob), ends, theirs)
+            self._become_child(theirs, first[1] if first else [])
+            waiting = [first] if first else []
+            supervisor.serve(lambda: waiting.pop() if waiting else _receive(theirs), theirs)
         theirs.close()
         return pid, mine
 
-    def _become_child(self, keep: _socket.socket, ends: tuple[int, ...]) -> None:
+    def _become_child(self, keep: _socket.socket, ends: list[int]) -> None:
         """After a fork: hold nothing of the guest's, above all not the stream nor other commands' pipes."""
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
@@ -227,6 +225,8 @@ class Guest:
             command.killed_as = reason
         command.deadline = time.monotonic() + 0.5
         pid = command.supervisor
+        if pid == 0:
+            return  # over already, but for output on its way
         tree.send(pid, tree.SIGCONT)
         if command.is_operation:
             tree.send(pid, 15)
@@ -237,7 +237,8 @@ class Guest:
     def _give_up(self, command: Command) -> None:
         """The supervisor did not report in time after a kill: something inside stopped it. It goes too."""
         command.deadline = None
-        tree.send(command.supervisor, tree.SIGKILL)
+        if command.supervisor:
+            tree.send(command.supervisor, tree.SIGKILL)
 
     def _on_child(self, _mask: int) -> None:
         os.read(self._wake, 4096)
@@ -248,9 +249,11 @@ class Guest:
                 return
             if pid == 0:
                 return
-            if self._spare is not None and pid == self._spare[0]:
-                self._spare[1].close()
-                self._spare = None
+            for place, (idle, sock) in enumerate(self._idle):
+                if idle == pid:
+                    sock.close()
+                    del self._idle[place]
+                    break
             command = self._supervisors.pop(pid, None)
             if command is not None:
                 command.on_supervisor_gone(os.WIFSIGNALED(status))
@@ -263,13 +266,25 @@ class Guest:
 
         def orphans() -> list[int]:
             ours = set(self._supervisors)
-            if self._spare is not None:
-                ours.add(self._spare[0])
+            ours.update(pid for pid, _sock in self._idle)
             table = tree.snapshot()
             roots = [pid for pid, row in table.items() if row[0] == me and pid not in ours and row[1] != b"Z"]
             return roots + [pid for root in roots for pid in tree.descendants(root, table)]
 
         tree.kill_all(orphans, 0.6)
+
+
+def _receive(sock: _socket.socket) -> Optional[Work]:
+    """In a supervisor: the next command and its descriptors; None when the guest lets go."""
+    blob, extra, _flags, _address = sock.recvmsg(_SPEC_BY_SOCKET + 4096, 256, _socket.MSG_CMSG_CLOEXEC)
+    if not blob:
+        return None
+    ends = [
+        int.from_bytes(data[place : place + 4], sys.byteorder, signed=True)
+        for _level, _kind, data in extra
+        for place in range(0, len(data), 4)
+    ]
+    return marshal.loads(blob), ends
 
 
 def main() -> NoReturn:

@@ -2,7 +2,7 @@
 
 It is a subreaper: double-forked, re-sessioned, env-cleared stragglers become its children, so that the guest can
 find and kill them. It tells the guest over a socket: `P<pid>`, then `X<status> <seconds>` or
-`E<stage> <errno> <message>`; the end of the socket says that the whole tree is gone.
+`E<stage> <errno> <message>`; then `R` once the whole tree is gone and it can take the next.
 """
 
 from __future__ import annotations
@@ -16,42 +16,62 @@ from . import files, kernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket as Socket  # noqa: N812
-    from typing import Any, NoReturn
+    from collections.abc import Callable
+    from typing import Any, NoReturn, Optional
 
     Spec = dict[str, Any]
+    Take = Callable[[], Optional[tuple[Spec, list[int]]]]
 
 _RLIMIT_FSIZE, _RLIMIT_CORE = 1, 4
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # what we, or Python, set to ignored
 
 
-def run(spec: Spec, descriptors: list[int], status: Socket) -> NoReturn:
-    """Run the command or file operation of `spec` and wait for its tree. Never returns.
+def serve(take: Take, status: Socket) -> NoReturn:
+    """Run one command or file operation after another, each with its whole tree; end with the socket.
+
+    A supervisor is used again once nothing is left of its last command: a fork of the guest costs more than
+    the rest of a short command.
 
     Args:
-        spec: {key: value, or list for argv and env}.
-        descriptors: (stdin, stdout, stderr) for the command.
+        take: Gives the next (spec, descriptors), or None at the end of the socket.
         status: Socket to the guest.
     """
-    code, stage = 1, "start"
+    kernel.become_subreaper()
+    # The guest must outlive its commands when memory runs out: the kernel kills the highest score first.
+    kernel.write_text("/proc/self/oom_score_adj", "500")
+    code = 1
     try:
-        kernel.become_subreaper()
-        # The guest must outlive its commands when memory runs out: the kernel kills the highest score first.
-        kernel.write_text("/proc/self/oom_score_adj", "500")
+        while True:
+            work = take()
+            if work is None:
+                code = 0
+                break
+            _run(work[0], work[1], status)
+            _tell(status, "R")
+    except BaseException as error:  # noqa: BLE001 -- the boundary of a process: told, not hidden
+        _tell(status, "Estart 0 %s: %s" % (type(error).__name__, error))
+    finally:
+        os._exit(code)
+
+
+def _run(spec: Spec, descriptors: list[int], status: Socket) -> None:
+    stage = "start"
+    left = list(descriptors)
+    try:
         _limit(spec)
         stage = "cwd"
         os.chdir(spec["cwd"])
         stage = "spawn"
         if spec.get("op"):
-            _operate(spec, descriptors, status)
+            _operate(spec, left, status)
         else:
-            _command(spec, descriptors, status)
-        code = 0
+            _command(spec, left, status)
     except OSError as error:
         _tell(status, "E%s %d %s" % (stage, error.errno or 0, error.strerror or error))
-    except BaseException as error:  # noqa: BLE001 -- the boundary of a process: told, not hidden
-        _tell(status, "E%s 0 %s: %s" % (stage, type(error).__name__, error))
     finally:
-        os._exit(code)
+        for descriptor in left:
+            os.close(descriptor)
+        os.chdir("/")  # an idle supervisor keeps no directory busy
 
 
 def _tell(status: Socket, text: str) -> None:
@@ -80,11 +100,11 @@ def _operate(spec: Spec, descriptors: list[int], status: Socket) -> None:
 
     _signal.signal(15, stop)  # lets `write` remove its temporary file
     _signal.signal(25, _signal.SIG_IGN)  # SIGXFSZ: the write fails with EFBIG instead
-    _tell(status, "P%d" % os.getpid())
     started = time.monotonic()
     files.OPERATIONS[spec["op"]](spec, descriptors[0], descriptors[1])
-    for descriptor in descriptors:
-        os.close(descriptor)
+    _signal.signal(15, _signal.SIG_IGN)
+    while descriptors:
+        os.close(descriptors.pop())
     _tell(status, "X0 %f" % (time.monotonic() - started))
 
 
@@ -93,8 +113,8 @@ def _command(spec: Spec, descriptors: list[int], status: Socket) -> None:
     environment = dict(item.split("=", 1) for item in spec["env"])
     started = time.monotonic()
     pid = _spawn(argv, environment, descriptors, spec.get("tty"))
-    for descriptor in descriptors:
-        os.close(descriptor)
+    while descriptors:
+        os.close(descriptors.pop())
     _tell(status, "P%d" % pid)
     while True:
         try:

@@ -59,13 +59,13 @@ class Watchdog:
     def measure(self) -> dict[str, object]:
         """Memory (bytes), cpu_s and pids of everything inside, by /proc and the tmpfs sizes."""
         memory, ticks, count = 0, 0, 0
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                used = _use_of(name)
-                if used is not None:
-                    memory += used[0]
-                    ticks += used[1]
-                    count += 1
+        me = os.getpid()
+        for pid in [me, *tree.descendants(me, tree.snapshot())]:
+            used = _use_of(str(pid))
+            if used is not None:
+                memory += used[0]
+                ticks += used[1]
+                count += 1
         return {"memory": memory + self._in_tmpfs(), "cpu_s": ticks / _TICKS, "pids": count}
 
     def breaches(self, now: float, supervisors: list[int]) -> list[tuple[str, int]]:
