@@ -23,7 +23,7 @@ base = FACTS["workspace"]
 links = list(FACTS["links"])
 os.chdir(base)
 for number, target in enumerate(FACTS["targets"]):
-    name = "made-inside-%d" % number
+    name = "%s-%d" % (FACTS["prefix"], number)
     if can(os.symlink, target, name):
         links.append(name)
 for name in links:
@@ -124,9 +124,10 @@ async def _links_after(scene: Scene) -> Verdict:
 
 async def _through_links(scene: Scene, links: list[str], targets: list[str]) -> Verdict:
     _plant(scene.outside)
+    prefix = f"made-inside-{secrets.token_hex(4)}"
     async with scene.open_sandbox() as sandbox:
-        said = await run_probe(sandbox, _THROUGH_LINKS, links=links, targets=targets)
-        for name in (*links, *(f"made-inside-{number}" for number in range(len(targets)))):
+        said = await run_probe(sandbox, _THROUGH_LINKS, links=links, targets=targets, prefix=prefix)
+        for name in (*links, *(f"{prefix}-{number}" for number in range(len(targets)))):
             leaked = await _by_file_calls(sandbox, name)
             if leaked:
                 return Verdict(held=False, detail=leaked)
