@@ -131,9 +131,7 @@ async def import_bundle(
         await git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=parsed.pack, timeout_s=600.0)
         taken, notes = {}, []
         for name, tip in parsed.heads.items():
-            commit = await git.run(
-                "rev-parse", "--verify", "--quiet", f"{tip}^{{commit}}", accept=(0, 1, 128)
-            )
+            found = await git.run("rev-parse", "--verify", "--quiet", f"{tip}^{{commit}}", accept=(0, 1, 128))
             target = f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}"
             if found.ok and is_ref_name(target):
                 taken[target] = found.stdout.decode().strip()

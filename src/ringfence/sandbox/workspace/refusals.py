@@ -117,7 +117,7 @@ def _owner_home(path: Path) -> tuple[Path, ...]:
 
 
 def _is_bare(path: Path) -> bool:
-    return all((path / name).exists() for name in ("HEAD", "objects", "refs", "config"))
+    return all(os.path.lexists(path / name) for name in ("HEAD", "objects", "refs", "config"))
 
 
 def _resolved(path: Path) -> Path:
