@@ -1,12 +1,17 @@
-"""How the guest gets into a sandbox: a short loader on its command line reads the modules from the stream."""
+"""How the guest gets into a sandbox: a short loader on its command line reads the modules from the stream.
+
+Two forms go over together: code, for an interpreter of the host's own version, and source, for all others.
+Compiling the source takes longer than all the rest of opening a sandbox.
+"""
 
 import marshal
 import zlib
 from functools import cache
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 
 _LOADER = (
-    "import os,marshal,zlib\n"
+    "import os,marshal\n"
     "def r(n):\n"
     " b=b''\n"
     " while len(b)<n:\n"
@@ -14,24 +19,37 @@ _LOADER = (
     "  if not c:os._exit(3)\n"
     "  b+=c\n"
     " return b\n"
-    "exec(marshal.loads(zlib.decompress(r(int(r(8))))))"
+    "P=marshal.loads(r(int(r(8))))\n"
+    "exec(P[0])"
 )
 # The first code that runs: makes the package and its modules, in the order of their dependencies.
 _BOOT = """
-import sys
+import marshal, sys
+_, magic, codes, sources = P
+if sys.modules["_frozen_importlib_external"].MAGIC_NUMBER == magic:
+    modules = marshal.loads(codes)
+else:
+    import zlib
+    modules = [
+        (name, compile(source, "<ringfence guest " + name + ">", "exec"))
+        for name, source in marshal.loads(zlib.decompress(sources))
+    ]
 kind = type(sys)
 package = kind("ringfence_guest")
 package.__path__ = []
 sys.modules["ringfence_guest"] = package
-for name, source in SOURCES:
+for name, code in modules:
     module = kind("ringfence_guest." + name)
     module.__package__ = "ringfence_guest"
     sys.modules[module.__name__] = module
     setattr(package, name, module)
-    exec(compile(source, "<ringfence guest " + name + ">", "exec"), module.__dict__)
+    exec(code, module.__dict__)
+del P, codes, sources, modules
 sys.modules["ringfence_guest.main"].main()
 """
 _ORDER = ("frames", "kernel", "tree", "files", "watchdog", "supervisor", "stream", "command", "main")
+_ANY_VERSION = 2
+"""Of marshal's format: text and bytes in it are read alike by every Python 3."""
 
 
 def guest_arguments() -> tuple[str, ...]:
@@ -41,11 +59,15 @@ def guest_arguments() -> tuple[str, ...]:
 
 @cache
 def guest_payload() -> bytes:
-    """What is written to the stream first: eight digits of length, then the compressed modules.
-
-    `marshal` here carries text only, which every Python 3 reads alike.
-    """
+    """What is written to the stream first: eight digits of length, then the modules in both forms."""
     folder = resources.files("ringfence.sandbox.guest")
     sources = [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _ORDER]
-    packed = zlib.compress(marshal.dumps(f"SOURCES = {sources!r}\n{_BOOT}", 2), 6)
+    codes = [
+        (name, compile(source, f"<ringfence guest {name}>", "exec", dont_inherit=True, optimize=2))
+        for name, source in sources
+    ]
+    packed = marshal.dumps(
+        (_BOOT, MAGIC_NUMBER, marshal.dumps(codes), zlib.compress(marshal.dumps(sources, _ANY_VERSION), 6)),
+        _ANY_VERSION,
+    )
     return b"%08d" % len(packed) + packed
