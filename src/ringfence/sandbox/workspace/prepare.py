@@ -9,6 +9,7 @@ import anyio.to_thread
 import msgspec
 
 from ringfence.config.paths import make_private_dir
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
@@ -71,6 +72,9 @@ async def prepare(
     run_dir: Path,
     state: Path,
     writable: Collection[str] = (),
+    protect: Collection[str] = (),
+    earlier: WorkRecord | None = None,
+    is_fenced: bool = True,
     reserved: int = RESERVED_ID,
 ) -> Prepared:
     """Check the workspace, keep its state, and make what is mounted over it.
@@ -82,17 +86,21 @@ async def prepare(
         run_dir: The run's directory in the state directory.
         state: The state directory.
         writable: Paths of the table in `protected` that the user lets the agent write.
+        protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
+        earlier: A run on a clone, not applied, whose work the new clone starts from.
+        is_fenced: False for the bare host: the workspace itself, as the caller, with nothing mounted.
         reserved: Host id for a root caller's sandbox on root's files.
 
     Raises:
-        UsageError: The workspace is absent, no directory, unreadable or too large.
+        UsageError: The workspace is absent, no directory, unreadable or too large; or the work of `earlier`
+            does not fit it any more.
         PolicyRefused: It may not be one, or not in this mode.
         InfrastructureFault: Git failed or the disk is full.
     """
     workspace = await anyio.to_thread.run_sync(
         lambda: check_workspace(workspace, home=Path.home(), state=state)
     )
-    decision = decide_for(workspace, mode, reserved=reserved)
+    decision = decide_for(workspace, mode, reserved=reserved) if is_fenced else _on_host(mode)
     owner = workspace.stat()
     reader = Actor(owner.st_uid, decision.gid) if os.geteuid() == 0 else Actor.current()
     make_private_dir(run_dir)
@@ -100,8 +108,9 @@ async def prepare(
     settings = await read_settings(reader, layout)
     store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
+    start = await _start(earlier, decision, store, before)
     private = None
-    if layout is not None and decision.mode != "read_only":
+    if layout is not None and decision.mode != "read_only" and is_fenced:
         private = await make_private_git(
             workspace,
             run_dir / "git",
@@ -109,7 +118,12 @@ async def prepare(
             owner=Actor(decision.uid, decision.gid),
             identity=settings.identity,
         )
-    placement = await _place(workspace, decision, store, before, private, run_dir, writable)
+    source = workspace
+    if decision.mode == "clone":
+        source = run_dir / "work"
+        await _make_clone(store, start, source, private, Actor(decision.uid, decision.gid))
+    guards = _Guards(before.git_entries if decision.mode == "bind" else (), writable, protect)
+    placement = _placement(workspace, source, decision, private, guards if is_fenced else None)
     record = WorkRecord(
         run=run,
         workspace=str(workspace),
@@ -117,40 +131,84 @@ async def prepare(
         uid=reader.uid,
         gid=reader.gid,
         before=before.id,
+        start=await _keep_start(store, before, placement, run) if start != before.id else None,
         base_commit=private.refs.head_commit() if private else None,
         clone=str(placement.workspace_source) if decision.mode == "clone" else None,
         git_present=has_git(workspace),
         notes=[*before.notes, *(private.notes if private else ())],
+        protect=list(protect),
     )
     save_record(run_dir, record)
     return Prepared(placement, before, record, run_dir, state, layout, private)
 
 
-async def _place(
-    workspace: Path,
-    decision: Decision,
-    store: CheckpointStore,
-    before: Checkpoint,
-    private: PrivateGit | None,
-    run_dir: Path,
-    writable: Collection[str],
+@dataclass(frozen=True)
+class _Guards:
+    git_entries: Collection[bytes]
+    writable: Collection[str]
+    protect: Collection[str]
+
+
+def _on_host(mode: WorkspaceMode | None) -> Decision:
+    if mode not in (None, "bind"):
+        raise PolicyRefused(
+            f"workspace mode {mode!r} is refused: the host backend has no fence to show another workspace with;"
+            " use --sandbox bubblewrap, or leave the mode out",
+            rule="host-mode",
+        )
+    return Decision(os.geteuid(), os.getegid(), "bind")
+
+
+async def _start(
+    earlier: WorkRecord | None, decision: Decision, store: CheckpointStore, before: Checkpoint
+) -> str:
+    """The checkpoint that a clone starts from."""
+    if earlier is None or earlier.after is None:
+        return before.id
+    is_same = not (await store.diff(earlier.before, before.id)).files
+    if decision.mode != "clone" or not is_same:
+        why = (
+            "the workspace has changed since"
+            if decision.mode == "clone"
+            else f"this is mode {decision.mode!r}"
+        )
+        raise UsageError(
+            f"run {earlier.run!r} changed files in a clone that were never applied, and {why}; bring them in"
+            f" with `ringfence apply {earlier.run[-8:]}`, or leave out --continue"
+        )
+    return earlier.after
+
+
+async def _keep_start(store: CheckpointStore, before: Checkpoint, placement: Placement, run: str) -> str:
+    """A checkpoint of the run's own, which does not go when the earlier run's do."""
+    taken = await store.take(
+        f"{run}/start", base=before.id, root=placement.workspace_source, actor=Actor.current()
+    )
+    return taken.id
+
+
+def _placement(
+    workspace: Path, source: Path, decision: Decision, private: PrivateGit | None, guards: _Guards | None
 ) -> Placement:
+    if guards is None:
+        return Placement(decision.uid, decision.gid, workspace, workspace)
     if decision.mode == "read_only":
         return Placement(decision.uid, decision.gid, workspace, workspace, workspace_read_only=True)
-    source = workspace
-    if decision.mode == "clone":
-        source = run_dir / "work"
-        await _make_clone(store, before, source, private, Actor(decision.uid, decision.gid))
-    entries = before.git_entries if decision.mode == "bind" else ()
     overlays = list(private.overlays if private else ())
     if private is None and decision.mode == "bind":
         overlays += guard_git(workspace)
-    overlays += overlays_for(workspace, source=source, git_entries=entries, allowed=writable)
+    overlays += overlays_for(
+        workspace,
+        source=source,
+        git_entries=guards.git_entries,
+        allowed=guards.writable,
+        protect=guards.protect,
+    )
     return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
 
 
 async def _make_clone(
-    store: CheckpointStore, before: Checkpoint, clone: Path, private: PrivateGit | None, owner: Actor
+    store: CheckpointStore, checkpoint: str, clone: Path, private: PrivateGit | None, owner: Actor
 ) -> None:
     clone.mkdir(mode=0o700)  # noqa: ASYNC240 - one call
     if private is not None:
@@ -160,7 +218,7 @@ async def _make_clone(
             mount_point.touch()
         else:
             mount_point.mkdir()
-    await materialise(store, before.id, clone, owner)
+    await materialise(store, checkpoint, clone, owner)
 
 
 async def finish(prepared: Prepared, sandbox: Inside | None) -> Finished:

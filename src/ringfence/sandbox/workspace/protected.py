@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pathspec import GitIgnoreSpec
+
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.tree import Tree
 
 _MAX_GIT_ENTRIES = 200
+_MAX_PROTECTED = 500
+_MAX_WALKED = 5_000_000
 Treatment = Literal["read_only", "reported"]
 
 
@@ -93,6 +97,7 @@ def overlays_for(
     source: Path | None = None,
     git_entries: Iterable[bytes] = (),
     allowed: Collection[str] = (),
+    protect: Collection[str] = (),
 ) -> tuple[Overlay, ...]:
     """Read-only mounts of what is there, each with its parents mounted upon themselves.
 
@@ -105,9 +110,11 @@ def overlays_for(
         source: Directory on the host that is shown there, if another.
         git_entries: Every `.git` below the workspace's own; these become read-only too.
         allowed: Paths of the table that the user lets the agent write.
+        protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
+            is there and matches is mounted; what appears later is reported.
 
     Raises:
-        PolicyRefused: There are more git repositories than can be mounted.
+        PolicyRefused: There are more git repositories, or files that match, than can be mounted.
     """
     source = source or workspace
     paths = [
@@ -124,7 +131,7 @@ def overlays_for(
         )
     overlays: dict[bytes, bool] = {}
     with Tree(source) as tree:
-        for path in (*paths, *git_entries):
+        for path in (*paths, *git_entries, *_matching(tree, protect)):
             status = tree.lstat(path)
             if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 continue
@@ -136,6 +143,44 @@ def overlays_for(
         Overlay(source / os.fsdecode(path), workspace / os.fsdecode(path), read_only=read_only)
         for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
+
+
+def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
+    """Those of `paths` that a pattern, as in `.gitignore`, matches."""
+    if not patterns:
+        return []
+    spec = GitIgnoreSpec.from_lines(patterns)
+    return [path for path in paths if spec.match_file(path)]
+
+
+def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
+    """What is in the tree and matches: directories whole, not what is in them again."""
+    if not patterns:
+        return []
+    spec = GitIgnoreSpec.from_lines(patterns)
+    found: set[bytes] = set()
+    seen = 0
+    for folder, names in tree.walk(_MAX_WALKED):
+        seen += len(names)
+        if _lies_in(folder, found):
+            continue
+        if folder and spec.match_file(os.fsdecode(folder) + "/"):
+            found.add(folder)
+            continue
+        paths = (folder + b"/" + os.fsencode(name) if folder else os.fsencode(name) for name in names)
+        found |= {path for path in paths if spec.match_file(os.fsdecode(path))}
+        if len(found) > _MAX_PROTECTED or seen >= _MAX_WALKED:
+            raise PolicyRefused(
+                f"the patterns {list(patterns)!r} of sandbox.protect match more than {_MAX_PROTECTED} paths, or "
+                f"the workspace holds more than {_MAX_WALKED}; protect whole directories, like 'fixtures/'",
+                rule="too-many-protected",
+            )
+    return sorted(found)
+
+
+def _lies_in(path: bytes, folders: Collection[bytes]) -> bool:
+    parts = path.split(b"/")
+    return any(b"/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
 
 
 def guard_git(workspace: Path) -> tuple[Overlay, ...]:

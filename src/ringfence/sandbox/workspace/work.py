@@ -8,7 +8,7 @@ import msgspec
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.protected import flag
+from ringfence.sandbox.workspace.protected import flag, matches_any
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.store import CheckpointStore
 
@@ -27,6 +27,8 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     gid: int
     before: str
     """Checkpoint before the run."""
+    start: str | None = None
+    """What the agent found, where that is not `before`: a clone that goes on with an earlier one."""
     after: str | None = None
     """Checkpoint after it; None if it never ended in order."""
     base_commit: str | None = None
@@ -39,6 +41,8 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     git_appeared: list[str] = []
     """Git directories that were not there before, in the workspace itself: they run on your machine."""
     notes: list[str] = []
+    protect: list[str] = []
+    """Patterns of what the agent may not write; a change that matches is named."""
 
     @property
     def actor(self) -> Actor:
@@ -115,8 +119,9 @@ async def patch_run(record: WorkRecord, state: Path) -> bytes:
 
 
 def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
-    """Changed paths that the host runs or trusts by itself."""
-    return sorted({*flag(change.path for change in diff.files), *record.git_appeared})
+    """Changed paths that the host runs or trusts by itself, or that the user wanted left alone."""
+    paths = [change.path for change in diff.files]
+    return sorted({*flag(paths), *matches_any(paths, record.protect), *record.git_appeared})
 
 
 async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
@@ -143,7 +148,7 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
         RecordError: The run or its checkpoints are gone.
         RingfenceError: The run never wrote to the workspace.
     """
-    if record.mode == "clone" and not await _is_applied(record, state):
+    if record.mode == "clone" and not await is_applied(record, state):
         raise RingfenceError(
             f"run {record.run!r} worked on a clone and its changes were not applied: there is nothing to undo"
         )
@@ -156,7 +161,8 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
     )
 
 
-async def _is_applied(record: WorkRecord, state: Path) -> bool:
+async def is_applied(record: WorkRecord, state: Path) -> bool:
+    """Whether a clone's changes were brought into the workspace."""
     return await open_store(record, state).has(f"{record.run}/beforeapply")
 
 
