@@ -41,10 +41,10 @@ def doctor(
 
 async def _examine(everything: bool) -> dict[str, Any]:
     from ringfence.sandbox.bubblewrap.binary import find_bwrap
-    from ringfence.sandbox.cgroup import plan
+    from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend
 
-    limits = plan()
+    limits = await find_plan()
     bwrap = find_bwrap()
     backends = [await _backend(name, everything) for name in backend_names() if get_backend(name).is_fence]
     return {

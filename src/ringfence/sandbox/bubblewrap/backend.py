@@ -48,7 +48,7 @@ class BubblewrapBackend(Backend):
             )
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
-        limits = plan_limits(launch)
+        limits = await plan_limits(launch)
         interpreter, extra = _interpreter()
         toolchains = find_toolchains(
             Path.home(), os.environ.get("PATH", ""), hide=launch.spec.hide_toolchains, extra=extra

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from ringfence.errors import PolicyRefused, SandboxStartFailed
+from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
+from ringfence.process import run_process
 from ringfence.sandbox.base import Enforcement, Launch
 from ringfence.sandbox.cgroup import Cgroup, CgroupPlan, adopt, create, launch_prefix, plan
 
@@ -58,13 +59,37 @@ class Limits:
         return adopt(self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
 
 
-def plan_limits(launch: Launch) -> Limits:
+async def find_plan() -> CgroupPlan:
+    """The best way of this machine; the user's systemd only if it makes a scope when asked."""
+    found = plan(scopes=True)
+    if found.kind == "systemd" and not await _makes_scopes():
+        return plan(scopes=False)
+    return found
+
+
+_scopes: list[bool] = []
+
+
+async def _makes_scopes() -> bool:
+    """Asked once: a systemd that is installed may not run for this user (ssh without linger, containers)."""
+    if not _scopes:
+        try:
+            done = await run_process(
+                [*launch_prefix("probe", memory_bytes=None, cpus=None, pids=None), "true"], timeout_s=5.0
+            )
+            _scopes.append(done.ok)
+        except InfrastructureFault:
+            _scopes.append(False)
+    return _scopes[0]
+
+
+async def plan_limits(launch: Launch) -> Limits:
     """Decide how each limit of a launch is enforced.
 
     Raises:
         PolicyRefused: One that was asked for can only be soft, and `soft_limits` was not allowed.
     """
-    spec, found = launch.spec, plan()
+    spec, found = launch.spec, await find_plan()
     enforced: dict[str, Enforcement] = {"disk": "soft"}
     for name, weaker in _SOFT.items():
         enforced[name] = "kernel" if found.can[name] else weaker

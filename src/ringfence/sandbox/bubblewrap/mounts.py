@@ -120,7 +120,10 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")  # noqa: S108 -- inside
     arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")  # noqa: S108 -- inside
     arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
-    arguments.add("--symlink", "/tmp", "/var/tmp")  # noqa: S108 -- inside
+    if placement.workspace is not None and placement.workspace.is_relative_to("/var/tmp"):  # noqa: S108
+        arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/var/tmp")  # noqa: S108 -- inside
+    else:
+        arguments.add("--symlink", "/tmp", "/var/tmp")  # noqa: S108 -- inside
     for root in toolchains:
         arguments.bind(root, root, read_only=True)
     if placement.workspace is not None and placement.workspace_source is not None:

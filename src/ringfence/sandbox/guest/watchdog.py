@@ -1,7 +1,7 @@
 """Limits by measuring, for where the kernel cannot enforce them; and the sandbox's own time limit.
 
-What is soft here: memory is what processes hold for themselves, four times a second; disk is the size of
-files changed since the start. A burst between two looks gets through.
+What is soft here: memory is what processes hold, by themselves and shared, four times a second; disk is the
+size of files changed since the start. A burst between two looks gets through.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import stat
 import time
 
-from . import tree
+from . import memory, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _INTERVAL_S = 0.25
 _SLICE_S = 0.005
-_PAGE = 4096
 _TICKS = 100
 
 
@@ -34,6 +33,7 @@ class Watchdog:
         self._started = time.time()
         self._walk: Iterator[int] | None = None
         self._walked = 0
+        self._free_at_start = 0
 
     def configure(self, pairs: list[tuple[str, str]]) -> None:
         """Take limits: `ttl_s`, `memory`, `pids`, `disk`, and each `path` and `tmpfs` to measure."""
@@ -46,6 +46,7 @@ class Watchdog:
                 self._ends_at = time.monotonic() + float(value)
             else:
                 self._limits[key] = int(value)
+        self._free_at_start = self._free()
 
     def times(self, is_busy: bool) -> list[float]:
         """When (monotonic) there is something to do."""
@@ -58,15 +59,10 @@ class Watchdog:
 
     def measure(self) -> dict[str, object]:
         """Memory (bytes), cpu_s and pids of everything inside, by /proc and the tmpfs sizes."""
-        memory, ticks, count = 0, 0, 0
         me = os.getpid()
-        for pid in [me, *tree.descendants(me, tree.snapshot())]:
-            used = _use_of(str(pid))
-            if used is not None:
-                memory += used[0]
-                ticks += used[1]
-                count += 1
-        return {"memory": memory + self._in_tmpfs(), "cpu_s": ticks / _TICKS, "pids": count}
+        pids = [me, *tree.descendants(me, tree.snapshot())]
+        used = sum(map(memory.private_of, pids)) + memory.shared_between(pids, self._in_tmpfs())
+        return {"memory": used, "cpu_s": sum(map(_ticks_of, pids)) / _TICKS, "pids": len(pids)}
 
     def breaches(self, now: float, supervisors: list[int]) -> list[tuple[str, int]]:
         """(limit, supervisor) of what is over a limit; the largest user is the one to blame."""
@@ -75,24 +71,20 @@ class Watchdog:
         self._next = now + _INTERVAL_S
         found = []
         if "memory" in self._limits or "pids" in self._limits:
-            memory, pids = self._by_supervisor(supervisors)
-            if "memory" in self._limits and sum(memory.values()) + self._in_tmpfs() > self._limits["memory"]:
-                found.append(("memory", max(memory, key=lambda pid: memory[pid])))
-            if "pids" in self._limits and sum(pids.values()) > self._limits["pids"]:
-                found.append(("pids", max(pids, key=lambda pid: pids[pid])))
+            table = tree.snapshot()
+            families = {pid: tree.descendants(pid, table) for pid in supervisors}
+            if "memory" in self._limits and self._memory_is_over(families):
+                found.append(("memory", max(families, key=lambda pid: _weight(families[pid]))))
+            if "pids" in self._limits and sum(map(len, families.values())) > self._limits["pids"]:
+                found.append(("pids", max(families, key=lambda pid: len(families[pid]))))
         if "disk" in self._limits and self._disk_is_over():
             found.append(("disk", max(supervisors)))
         return found
 
-    def _by_supervisor(self, supervisors: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-        table = tree.snapshot()
-        memory: dict[int, int] = {}
-        pids: dict[int, int] = {}
-        for supervisor in supervisors:
-            family = tree.descendants(supervisor, table)
-            pids[supervisor] = len(family) + 1
-            memory[supervisor] = sum((_use_of(str(pid)) or (0, 0))[0] for pid in family)
-        return memory, pids
+    def _memory_is_over(self, families: dict[int, list[int]]) -> bool:
+        pids = [pid for family in families.values() for pid in family]
+        private, in_tmpfs, limit = sum(map(memory.private_of, pids)), self._in_tmpfs(), self._limits["memory"]
+        return private + memory.shared_between(pids, in_tmpfs) > limit
 
     def _in_tmpfs(self) -> int:
         total = 0
@@ -106,6 +98,8 @@ class Watchdog:
 
     def _disk_is_over(self) -> bool:
         """Walk a little further; true once a walk finds more than the limit."""
+        if self._walk is None and self._free_at_start - self._free() < self._limits["disk"]:
+            return False  # the whole file system has not lost as much: no need to look file by file
         if self._walk is None:
             self._walk, self._walked = self._changed_sizes(), 0
         deadline = time.monotonic() + _SLICE_S
@@ -118,6 +112,17 @@ class Watchdog:
                 return False
         self._walk = None
         return False
+
+    def _free(self) -> int:
+        """Free bytes of the file systems that are watched."""
+        total = 0
+        for path in self._paths:
+            try:
+                status = os.statvfs(path)
+                total += status.f_bfree * status.f_frsize
+            except OSError:
+                continue
+        return total
 
     def _changed_sizes(self) -> Iterator[int]:
         for root in self._paths:
@@ -132,13 +137,13 @@ class Watchdog:
                 yield 0
 
 
-def _use_of(name: str) -> tuple[int, int] | None:
-    """(private bytes, cpu ticks) of one process."""
+def _weight(family: list[int]) -> int:
+    return sum(map(memory.private_of, family)) + memory.mapped_at_most(family)
+
+
+def _ticks_of(pid: int) -> int:
     try:
-        with open("/proc/" + name + "/statm", "rb") as file:
-            pages = file.read(256).split()
-        with open("/proc/" + name + "/stat", "rb") as file:
-            fields = file.read(4096).rpartition(b")")[2].split()
-        return (int(pages[1]) - int(pages[2])) * _PAGE, sum(int(field) for field in fields[11:15])
-    except (OSError, IndexError, ValueError):
-        return None
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return sum(int(field) for field in file.read(4096).rpartition(b")")[2].split()[11:15])
+    except (OSError, ValueError):
+        return 0
