@@ -17,6 +17,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -77,19 +79,28 @@ def _named(page: Path) -> str:
 RUN = [page for page in PAGES if any(block.kind == "console" for block in _blocks(page))]
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that the owner of a page's files can walk to; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="ringfence-docs-") as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN, ids=_named)
-def test_commands_print_what_the_page_says(page: Path, tmp_path: Path):
+def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
-    place = tmp_path / "place"
+    place = open_path / "place"
     shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     said = []
     script = ["set +e"]
     for number, block in enumerate(_blocks(page)):
         if block.file:
-            (tmp_path / f"file{number}").write_text(block.text)
-            script.append(f"cp {tmp_path}/file{number} {block.file}")
+            (open_path / f"file{number}").write_text(block.text)
+            script.append(f"cp {open_path}/file{number} {block.file}")
         elif block.kind == "console":
             for command in _commands(block):
                 script.append(_step(command, len(said), place))
@@ -97,7 +108,7 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path):
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)],
         cwd=place,
-        env=_environment(tmp_path),
+        env=_environment(open_path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -120,8 +131,8 @@ def _step(command: Command, number: int, place: Path) -> str:
     return f"{command.text}\n__code=$?; {own}printf '\\n@@@{number} %d\\n' $__code; (exit $__code)"
 
 
-def _environment(tmp_path: Path) -> dict[str, str]:
-    home = tmp_path / "home"
+def _environment(path: Path) -> dict[str, str]:
+    home = path / "home"
     home.mkdir()
     git = "[user]\n\tname = Reader\n\temail = reader@example.invalid\n[safe]\n\tdirectory = *\n"
     (home / ".gitconfig").write_text(git)
@@ -185,3 +196,21 @@ def test_every_page_is_reached():
         if not re.match(r"[a-z]+:|#", target)
     }
     assert [_named(page) for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked] == []
+
+
+def test_every_promise_names_what_proves_it():
+    """Each promise of the security page names attacks and tests, and they exist."""
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text()
+    section = page[page.index("## What is promised") : page.index("## What is not promised")]
+    attacks = {attack.name for attack in import_module("ringfence.testing.attack").ATTACKS}
+    rows = [line.rsplit("|", 2)[1] for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 10
+    for row in rows:
+        proofs = re.findall(r"`([^`]+)`", row)
+        assert proofs, row
+        for proof in proofs:
+            file, _, test = proof.partition("::")
+            if file.startswith("tests/"):
+                assert f"def {test}(" in (ROOT / file).read_text() if test else (ROOT / file).exists(), proof
+            else:
+                assert proof in attacks, proof
