@@ -1,0 +1,42 @@
+"""What every sandbox promises, whatever makes it: a set of checks that any backend can be put to.
+
+Each check is an async function whose docstring is one promise; it is given a way to open a sandbox and raises
+`AssertionError` where the promise is broken. By pytest:
+
+    from ringfence.testing.conformance import CHECKS, Check
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    async def test_conforms(check: Check) -> None:
+        await check(open_my_sandbox)
+"""
+
+from ringfence.testing.conformance import bounds, commands, files, lifetime, streams
+from ringfence.testing.conformance.check import Check, OpenSandbox
+
+CHECKS: tuple[Check, ...] = (
+    *commands.CHECKS,
+    *files.CHECKS,
+    *streams.CHECKS,
+    *bounds.CHECKS,
+    *lifetime.CHECKS,
+)
+"""All promises."""
+
+SLOW: frozenset[Check] = frozenset(
+    {
+        commands.large_input,
+        commands.exit_codes,
+        files.large_file,
+        files.large_directory,
+        streams.floods_that_are_read,
+        bounds.timeout_of_a_tree,
+        bounds.timeout_spares_others,
+        bounds.more_than_fit,
+        bounds.memory,
+        bounds.memory_of_a_child,
+        bounds.time_to_live,
+    }
+)
+"""Those that take more than a second."""
+
+__all__ = ["CHECKS", "SLOW", "Check", "OpenSandbox"]

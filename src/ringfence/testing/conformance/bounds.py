@@ -1,0 +1,245 @@
+"""Promises about bounds: time, output, memory, processes, and what is killed when one is reached."""
+
+import time
+
+import anyio
+
+from ringfence.errors import SandboxDied
+from ringfence.sandbox import ExecResult, Sandbox
+from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
+
+_KILL_S = 1.0
+_STRAGGLERS = """
+import os, sys, time
+def leave(prepare):
+    if os.fork() == 0:
+        prepare()
+        if os.fork() == 0:
+            for name in list(os.environ):
+                del os.environ[name]
+            os.execve("/bin/sleep", ["sleep", "62.5"], {})
+        os._exit(0)
+    os.wait()
+leave(lambda: None)
+leave(os.setsid)
+leave(lambda: [os.setsid(), os.closerange(0, 100), os.chdir("/")])
+print("ready", flush=True)
+time.sleep(60)
+"""
+_COUNT = """
+import os, sys
+found = 0
+for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        found += open(f"/proc/{name}/cmdline").read().split("\\0")[:2] == ["sleep", sys.argv[1]]
+    except OSError:
+        pass
+print(found)
+"""
+_GREEDY = """
+import os
+os.write(1, b"ready\\n")
+kept = []
+while True:
+    kept.append(bytearray(os.urandom(1 << 20) * 8))
+"""
+
+
+async def _sleepers(sandbox: Sandbox, seconds: str) -> int:
+    return int((await python(sandbox, _COUNT, seconds)).stdout)
+
+
+async def timeout(open_sandbox: OpenSandbox) -> None:
+    """A command past its deadline is killed within a second, and says so; what it had printed is kept."""
+    async with open_sandbox() as sandbox:
+        started = time.monotonic()
+        result = await sandbox.run(["sh", "-c", "trap '' TERM INT; echo before; sleep 60"], timeout_s=0.5)
+        took = time.monotonic() - started
+    assert (result.ended_by, result.exit_code, result.signal) == ("timeout", 137, 9)
+    assert result.stdout == "before\n"
+    assert 0.5 <= took < 0.5 + _KILL_S
+
+
+async def timeout_of_a_tree(open_sandbox: OpenSandbox) -> None:
+    """A deadline kills double-forked, re-sessioned, env-cleared stragglers too, within a second."""
+    async with open_sandbox() as sandbox:
+        started = time.monotonic()
+        result = await python(sandbox, _STRAGGLERS, timeout_s=1.5)
+        took = time.monotonic() - started
+        assert (result.ended_by, result.stdout) == ("timeout", "ready\n")
+        assert took < 1.5 + _KILL_S
+        assert await _sleepers(sandbox, "62.5") == 0
+
+
+async def timeout_spares_others(open_sandbox: OpenSandbox) -> None:
+    """A deadline of one command does not touch another."""
+    results: list[ExecResult] = []
+
+    async def other(sandbox: Sandbox) -> None:
+        results.append(await shell(sandbox, "sleep 1; echo survived"))
+
+    async with open_sandbox() as sandbox, anyio.create_task_group() as tasks:
+        tasks.start_soon(other, sandbox)
+        assert (await sandbox.run(["sleep", "60"], timeout_s=0.3)).ended_by == "timeout"
+    assert results[0].stdout == "survived\n"
+
+
+async def output_limit(open_sandbox: OpenSandbox) -> None:
+    """Of much output the head and the tail are kept, a mark between them says how many bytes were cut."""
+    code = "import sys; sys.stdout.write('h' * 500_000 + 't' * 500_000); sys.stderr.write('e' * 10)"
+    async with open_sandbox() as sandbox:
+        result = await sandbox.run(["python3", "-c", code], output_limit_bytes=1000)
+    assert result.stdout == "h" * 500 + "\n[... 999000 bytes cut ...]\n" + "t" * 500
+    assert (result.stdout_total, result.stderr, result.ended_by) == (1_000_000, "e" * 10, "exit")
+
+
+async def output_of_the_limit(open_sandbox: OpenSandbox) -> None:
+    """Output of just the limit's size is whole and bears no mark."""
+    async with open_sandbox() as sandbox:
+        result = await shell(sandbox, "printf 0123456789")
+        exact = await sandbox.run(["printf", "0123456789"], output_limit_bytes=10)
+        none = await sandbox.run(["printf", "0123456789"], output_limit_bytes=0)
+    assert result.stdout == exact.stdout == "0123456789"
+    assert none.stdout == "\n[... 10 bytes cut ...]\n"
+
+
+async def flood(open_sandbox: OpenSandbox) -> None:
+    """A command that prints more than the flood limit is killed and says so."""
+    async with open_sandbox() as sandbox:
+        result = await sandbox.run(["yes"], flood_limit_bytes=10_000_000, timeout_s=60)
+        assert (await sandbox.run(["true"])).ok
+    assert (result.ended_by, len(result.stdout_bytes) < 1_100_000) == ("output", True)
+
+
+async def cancelled(open_sandbox: OpenSandbox) -> None:
+    """Cancelling `run` kills the command with everything it started."""
+    async with open_sandbox() as sandbox:
+        with anyio.move_on_after(0.5) as scope:
+            await shell(sandbox, "sleep 63.5 & setsid sleep 63.5 & sleep 63.5")
+        assert scope.cancelled_caught
+        assert await _sleepers(sandbox, "63.5") == 0
+
+
+async def many_at_once(open_sandbox: OpenSandbox) -> None:
+    """32 commands run at the same time, and each gets its own output."""
+    results: dict[int, str] = {}
+
+    async def one(sandbox: Sandbox, number: int) -> None:
+        result = await sandbox.run(["sh", "-c", f"read word; echo {number} $word"], stdin=b"%d\n" % number)
+        results[number] = result.stdout
+
+    async with open_sandbox() as sandbox, anyio.create_task_group() as tasks:
+        for number in range(32):
+            tasks.start_soon(one, sandbox, number)
+    assert results == {number: f"{number} {number}\n" for number in range(32)}
+
+
+async def more_than_fit(open_sandbox: OpenSandbox) -> None:
+    """Three hundred commands asked for at once all come to their end, and the sandbox goes on."""
+    codes: list[int] = []
+
+    async def one(sandbox: Sandbox) -> None:
+        codes.append((await sandbox.run(["true"])).exit_code)
+
+    async with open_sandbox(pids=4096) as sandbox:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(300):
+                tasks.start_soon(one, sandbox)
+        assert codes == [0] * 300
+        assert (await sandbox.run(["true"])).ok
+
+
+async def stats(open_sandbox: OpenSandbox) -> None:
+    """The sandbox tells how much memory, processor time and processes everything inside uses."""
+    async with open_sandbox() as sandbox:
+        before = await sandbox.stats()
+        async with sandbox.spawn(["python3", "-c", _HOLD]) as process:
+            await anext(process.stdout)
+            during = await sandbox.stats()
+    assert before.memory_bytes is not None
+    assert during.memory_bytes is not None
+    assert before.cpu_s is not None
+    assert during.cpu_s is not None
+    assert before.pids is not None
+    assert during.pids is not None
+    assert before.pids >= 1
+    assert during.memory_bytes > 60_000_000
+    assert during.cpu_s > before.cpu_s
+
+
+_HOLD = """
+import time
+kept = bytearray(b"x") * 64_000_000
+end = time.process_time() + 0.05
+while time.process_time() < end: pass
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+async def memory(open_sandbox: OpenSandbox) -> None:
+    """A command that takes more memory than there is ends by `memory`, or the sandbox dies of it."""
+    async with open_sandbox(memory="96m", soft_limits=True) as sandbox:
+        try:
+            ended = (await python(sandbox, _GREEDY, timeout_s=30)).ended_by
+        except SandboxDied as died:
+            ended = died.reason  # type: ignore[assignment]  # both words are `memory`
+        assert ended == "memory"
+
+
+async def memory_of_a_child(open_sandbox: OpenSandbox) -> None:
+    """That a child, not the command itself, was killed for memory is told the same."""
+    async with open_sandbox(memory="96m", soft_limits=True) as sandbox:
+        try:
+            result = await sandbox.run(["sh", "-c", 'python3 -c "$1"; exit $?', "sh", _GREEDY], timeout_s=30)
+            ended = result.ended_by
+        except SandboxDied as died:
+            ended = died.reason  # type: ignore[assignment]  # both words are `memory`
+        assert ended == "memory"
+
+
+async def too_many_processes(open_sandbox: OpenSandbox) -> None:
+    """Where no process can be had, a command is refused as a result, and the sandbox lives on."""
+    line = "i=0; while [ $i -lt 60 ]; do sleep 64.5 & i=$((i+1)); done; wait"
+    async with open_sandbox(pids=24, soft_limits=True) as sandbox:
+        async with sandbox.spawn(["sh", "-c", line]):
+            await anyio.sleep(0.3)  # the time in which they are made; nobody tells when there are too many
+            with anyio.fail_after(20):
+                await sandbox.run(["true"])  # may or may not find a place: it must come to an end
+        result = await sandbox.run(["true"])
+    assert result.ok
+
+
+async def background(open_sandbox: OpenSandbox) -> None:
+    """A process left in the background survives its command."""
+    async with open_sandbox() as sandbox:
+        result = await shell(sandbox, "sleep 65.5 >/dev/null 2>&1 & echo started")
+        assert result.stdout == "started\n"
+        assert await _sleepers(sandbox, "65.5") == 1
+
+
+async def time_to_live(open_sandbox: OpenSandbox) -> None:
+    """When its time is up the sandbox dies of it, and whoever waits is told so."""
+    async with open_sandbox(ttl_s=1) as sandbox:
+        error = await error_of(SandboxDied, sandbox.run(["sleep", "60"]))
+        after = await error_of(SandboxDied, sandbox.run(["true"]))
+    assert (error.reason, after.reason, error.sandbox_id) == ("ttl", "ttl", sandbox.id)
+
+
+CHECKS = (
+    timeout,
+    timeout_of_a_tree,
+    timeout_spares_others,
+    output_limit,
+    output_of_the_limit,
+    flood,
+    cancelled,
+    many_at_once,
+    more_than_fit,
+    stats,
+    memory,
+    memory_of_a_child,
+    too_many_processes,
+    background,
+    time_to_live,
+)

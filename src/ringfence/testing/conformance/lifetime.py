@@ -1,0 +1,103 @@
+"""Promises about a sandbox's beginning and end."""
+
+import anyio
+
+from ringfence.errors import SandboxDied
+from ringfence.sandbox import Sandbox
+from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
+
+
+async def closed(open_sandbox: OpenSandbox) -> None:
+    """Every call on a sandbox that was closed says that it is gone."""
+    async with open_sandbox() as sandbox:
+        pass
+    for call in (
+        lambda: sandbox.run(["true"]),
+        lambda: sandbox.read_file("file"),
+        lambda: sandbox.write_file("file", b""),
+        lambda: sandbox.list_dir(),
+        lambda: sandbox.remove("file"),
+        lambda: sandbox.stats(),
+        lambda: _spawned(sandbox),
+    ):
+        error = await error_of(SandboxDied, call())
+        assert (error.sandbox_id, error.reason) == (sandbox.id, "killed")
+
+
+async def _spawned(sandbox: Sandbox) -> None:
+    async with sandbox.spawn(["true"]):
+        pass
+
+
+async def closed_while_in_use(open_sandbox: OpenSandbox) -> None:
+    """Whoever waits for a command when the sandbox is closed by another is told that it is gone."""
+    told: list[str] = []
+
+    async def wait(sandbox: Sandbox) -> None:
+        error = await error_of(SandboxDied, sandbox.run(["sleep", "60"], timeout_s=None))
+        told.append(error.reason)
+
+    async with anyio.create_task_group() as tasks, open_sandbox() as sandbox:
+        tasks.start_soon(wait, sandbox)
+        await sandbox.run(["true"])
+    assert told == ["killed"]
+
+
+async def callers_error(open_sandbox: OpenSandbox) -> None:
+    """An error of the caller's own leaves the context as it is."""
+
+    async def fail() -> None:
+        async with open_sandbox():
+            raise LookupError("mine")
+
+    error = await error_of(LookupError, fail())
+    assert str(error) == "mine"
+
+
+async def one_is_not_another(open_sandbox: OpenSandbox) -> None:
+    """Two sandboxes have ids of their own, and neither sees the other's processes."""
+    async with open_sandbox() as one, open_sandbox() as other:
+        assert one.id != other.id
+        await shell(one, "sleep 66.5 >/dev/null 2>&1 &")
+        assert (await shell(other, "pgrep -f '^sleep 66.5' | wc -l")).stdout.strip() == "0"
+
+
+async def set_up(open_sandbox: OpenSandbox) -> None:
+    """Set-up commands have run, in the workspace, before anything else."""
+    async with open_sandbox(setup=("echo one > made", "echo two >> made")) as sandbox:
+        assert await sandbox.read_file("made") == b"one\ntwo\n"
+
+
+async def guest_is_out_of_reach(open_sandbox: OpenSandbox) -> None:
+    """No command inside can signal, stop or trace the guest to any effect but the sandbox's end."""
+    code = (
+        "import os\n"
+        "try: os.kill(1, 9)\n"
+        "except OSError: pass\n"
+        "for name in ('mem', 'fd/0', 'fd/3', 'environ'):\n"
+        " try: open(f'/proc/1/{name}', 'rb').read(1); print('opened', name)\n"
+        " except OSError: pass\n"
+    )
+    async with open_sandbox() as sandbox:
+        assert (await python(sandbox, code)).stdout == ""
+        assert (await sandbox.run(["true"])).ok
+
+
+async def facts(open_sandbox: OpenSandbox) -> None:
+    """The sandbox says what made it and how each limit is enforced."""
+    async with open_sandbox() as sandbox:
+        assert sandbox.facts.backend
+        assert set(sandbox.facts.enforced) == {"memory", "cpus", "pids", "disk"}
+        assert sandbox.facts.environment["PATH"]
+        assert sandbox.workspace.startswith("/")
+
+
+CHECKS = (
+    closed,
+    closed_while_in_use,
+    callers_error,
+    one_is_not_another,
+    set_up,
+    guest_is_out_of_reach,
+    facts,
+)
