@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
     from ringfence.testing.attack import AttackResult
 
+_ENFORCED = {
+    "kernel": "enforced by the kernel",
+    "soft": "soft: watched, a burst gets through",
+    "none": "not enforced here",
+}
 _FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 
 
@@ -50,7 +55,7 @@ async def _examine(everything: bool) -> dict[str, Any]:
     return {
         "machine": _machine(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
-        "limits": {"by": limits.kind, "kernel_enforces": dict(limits.can), "reason": limits.reason},
+        "limits": {"by": limits.kind, "reason": limits.reason},
         "backends": backends,
     }
 
@@ -71,16 +76,17 @@ async def _backend(name: str, everything: bool) -> dict[str, Any]:
 
     lacking = await get_backend(name).unavailable()
     if lacking is not None:
-        return {"name": name, "usable": False, "reason": lacking, "notes": [], "attacks": []}
+        return {"name": name, "usable": False, "reason": lacking, "enforced": {}, "notes": [], "attacks": []}
     try:
         with _scratch() as workspace:
             async with _open(name, workspace) as sandbox:
                 notes = list(sandbox.facts.notes)
+                enforced = dict(sandbox.facts.enforced)
             results = await run_attacks(
                 lambda: _open(name, workspace), workspace, None if everything else _FIVE
             )
     except RingfenceError as exc:
-        return {"name": name, "usable": False, "reason": str(exc), "notes": [], "attacks": []}
+        return {"name": name, "usable": False, "reason": str(exc), "enforced": {}, "notes": [], "attacks": []}
     return {
         "name": name,
         "usable": True,
@@ -130,12 +136,12 @@ def _print(document: dict[str, Any]) -> None:
     typer.echo(f"machine: {document['machine']}")
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
     typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
-    for name, kernel in limits["kernel_enforces"].items():
-        typer.echo(f"  {name}: {'enforced by the kernel' if kernel else 'soft only (see docs: limit-a-run)'}")
     for one in document["backends"]:
         typer.echo(f"{one['name']}: {'ok' if one['usable'] else 'CANNOT BE USED'}")
         if one["reason"]:
             typer.echo(f"  {visible(one['reason'])}")
+        for limit, how in sorted(one["enforced"].items()):
+            typer.echo(f"  limit on {limit}: {_ENFORCED[how]}")
         for note in one["notes"]:
             typer.echo(f"  {visible(note, one_line=True)}")
         for result in one["attacks"]:

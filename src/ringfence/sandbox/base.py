@@ -86,6 +86,8 @@ class Facts:
     """Where growth counts towards the disk limit."""
     tmpfs_paths: tuple[str, ...] = ()
     """File systems inside that are memory."""
+    process_limit: int | None = None
+    """Each command gets this as RLIMIT_NPROC, where that is how `pids` is enforced."""
     notes: tuple[str, ...] = ()
     """Things the user should be told: toolchains shown, limits that are soft, ..."""
 

@@ -150,6 +150,8 @@ class GuestSession:
         fields += [("env", f"{name}={value}") for name, value in environment.items()]
         fields.append(("cwd", self.inside(cwd or ".")))
         fields.append(("disk", self._spec.disk))
+        if self.fence.facts.process_limit is not None:
+            fields.append(("nproc", self.fence.facts.process_limit))
         if timeout_s is not None:
             if not timeout_s > 0 or math.isinf(timeout_s):
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")

@@ -13,7 +13,7 @@ from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.process import start_process
-from ringfence.sandbox.base import Backend, Death, Enforcement, Facts, Fence, Launch, ResourceUse
+from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
 from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
@@ -59,7 +59,7 @@ class BubblewrapBackend(Backend):
             add_mounts(arguments, launch, toolchains.roots)
             command = (interpreter, *launch.argv)
             fence = await _start(
-                bwrap, arguments, command, launch, limits, _facts(launch, limits.enforced, toolchains)
+                bwrap, arguments, command, launch, limits, _facts(launch, limits, toolchains)
             )
         finally:
             arguments.close()
@@ -134,7 +134,7 @@ def _add_isolation(arguments: Arguments, launch: Launch) -> None:
     arguments.add("--add-seccomp-fd", arguments.hold(memory_file(filter_bytes(platform.machine()))))
 
 
-def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolchains) -> Facts:
+def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
     environment = {
         "HOME": HOME,
         "USER": "agent",
@@ -146,11 +146,12 @@ def _facts(launch: Launch, enforced: dict[str, Enforcement], toolchains: Toolcha
         **toolchains.environment,
     }
     notes = tuple(f"toolchain shown read-only: {root}" for root in toolchains.roots)
-    notes += tuple(f"limit {name} is {how}" for name, how in enforced.items() if how != "kernel")
+    notes += tuple(f"limit {name} is {how}" for name, how in limits.enforced.items() if how != "kernel")
     workspace = launch.placement.workspace
     return Facts(
         backend="bubblewrap",
-        enforced=enforced,
+        enforced=limits.enforced,
+        process_limit=limits.process_limit,
         home=HOME,
         environment=environment,
         watched_paths=(str(workspace),) if workspace and not launch.placement.workspace_read_only else (),

@@ -1,5 +1,6 @@
 """Puts a fence under its limits: a cgroup of ours, the user's systemd, or softly the guest's watchdog."""
 
+import platform
 from dataclasses import dataclass
 
 import anyio
@@ -19,6 +20,8 @@ class Limits:
 
     enforced: dict[str, Enforcement]
     """`memory`, `cpus`, `pids`, `disk`: each `kernel`, `soft` or `none`."""
+    process_limit: int | None
+    """RLIMIT_NPROC of every command, where that enforces `pids`."""
     _plan: CgroupPlan
     _sandbox_id: str
     _memory: int | None
@@ -59,6 +62,12 @@ class Limits:
         return adopt(self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
 
 
+def _counts_by_namespace() -> bool:
+    """Whether RLIMIT_NPROC counts the processes of one user namespace: since Linux 5.14, before that all of a user's."""
+    numbers = platform.release().split(".")
+    return tuple(int(number) for number in numbers[:2] if number.isdigit()) >= (5, 14)
+
+
 async def find_plan() -> CgroupPlan:
     """The best way of this machine; the user's systemd only if it makes a scope when asked."""
     found = plan(scopes=True)
@@ -91,9 +100,11 @@ async def plan_limits(launch: Launch) -> Limits:
     """
     spec, found = launch.spec, await find_plan()
     enforced: dict[str, Enforcement] = {"disk": "soft"}
+    by_rlimit = not found.can["pids"] and _counts_by_namespace()
     for name, weaker in _SOFT.items():
-        enforced[name] = "kernel" if found.can[name] else weaker
-        if not found.can[name] and name in spec.asked_limits() and not spec.soft_limits:
+        is_kept = found.can[name] or (name == "pids" and by_rlimit)
+        enforced[name] = "kernel" if is_kept else weaker
+        if not is_kept and name in spec.asked_limits() and not spec.soft_limits:
             raise PolicyRefused(
                 f"the limit {name}={getattr(spec, name)} cannot be enforced by the kernel here "
                 f"({found.reason}); leave it out, or accept the weaker way with --soft-limits",
@@ -101,6 +112,7 @@ async def plan_limits(launch: Launch) -> Limits:
             )
     return Limits(
         enforced,
+        spec.pids if by_rlimit else None,
         found,
         launch.sandbox_id,
         spec.memory if found.can["memory"] else None,

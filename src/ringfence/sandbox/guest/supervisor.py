@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Spec = dict[str, Any]
     Take = Callable[[], Optional[tuple[Spec, list[int]]]]
 
-_RLIMIT_FSIZE, _RLIMIT_CORE = 1, 4
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # what we, or Python, set to ignored
 
 
@@ -85,6 +84,8 @@ def _limit(spec: Spec) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if spec.get("nproc"):
+        resource.setrlimit(resource.RLIMIT_NPROC, (int(spec["nproc"]), int(spec["nproc"])))
     if spec.get("disk"):
         size = int(spec["disk"])
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
