@@ -91,6 +91,7 @@ async def _backend(name: str, everything: bool) -> dict[str, Any]:
         "name": name,
         "usable": True,
         "reason": None,
+        "enforced": enforced,
         "notes": notes,
         "attacks": [_row(one) for one in results],
     }
