@@ -47,6 +47,10 @@ _ENVIRONMENT = {
     # An empty list: no transport at all, so a missing object can never start a program.
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_PAGER": "cat",
+    # glibc gives memory back after each object fast-import packs: 200,000 calls, 80 % of its time for 50,000
+    # files.
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 1024**2),
+    "MALLOC_TOP_PAD_": str(16 * 1024**2),
 }
 CLEAN_ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding -export-subst !diff\n"
 """`info/attributes` of our own git directories; it outranks every `.gitattributes` of a workspace."""

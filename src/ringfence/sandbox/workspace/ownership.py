@@ -11,6 +11,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay, Placement
 from ringfence.sandbox.spec import WorkspaceMode
+from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 
@@ -158,6 +159,12 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
         workspace_read_only=decision.mode == "read_only",
         overlays=overlays,
     )
+
+
+def owner_of(workspace: Path) -> Actor:
+    """On whose behalf a root caller reads and writes a workspace."""
+    status = workspace.stat()
+    return Actor(status.st_uid, _primary_group(status.st_uid, status.st_gid))
 
 
 def _primary_group(uid: int, group: int) -> int:

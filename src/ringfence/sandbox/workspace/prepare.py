@@ -16,8 +16,8 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.bring_out import Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git
-from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for
-from ringfence.sandbox.workspace.private_git import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
+from ringfence.sandbox.workspace.private_git import PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
@@ -101,8 +101,7 @@ async def prepare(
         lambda: check_workspace(workspace, home=Path.home(), state=state)
     )
     decision = decide_for(workspace, mode, reserved=reserved) if is_fenced else _on_host(mode)
-    owner = workspace.stat()
-    reader = Actor(owner.st_uid, decision.gid) if os.geteuid() == 0 else Actor.current()
+    reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
     make_private_dir(run_dir)
     layout = await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, layout)
@@ -212,12 +211,7 @@ async def _make_clone(
 ) -> None:
     clone.mkdir(mode=0o700)  # noqa: ASYNC240 - one call
     if private is not None:
-        # Something to mount the private git directory, or the file that names it, on.
-        mount_point = clone / ".git"
-        if any(not overlay.source.is_dir() and overlay.target.name == ".git" for overlay in private.overlays):
-            mount_point.touch()
-        else:
-            mount_point.mkdir()
+        make_mount_point(clone, private)
     await materialise(store, checkpoint, clone, owner)
 
 

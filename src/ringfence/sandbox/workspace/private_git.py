@@ -105,6 +105,15 @@ async def make_private_git(
     return PrivateGit(overlays, plan.refs, plan.object_format, tuple(plan.notes))
 
 
+def make_mount_point(clone: Path, private: PrivateGit) -> None:
+    """Make in a clone what the private git directory, or the file that names it, is mounted on."""
+    mount_point = clone / ".git"
+    if any(overlay.source.name == _POINTER for overlay in private.overlays):
+        mount_point.touch()
+    else:
+        mount_point.mkdir()
+
+
 @dataclass
 class _Plan:
     files: dict[str, bytes]

@@ -13,7 +13,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.ownership import decide_for
-from ringfence.sandbox.workspace.private_git import make_private_git
+from ringfence.sandbox.workspace.private_git import make_mount_point, make_private_git
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.work import load_record, open_store
 
@@ -42,7 +42,7 @@ async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[P
         tree = directory / "work"
         tree.mkdir(mode=0o700)
         if private is not None:
-            (tree / ".git").mkdir()
+            make_mount_point(tree, private)
         await materialise(store, checkpoint, tree, owner)
         overlays = private.overlays if private is not None else ()
         yield Placement(decision.uid, decision.gid, workspace, tree, overlays=tuple(overlays))

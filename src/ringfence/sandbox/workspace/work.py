@@ -62,6 +62,11 @@ def save_record(run_dir: Path, record: WorkRecord) -> None:
     partial.replace(run_dir / _FILE)
 
 
+def has_record(run_dir: Path) -> bool:
+    """Whether a run came so far as to have a workspace."""
+    return (run_dir / _FILE).is_file()
+
+
 def load_record(run_dir: Path) -> WorkRecord:
     """Read `work.json`.
 
