@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 here=$PWD
-ringfence="$here/.venv/bin/ringfence"
+ringfence="${DEMO_RINGFENCE:-$here/.venv/bin/ringfence}"
 check="python3 -m unittest -q"
 
 demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")

@@ -86,7 +86,9 @@ def test_help_imports_nothing_heavy(arguments: tuple[str, ...]):
         line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line
     }
     assert "typer" in imported
-    assert imported & set(HEAVY) == set()
+    # Typer itself uses pydantic to read a command's arguments, once there is a command.
+    allowed = {"pydantic"} if arguments[0] == "run" else set()
+    assert (imported & set(HEAVY)) - allowed == set()
 
 
 def test_importing_does_nothing():
