@@ -95,7 +95,7 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
     place = open_path / "place"
     shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    said = []
+    said: list[Command] = []
     script = ["set +e"]
     for number, block in enumerate(_blocks(page)):
         if block.file:
