@@ -13,7 +13,10 @@ from ringfence.sandbox.process import WINDOW, SandboxProcess, errno_name
 from ringfence.sandbox.session import GuestSession
 
 EntryKind = Literal["file", "dir", "link", "other"]
-_LISTING_BYTES = 64 * 1024**2
+_LISTING_BYTES = 16 * 1024**2
+_SIZE_DIGITS = 20
+_READ_S, _LIST_S, _REMOVE_S, _PUT_S = 600.0, 60.0, 120.0, 120.0
+"""What an operation may take; the guest ends it then. `_PUT_S` counts from the last byte that is sent."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes
         else:
             channel.post(frames.KILL)
 
-    channel = session.open_operation("read", path, gather)
-    end = await session.finish(channel, b"", None)
+    channel = session.open_operation("read", path, gather, timeout_s=_READ_S)
+    end = await session.finish(channel, b"", _READ_S)
     if len(parts) > limit_bytes:
         raise SandboxFileError(
             f"{path!r} is larger than {limit_bytes} bytes; read it with stream_file",
@@ -67,15 +70,15 @@ async def write_file(
     session: GuestSession, path: str, data: bytes | AsyncIterator[bytes], mode: int | None
 ) -> None:
     """Put bytes in a file. Raises as `Sandbox.write_file`."""
-    channel = session.open_operation("write", path, lambda _kind, _chunk: None, extra=[("mode", mode or 0)])
+    extra = [] if mode is None else [("mode", mode)]
+    channel = session.open_operation("write", path, _ignore, extra=extra)
     try:
         if isinstance(data, bytes):
             await channel.send_stdin(data)
         else:
             async for chunk in data:
                 await channel.send_stdin(chunk)
-        channel.post(frames.STDIN_END)
-        end = await channel.wait()
+        end = await session.finish(channel, b"", _PUT_S)
     finally:
         await session.abandon(channel)
     _check(end, "write", path)
@@ -84,28 +87,53 @@ async def write_file(
 async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntry]:
     """Entries of a directory, by name. Raises as `Sandbox.list_dir`."""
     listing = bytearray()
+    ends = 0
 
     def gather(kind: int, chunk: bytes) -> None:
-        if len(listing) <= _LISTING_BYTES:
+        nonlocal ends
+        ends += chunk.count(b"\0")
+        if len(listing) <= _LISTING_BYTES and ends <= 3 * limit:
             listing.extend(chunk)
-        channel.consumed(kind, len(chunk))
+            channel.consumed(kind, len(chunk))
+        else:
+            channel.post(frames.KILL)
 
-    channel = session.open_operation("list", path, gather)
-    _check(await session.finish(channel, b"", 60.0), "list", path)
-    fields = bytes(listing).split(b"\0")[:-1]
-    if len(listing) > _LISTING_BYTES or len(fields) > 3 * limit or len(fields) % 3:
+    channel = session.open_operation("list", path, gather, timeout_s=_LIST_S)
+    end = await session.finish(channel, b"", _LIST_S)
+    if len(listing) > _LISTING_BYTES or ends > 3 * limit:
         raise SandboxFileError(f"{path!r} has more than {limit} entries", path=path, errno_name="E2BIG")
-    entries = [
-        DirEntry(name.decode("utf-8", "surrogateescape"), _kind(kind), int(size) if size.isdigit() else 0)
-        for kind, size, name in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
-    ]
+    _check(end, "list", path)
+    entries = parse_listing(bytes(listing))
+    if entries is None:
+        raise SandboxFileError(
+            f"could not list {path!r} inside the sandbox: what came is no listing",
+            path=path,
+            errno_name="EIO",
+        )
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def parse_listing(data: bytes) -> list[DirEntry] | None:
+    """The entries in a listing; None if it is none. A name that is no name (`..`, `a/b`) is never let out."""
+    fields = data.split(b"\0")
+    if fields.pop() or len(fields) % 3:
+        return None
+    entries = []
+    for kind, size, name in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+        if not size.isdigit() or len(size) > _SIZE_DIGITS or b"/" in name or name in (b"", b".", b".."):
+            return None
+        entries.append(DirEntry(name.decode("utf-8", "surrogateescape"), _kind(kind), int(size)))
+    return entries
 
 
 async def remove(session: GuestSession, path: str) -> None:
     """Remove a file or a directory. Raises as `Sandbox.remove`."""
-    channel = session.open_operation("remove", path, lambda _kind, _chunk: None)
-    _check(await session.finish(channel, b"", 120.0), "remove", path)
+    channel = session.open_operation("remove", path, _ignore, timeout_s=_REMOVE_S)
+    _check(await session.finish(channel, b"", _REMOVE_S), "remove", path)
+
+
+def _ignore(_kind: int, _chunk: bytes) -> None:
+    """These operations print nothing; what a hostile guest sends here is bounded by its credit."""
 
 
 def _check(end: Exit | Failure, verb: str, path: str) -> None:

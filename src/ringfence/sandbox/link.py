@@ -16,6 +16,9 @@ from ringfence.sandbox.guest import frames
 _READ = 1024 * 1024
 _RECORD_LIMIT = 64 * 1024
 _WRITE_STALL_S = 30.0
+_LONGEST_S = 1e9
+_LARGEST = 2**63
+_MESSAGE_LIMIT = 1000
 
 Sink = Callable[[int, bytes], None]
 """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
@@ -63,8 +66,9 @@ class Channel:
         """A frame of the guest for this channel."""
         if kind in self._granted:
             self._granted[kind] -= len(payload)
-            if self._granted[kind] < 0:
-                raise ProtocolError("sent more output than was granted")
+            # Empty ones would cost no credit: a flood of them is held for nothing.
+            if self._granted[kind] < 0 or not payload:
+                raise ProtocolError("sent more output than was granted, or none in a frame for it")
             self._sink(kind, payload)
         elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
             self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
@@ -149,11 +153,14 @@ class GuestLink:
         self.bye: str | None = None
         self.frames_seen = 0
         self.error: BaseException | None = None
+        self._failed = anyio.Event()
 
     # --- out
 
     def post(self, kind: int, channel: int, payload: bytes = b"") -> None:
         """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants."""
+        if self.error is not None:
+            return  # the descriptors may be somebody else's by now
         self._outgoing += frames.HEADER.pack(len(payload), channel, kind)
         self._outgoing += payload
         if len(self._outgoing) == frames.HEADER.size + len(payload):
@@ -201,9 +208,10 @@ class GuestLink:
         if self.error is not None:
             raise self.error
         self._last_number += 1
+        record = frames.encode_record([*fields, ("window", window)])
         channel = Channel(self, self._last_number, window, sink)
         self._channels[channel.number] = channel
-        self.post(frames.OPEN, channel.number, frames.encode_record([*fields, ("window", window)]))
+        self.post(frames.OPEN, channel.number, record)
         return channel
 
     async def ask(self, question: int, answer: int) -> bytes:
@@ -219,8 +227,17 @@ class GuestLink:
             raise self.error
         return box[0]
 
+    async def death(self) -> BaseException:
+        """Wait until the sandbox is gone; return what `fail` was told."""
+        if self.error is None:
+            await self._failed.wait()
+        assert self.error is not None
+        return self.error
+
     def fail(self, error: BaseException) -> None:
-        """The sandbox is gone: everyone who waits is told."""
+        """The sandbox is gone: everyone who waits is told. Why it went first is what is told ever after."""
+        if self.error is not None:
+            return
         self.error = error
         for channel in list(self._channels.values()):
             channel.fail(error)
@@ -229,6 +246,8 @@ class GuestLink:
             for event, _box in waiters:
                 event.set()
         self._replies.clear()
+        self._outgoing.clear()
+        self._failed.set()
 
     # --- in
 
@@ -250,6 +269,8 @@ class GuestLink:
             if not data:
                 return
             rest = self._parse(rest + data if rest else data)
+            if self.bye is not None:
+                return
             await lowlevel.checkpoint()
 
     def _parse(self, data: bytes) -> bytes:
@@ -298,7 +319,7 @@ class GuestLink:
 
     async def wait_for_hello(self) -> dict[str, str]:
         """The guest's first frame."""
-        if self.hello is None:
+        if self.hello is None and self.error is None:
             event, box = anyio.Event(), list[bytes]()
             self._replies.setdefault(frames.HELLO, []).append((event, box))
             await event.wait()
@@ -323,19 +344,36 @@ def _parse_exit(payload: bytes) -> Exit:
         signal = int(record["signal"])
         end = Exit(int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]))
     except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad EXIT: {exc!r}") from exc
+        raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
     known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")
-    if end.ended_by not in known or not 0 <= end.exit_code <= 255 or not 0 <= signal <= 64:
-        raise ProtocolError(f"sent a bad EXIT: {record!r}")
+    is_possible = 0 <= end.exit_code <= 255 and 0 <= signal <= 64 and 0 <= end.duration_s < _LONGEST_S
+    if end.ended_by not in known or not is_possible:
+        raise ProtocolError(f"sent a bad EXIT: {str(record)[:200]!r}")
     return end
+
+
+def parse_use(payload: bytes) -> tuple[int, float, int]:
+    """(memory in bytes, processor seconds, processes) of a STATS_REPLY.
+
+    Raises:
+        ProtocolError: They are no such numbers.
+    """
+    record = _parse_record(payload)
+    try:
+        memory, cpu_s, pids = int(record["memory"]), float(record["cpu_s"]), int(record["pids"])
+    except (KeyError, ValueError) as exc:
+        raise ProtocolError(f"sent a bad STATS_REPLY: {str(exc)[:200]!r}") from exc
+    if not (0 <= memory < _LARGEST and 0 <= cpu_s < _LARGEST and 0 <= pids < _LARGEST):
+        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
+    return memory, cpu_s, pids
 
 
 def _parse_failure(payload: bytes) -> Failure:
     record = _parse_record(payload)
     try:
-        return Failure(record.get("stage", "start"), int(record["errno"]), record["message"])
+        return Failure(record.get("stage", "start"), int(record["errno"]), record["message"][:_MESSAGE_LIMIT])
     except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad FAIL: {exc!r}") from exc
+        raise ProtocolError(f"sent a bad FAIL: {str(exc)[:200]!r}") from exc
 
 
-__all__ = ["Channel", "Exit", "Failure", "GuestLink", "ProtocolError", "Sink"]
+__all__ = ["Channel", "Exit", "Failure", "GuestLink", "ProtocolError", "Sink", "parse_use"]

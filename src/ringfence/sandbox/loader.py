@@ -47,7 +47,18 @@ for name, code in modules:
 del P, codes, sources, modules
 sys.modules["ringfence_guest.main"].main()
 """
-_ORDER = ("frames", "kernel", "tree", "files", "memory", "watchdog", "supervisor", "stream", "command", "main")
+_ORDER = (
+    "frames",
+    "kernel",
+    "tree",
+    "files",
+    "memory",
+    "watchdog",
+    "supervisor",
+    "stream",
+    "command",
+    "main",
+)
 _ANY_VERSION = 2
 """Of marshal's format: text and bytes in it are read alike by every Python 3."""
 

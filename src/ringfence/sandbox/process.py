@@ -14,6 +14,9 @@ from ringfence.sandbox.result import EndedBy
 
 WINDOW = 1024 * 1024
 """Bytes of a command's output that may wait on the host unread."""
+_JOIN_BELOW = 4096
+_HIGHEST_SIGNAL = 64
+_LARGEST_SIDE = 65_535
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class OutputStream:
 
     def __init__(self, kind: int) -> None:
         self._kind = kind
-        self._chunks: deque[bytes] = deque()
+        self._chunks: deque[bytes | bytearray] = deque()
         self._changed = anyio.Event()
         self._is_over = False
         self._channel: Channel | None = None
@@ -42,7 +45,12 @@ class OutputStream:
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes came."""
-        self._chunks.append(chunk)
+        last = self._chunks[-1] if self._chunks else None
+        if isinstance(last, bytearray) and len(last) < _JOIN_BELOW:
+            last += chunk
+        else:
+            # Small ones are joined: a window full of single bytes would weigh fifty times its size.
+            self._chunks.append(bytearray(chunk) if len(chunk) < _JOIN_BELOW else chunk)
         self._changed.set()
 
     def finish(self) -> None:
@@ -61,7 +69,7 @@ class OutputStream:
                 raise StopAsyncIteration
             self._changed = anyio.Event()
             await self._changed.wait()
-        chunk = self._chunks.popleft()
+        chunk = bytes(self._chunks.popleft())
         if self._channel is not None:
             self._channel.consumed(self._kind, len(chunk))
         return chunk
@@ -90,8 +98,9 @@ class InputStream:
 class SandboxProcess:
     """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it."""
 
-    def __init__(self, argv: tuple[str, ...]) -> None:
+    def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False) -> None:
         self.argv = argv
+        self._has_tty = has_tty
         self.stdout = OutputStream(frames.STDOUT)
         self.stderr = OutputStream(frames.STDERR)
         self.stdin: InputStream
@@ -133,16 +142,41 @@ class SandboxProcess:
         return process_end(end)
 
     async def signal(self, number: int) -> None:
-        """Send a signal to the command's process group."""
+        """Send a signal to the command's process group.
+
+        Raises:
+            UsageError: There is no signal of this number.
+        """
+        if not 1 <= number <= _HIGHEST_SIGNAL:
+            raise UsageError(f"there is no signal {number!r}; they are numbered from 1 to {_HIGHEST_SIGNAL}")
         self._channel.post(frames.SIGNAL, frames.U32.pack(int(number)))
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Tell the terminal's new size."""
+        """Tell the terminal's new size.
+
+        Raises:
+            UsageError: The command has no terminal, or no terminal has that size.
+        """
+        if not self._has_tty:
+            raise UsageError(f"{self.argv[0]!r} was not started on a terminal; give `tty` to `spawn`")
+        check_size(rows, columns)
         self._channel.post(frames.RESIZE, frames.SIZE.pack(rows, columns))
 
     async def kill(self) -> None:
         """Kill the command with everything it started."""
         self._channel.post(frames.KILL)
+
+
+def check_size(rows: int, columns: int) -> None:
+    """Refuse what is no size of a terminal.
+
+    Raises:
+        UsageError: A side is below 1 or above 65535.
+    """
+    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
+        raise UsageError(
+            f"a terminal has from 1 to {_LARGEST_SIDE} rows and columns, not {rows!r}, {columns!r}"
+        )
 
 
 def process_end(end: Exit) -> ProcessEnd:

@@ -9,11 +9,10 @@ import anyio
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
-
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import Failure
 from ringfence.sandbox.loader import guest_arguments
-from ringfence.sandbox.process import WINDOW, SandboxProcess, errno_name, process_end
+from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, errno_name, process_end
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.result import BoundedOutput, ExecResult
 from ringfence.sandbox.session import GuestSession
@@ -80,6 +79,8 @@ class Sandbox:
                     yield sandbox
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
+                finally:
+                    sandbox._session.close()
                 tasks.cancel_scope.cancel()
             if error is not None:
                 raise error
@@ -121,6 +122,8 @@ class Sandbox:
             SandboxDied: The sandbox went before the command ended.
             UsageError: `argv` is empty or holds a NUL; `cwd` is not there.
         """
+        if output_limit_bytes < 0:
+            raise UsageError(f"output_limit_bytes is a number of bytes, not {output_limit_bytes!r}")
         stdout, stderr = BoundedOutput(output_limit_bytes), BoundedOutput(output_limit_bytes)
         flooded = False
 
@@ -183,7 +186,9 @@ class Sandbox:
             timeout_s: As in `run`; None is no limit.
             tty: (rows, columns) of a terminal to run it on; then stderr is part of stdout.
         """
-        process = SandboxProcess(tuple(argv))
+        if tty is not None:
+            check_size(*tty)
+        process = SandboxProcess(tuple(argv), has_tty=tty is not None)
         size = [("rows", tty[0]), ("cols", tty[1])] if tty else []
         channel = self._session.open(
             argv, cwd, env, timeout_s, window=WINDOW, sink=process.on_output, extra=size
@@ -250,14 +255,15 @@ class Sandbox:
 
     async def stats(self) -> ResourceUse:
         """What everything inside uses together: by the kernel's account, else by the guest's."""
+        self._session.check_open()
         kernel = await self._session.fence.use()
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):
             return kernel
         own = await self._session.measure()
         return ResourceUse(
-            memory_bytes=int(own["memory"]) if kernel.memory_bytes is None else kernel.memory_bytes,
-            cpu_s=float(own["cpu_s"]) if kernel.cpu_s is None else kernel.cpu_s,
-            pids=int(own["pids"]) if kernel.pids is None else kernel.pids,
+            memory_bytes=own.memory_bytes if kernel.memory_bytes is None else kernel.memory_bytes,
+            cpu_s=own.cpu_s if kernel.cpu_s is None else kernel.cpu_s,
+            pids=own.pids if kernel.pids is None else kernel.pids,
             oom_kills=kernel.oom_kills,
         )
 

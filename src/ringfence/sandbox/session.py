@@ -7,9 +7,9 @@ from contextlib import suppress
 import anyio
 
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
-from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.base import Death, Fence, ResourceUse
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Channel, Exit, Failure, GuestLink, ProtocolError, Sink
+from ringfence.sandbox.link import Channel, Exit, Failure, GuestLink, ProtocolError, Sink, parse_use
 from ringfence.sandbox.loader import guest_payload
 from ringfence.sandbox.process import WINDOW
 from ringfence.sandbox.result import EndedBy
@@ -19,6 +19,7 @@ _START_S = 20.0
 _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
 _SILENCE_S = 30.0
+_LEAVE_S = 10.0
 _KILL = 9
 
 Fields = Sequence[tuple[str, object]]
@@ -41,38 +42,60 @@ class GuestSession:
         self._directory = directory
         self._link = GuestLink(fence.read_fd, fence.write_fd)
         self._oom_kills = 0
+        self._sentence: str | None = None
+        self._sentenced = anyio.Event()
 
     # --- life
 
     async def serve(self) -> None:
         """Read, write and watch until the sandbox is gone; then tell everyone why."""
-        reason = ""
+        broken = ""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._link.write_forever)
                 tasks.start_soon(self._beat)
+                tasks.start_soon(self._execute)
                 await self._link.read_forever()
                 tasks.cancel_scope.cancel()
         except* ProtocolError as group:
-            reason = str(_first(group))
-        await self._die(ProtocolError(reason) if reason else None)
-
-    async def _die(self, broken: ProtocolError | None) -> None:
+            broken = str(_first(group))
         with anyio.CancelScope(shield=True):
-            if broken is not None:
-                await self.fence.kill()
-                death = Death("protocol", f"the guest {broken}")
-            elif self._link.bye == "ttl":
-                death = Death("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
-            else:
-                death = await self.fence.wait()
-                if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
-                    death = Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
-        self._link.fail(
-            SandboxDied(
-                f"sandbox {self._id} is gone: {death.detail}", sandbox_id=self._id, reason=death.reason
-            )
-        )
+            death = Death("protocol", f"the guest {broken}") if broken else await self._natural_death()
+            self._tell(death)
+            await self.fence.kill()
+
+    async def _natural_death(self) -> Death:
+        """Why the stream came to its end. A guest that ends it and does not go is helped."""
+        if self._link.bye == "ttl" and self._spec.ttl_s is not None:
+            return Death("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
+        death = Death("protocol", "the guest closed the stream and did not go")
+        with anyio.move_on_after(_LEAVE_S):
+            death = await self.fence.wait()
+        if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
+            return Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
+        return death
+
+    def _tell(self, death: Death) -> None:
+        text = f"sandbox {self._id} is gone: {death.detail}"
+        self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=death.reason))
+
+    def close(self) -> None:
+        """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
+        self._tell(Death("killed", "it was closed"))
+
+    def check_open(self) -> None:
+        """Raise why the sandbox is gone, if it is."""
+        if self._link.error is not None:
+            raise self._link.error
+
+    def condemn(self, reason: str) -> None:
+        """The guest broke a promise: its sandbox dies of it. Only `serve` may let go of the descriptors."""
+        self._sentence = reason
+        self._sentenced.set()
+
+    async def _execute(self) -> None:
+        await self._sentenced.wait()
+        raise ProtocolError(self._sentence)
 
     async def _beat(self) -> None:
         """Ask now and then whether the guest still answers; one that is frozen is dead."""
@@ -124,10 +147,21 @@ class GuestSession:
         limits += [("tmpfs", path) for path in facts.tmpfs_paths]
         self._link.post(frames.CONFIG, 0, frames.encode_record(limits))
 
-    async def measure(self) -> dict[str, str]:
-        """The guest's own account of what is used inside."""
-        with anyio.fail_after(_SILENCE_S):
-            return dict(frames.decode_record(await self._link.ask(frames.STATS, frames.STATS_REPLY)))
+    async def measure(self) -> ResourceUse:
+        """The guest's own account of what is used inside.
+
+        Raises:
+            SandboxDied: It did not answer, or not by numbers; the sandbox is killed for it.
+        """
+        reason = f"has not answered for {_SILENCE_S:g} s"
+        try:
+            with anyio.move_on_after(_SILENCE_S):
+                memory, cpu_s, pids = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
+                return ResourceUse(memory, cpu_s, pids)
+        except ProtocolError as exc:
+            reason = str(exc)
+        self.condemn(reason)
+        raise await self._link.death()
 
     # --- opening channels
 
@@ -143,8 +177,13 @@ class GuestSession:
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
         """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
-        if isinstance(argv, str) or not argv or any("\0" in word for word in argv):
+        if isinstance(argv, str) or not argv or not all(_is_word(word) for word in argv):
             raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
+        for name, value in (env or {}).items():
+            if not name or "=" in name or not _is_word(name) or not _is_word(value):
+                raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
+        if cwd is not None and not _is_word(cwd):
+            raise UsageError(f"{cwd!r} is not a path")
         environment = {**self.fence.facts.environment, **self._spec.env, **(env or {})}
         fields: list[tuple[str, object]] = [("argv", word) for word in argv]
         fields += [("env", f"{name}={value}") for name, value in environment.items()]
@@ -165,10 +204,11 @@ class GuestSession:
         sink: Sink,
         *,
         window: int = WINDOW,
+        timeout_s: float | None = None,
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
-        """Open a channel for one of the guest's file operations."""
-        if not path or "\0" in path:
+        """Open a channel for one of the guest's file operations, which is killed after `timeout_s`."""
+        if not path or not _is_word(path):
             raise UsageError(f"{path!r} is not a path")
         fields = [
             ("op", operation),
@@ -177,6 +217,8 @@ class GuestSession:
             ("disk", self._spec.disk),
             *extra,
         ]
+        if timeout_s is not None:
+            fields.append(("timeout_s", timeout_s))
         return self._link.open(fields, window=window, sink=sink)
 
     def inside(self, path: str) -> str:
@@ -196,7 +238,7 @@ class GuestSession:
         finally:
             await self.abandon(channel)
         if channel.end is None:
-            await self._die(ProtocolError("let a command run past its deadline"))
+            self.condemn("let a command run past its deadline")
         return await channel.wait()
 
     async def abandon(self, channel: Channel) -> None:
@@ -216,6 +258,14 @@ class GuestSession:
             self._oom_kills = kills
             return "memory"
         return ended_by
+
+
+def _is_word(text: object) -> bool:
+    """Whether the kernel takes it: text without NUL, of characters or of `surrogateescape`d bytes."""
+    try:
+        return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:

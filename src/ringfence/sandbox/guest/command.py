@@ -162,7 +162,10 @@ class Command:
             self._pending += payload
             self._write(0)
         elif kind == frames.STDIN_END:
-            self._stdin_ended = True
+            if self._is_tty:
+                self._pending += b"\x04"  # a terminal has no end; this is what a person types
+            else:
+                self._stdin_ended = True
             self._write(0)
         elif kind == frames.CREDIT_OUT:
             self._credit(0, payload)
@@ -219,14 +222,7 @@ class Command:
         elif self._stdin >= 0:
             self.guest.ignore(self._stdin)
             if self._stdin_ended:
-                self._end_stdin()
-
-    def _end_stdin(self) -> None:
-        if self._is_tty:
-            os.write(self._stdin, b"\x04")  # a terminal has no end; this is what a person types
-            self._stdin_ended = False
-        else:
-            self._close_stdin()
+                self._close_stdin()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:

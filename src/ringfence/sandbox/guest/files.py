@@ -40,16 +40,16 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
     path = os.path.realpath(words["path"])
     parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
-    mode = int(words.get("mode") or 0)
+    mode = int(words["mode"]) if "mode" in words else None
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError(errno.EINVAL, "is not a regular file")
-        mode = mode or stat.S_IMODE(status.st_mode)
+        mode = stat.S_IMODE(status.st_mode) if mode is None else mode
     except FileNotFoundError:
-        mode = mode or 0o644
+        mode = 0o644 if mode is None else mode
     temporary = os.path.join(parent, ".ringfence-%d.tmp" % os.getpid())
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600

@@ -1,7 +1,7 @@
 """Promises about files inside."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
@@ -14,7 +14,7 @@ _LARGE = bytes(range(256)) * (50 * 4096)
 
 async def _errno(sandbox: Sandbox, verb: str, path: str) -> str:
     """Name of the errno with which an operation fails."""
-    operations = {
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
         "read": lambda: sandbox.read_file(path),
         "write": lambda: sandbox.write_file(path, b"x"),
         "list": lambda: sandbox.list_dir(path),

@@ -105,14 +105,14 @@ async def terminal(open_sandbox: OpenSandbox) -> None:
         "size()\n"
         "sys.stdin.readline()\n"
     )
-    async with open_sandbox() as sandbox:
-        async with sandbox.spawn(["python3", "-I", "-S", "-c", code], tty=(24, 80)) as process:
-            said = await _until(process, b"24 80")
-            assert b"[True, True, True]" in said
-            await process.resize(50, 132)
-            await _until(process, b"50 132")
-            await process.stdin.send(b"\n")
-            assert (await process.wait()).exit_code == 0
+    argv = ["python3", "-I", "-S", "-c", code]
+    async with open_sandbox() as sandbox, sandbox.spawn(argv, tty=(24, 80)) as process:
+        said = await _until(process, b"24 80")
+        assert b"[True, True, True]" in said
+        await process.resize(50, 132)
+        await _until(process, b"50 132")
+        await process.stdin.send(b"\n")
+        assert (await process.wait()).exit_code == 0
 
 
 async def terminal_signals(open_sandbox: OpenSandbox) -> None:
