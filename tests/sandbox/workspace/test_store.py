@@ -204,6 +204,28 @@ async def test_too_much_is_refused(workspace: Path, store: CheckpointStore):
         await store.take("r/x")
 
 
+async def test_too_much_after_a_run_is_cut(workspace: Path, store: CheckpointStore):
+    """An agent cannot keep its changes from being kept by writing more than the limit."""
+    before = await store.take("r/before")
+    (workspace / "small").touch()
+    for number in range(90):
+        with (workspace / f"z{number:02}").open("wb") as file:
+            file.truncate(taking.FILE_LIMIT_BYTES + 1)
+    after = await store.take("r/after", base=before.id)
+    assert names(await store.diff(before.id, after.id)) == {"small": "added"}
+    assert len(after.skipped) == 90
+
+
+async def test_hostile_rules_are_not_tried(workspace: Path, store: CheckpointStore):
+    """Rules made to take for ever, written during a run, do not hold up its end."""
+    before = await store.take("r/before")
+    (workspace / ".gitignore").write_text("\n".join(["*a" * 60 + "b"] * 200))
+    (workspace / ("a" * 250)).touch()
+    with anyio.fail_after(20):
+        after = await store.take("r/after", base=before.id)
+    assert after.files == 2
+
+
 async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
     """A link's target is kept, never what it points at; a directory that became a link is not entered."""
     (workspace / "d").mkdir()

@@ -38,6 +38,13 @@ class Listing:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Walked:
+    git_entries: tuple[bytes, ...]
+    ignore_files: frozenset[bytes]
+    is_cut: bool
+
+
 @dataclass
 class _Repository:
     git: Git
@@ -71,29 +78,35 @@ class Lister:
             earlier: Rules that are used instead of the tree's own where the two differ.
         """
         scratch = Path(await self._actor.call(lambda: tempfile.mkdtemp(prefix="ringfence-list-")))
+        listing = Listing()
         try:
-            listing = Listing()
-            (git_entries, present), repositories = await both(
-                lambda: self._actor.call(self._walk), lambda: self._list_all(scratch / "now", listing, None)
-            )
-            if earlier is not None and not await self._actor.call(lambda: self._unchanged(earlier, present)):
-                listing = Listing()
-                repositories = await self._list_all(scratch / "earlier", listing, earlier)
-            listing.git_entries = git_entries
-            listing.rules = earlier or await self._rules(repositories, listing.paths, present)
+            if earlier is None:
+                walked, repositories = await both(
+                    lambda: self._actor.call(self._walk), lambda: self._list_all(scratch, listing, None)
+                )
+            else:
+                # The walk comes first: rules that an agent wrote are not even tried, they may take for ever.
+                walked = await self._actor.call(self._walk)
+                same = await self._actor.call(lambda: self._unchanged(earlier, walked.ignore_files))
+                repositories = await self._list_all(scratch, listing, None if same else earlier)
+            listing.git_entries = walked.git_entries
+            if walked.is_cut:
+                listing.notes.append(f"only {_MAX_WALKED} entries were searched for git repositories")
+            listing.rules = earlier or await self._rules(repositories, listing.paths, walked.ignore_files)
         finally:
             await self._actor.call(lambda: shutil.rmtree(scratch, ignore_errors=True))
         return listing
 
-    def _walk(self) -> tuple[tuple[bytes, ...], frozenset[bytes]]:
-        git_entries, ignore_files = [], []
+    def _walk(self) -> _Walked:
+        git_entries, ignore_files, count = [], [], 0
         with Tree(self._root) as tree:
             for folder, names in tree.walk(_MAX_WALKED):
+                count += len(names)
                 if folder and ".git" in names:
                     git_entries.append(folder + b"/.git")
                 if ".gitignore" in names:
                     ignore_files.append(folder + b"/.gitignore" if folder else b".gitignore")
-        return tuple(sorted(git_entries)), frozenset(ignore_files)
+        return _Walked(tuple(sorted(git_entries)), frozenset(ignore_files), count >= _MAX_WALKED)
 
     def _unchanged(self, earlier: Rules, present: frozenset[bytes]) -> bool:
         with Tree(self._root) as tree:

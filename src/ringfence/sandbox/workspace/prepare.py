@@ -22,7 +22,7 @@ from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import read_settings
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, PatchTooLarge
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,
@@ -59,6 +59,7 @@ class Finished:
     after: Checkpoint
     diff: Diff
     patch: bytes
+    """Empty where nothing changed, or it would be too large (a note says so)."""
     runs_on_your_machine: tuple[str, ...]
     """Changed files that the host runs or trusts by itself."""
     notes: tuple[str, ...] = ()
@@ -240,11 +241,16 @@ async def finish(prepared: Prepared, sandbox: Inside | None) -> Finished:
         notes += out.notes
     record, after = await close(record, prepared.run_dir, prepared.state)
     diff = await diff_run(record, prepared.state)
+    patch = b""
+    try:
+        patch = await patch_run(record, prepared.state)
+    except PatchTooLarge as exc:
+        notes.append(str(exc))
     return Finished(
         record=record,
         after=after,
         diff=diff,
-        patch=await patch_run(record, prepared.state),
+        patch=patch,
         runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
         notes=(*notes, *after.notes),
     )

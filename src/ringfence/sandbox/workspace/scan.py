@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -42,9 +42,8 @@ class Scan:
 
     entries: dict[bytes, Entry] = field(default_factory=dict)
     """Files that are as they were."""
-    suspects: list[bytes] = field(default_factory=list)
-    """Files that have to be read."""
-    suspect_bytes: int = 0
+    suspects: dict[bytes, int] = field(default_factory=dict)
+    """Files that have to be read, and their sizes."""
     skipped: dict[bytes, str] = field(default_factory=dict)
     """Files that are not covered, and why."""
 
@@ -52,14 +51,22 @@ class Scan:
         """Forget all files but those at `paths`."""
         if not self.entries.keys() <= paths:
             self.entries = {path: entry for path, entry in self.entries.items() if path in paths}
-        self.suspects = [path for path in self.suspects if path in paths]
+        self.suspects = {path: size for path, size in self.suspects.items() if path in paths}
         self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
+
+    def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
+        """Skip what is beyond a limit, preferring to keep the files in `first`."""
+        total = 0
+        for path in sorted(self.suspects, key=lambda path: (path not in first, path)):
+            total += self.suspects[path]
+            if total > limit_bytes:
+                del self.suspects[path]
+                self.skipped[path] = f"beyond {limit_bytes} bytes in all"
 
     def add(self, other: "Scan") -> None:
         """Take over what was found elsewhere."""
         self.entries.update(other.entries)
-        self.suspects += other.suspects
-        self.suspect_bytes += other.suspect_bytes
+        self.suspects.update(other.suspects)
         self.skipped.update(other.skipped)
 
 
@@ -96,8 +103,7 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
             ):
                 entries[path] = entry
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                suspects.append(path)
-                found.suspect_bytes += status.st_size
+                suspects[path] = status.st_size
             elif not stat.S_ISDIR(status.st_mode):
                 found.skipped[path] = "neither a file nor a link"
     return found

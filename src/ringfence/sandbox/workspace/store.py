@@ -45,6 +45,10 @@ class Memo(msgspec.Struct, frozen=True):
     skipped: dict[bytes, str] = {}
 
 
+class PatchTooLarge(RingfenceError):
+    """A patch is larger than what is kept; the checkpoints hold the changes all the same."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A state of the workspace that was kept."""
@@ -117,7 +121,7 @@ class CheckpointStore:
         async with self._locked():
             memo = await self.memo(base) if base else None
             lister = Lister(root, actor, excludes=self._excludes, trust_git=memo is None)
-            taker = Taker(self._git, root, actor, label)
+            taker = Taker(self._git, root, actor, label, cuts=memo is not None)
             listing, _ = await both(lambda: lister.find(memo.rules if memo else None), taker.prepare)
             paths = listing.paths | (await self._paths(memo.tree) if memo else set())
             taken = await taker.take(paths, began_ns)
@@ -175,7 +179,7 @@ class CheckpointStore:
         """The changes as a patch that `git apply` takes, binary files included.
 
         Raises:
-            RingfenceError: It is larger than 256 MiB.
+            PatchTooLarge: It is larger than 256 MiB.
         """
         options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
         command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", earlier, later)
@@ -184,7 +188,7 @@ class CheckpointStore:
         except InfrastructureFault as exc:
             if "more output" not in str(exc):
                 raise
-            raise RingfenceError(
+            raise PatchTooLarge(
                 f"the patch is larger than {PATCH_LIMIT_BYTES} bytes; use `ringfence apply` instead"
             ) from exc
         return result.stdout

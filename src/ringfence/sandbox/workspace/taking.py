@@ -43,12 +43,14 @@ class Taker:
         root: The directory.
         actor: On whose behalf it is read.
         label: Name of the checkpoint's ref.
+        cuts: Whether files beyond the total limit are skipped; else they are refused.
     """
 
-    def __init__(self, git: Git, root: Path, actor: Actor, label: str) -> None:
+    def __init__(self, git: Git, root: Path, actor: Actor, label: str, *, cuts: bool = False) -> None:
         self._git = git
         self._root = root
         self._actor = actor
+        self._cuts = cuts
         key = cache_key(root)
         self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
         self._cache_file = git.directory / "cache" / key
@@ -82,11 +84,17 @@ class Taker:
             return await self._take(found, StatCache(), began_ns)
 
     async def _take(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
-        if found.suspect_bytes > TOTAL_LIMIT_BYTES:
+        if sum(found.suspects.values()) > TOTAL_LIMIT_BYTES:
+            if self._cuts:
+                found.cut(TOTAL_LIMIT_BYTES, cache.entries)
+                return await self._keep(found, cache, began_ns)
             raise UsageError(
-                f"the files of {str(self._root)!r} come to {found.suspect_bytes} bytes,"
+                f"the files of {str(self._root)!r} come to {sum(found.suspects.values())} bytes,"
                 f" more than {TOTAL_LIMIT_BYTES}; name what need not be kept in .gitignore"
             )
+        return await self._keep(found, cache, began_ns)
+
+    async def _keep(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
         commit, tree = await self._import(found, cache)
         if found.suspects or len(found.entries) != len(cache.entries) or not cache.tree:
             save_cache(self._cache_file, StatCache(tree, began_ns, found.entries))
