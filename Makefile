@@ -1,6 +1,7 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-fast demo docs bench lock clean
+.PHONY: check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -13,14 +14,22 @@ help: ## List these commands
 setup: ## Make .venv with everything needed (instant when nothing changed)
 	@./scripts/setup.sh
 
-check: setup ## Format, lint, types, import rules, generated pages, words, examples in the docs
+check: check-format check-lint check-types check-imports check-pages check-words check-examples ## Format, lint, types, import rules, generated pages, words, examples in the docs
+
+check-format: setup
 	$(BIN)/ruff format --check
+check-lint: setup
 	$(BIN)/ruff check
+check-types: setup
 	$(BIN)/mypy
+check-imports: setup
 	$(BIN)/lint-imports
+check-pages: setup
 	$(BIN)/python scripts/generate_reference.py --check
+check-words: setup
 	$(BIN)/python scripts/check_words.py
-	$(PYTEST) -q tests/docs
+check-examples: setup
+	$(PYTEST) -q -n $(WORKERS) tests/docs
 
 test: setup ## The whole suite
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
