@@ -107,7 +107,7 @@ class LimitReached(RingfenceError):
         self.limit = limit
         self.allowed = allowed
         self.used = used
-        option = "--max-" + limit.replace("_", "-")
+        option = "--timeout" if limit == "wall_clock_s" else "--max-" + limit.replace("_", "-")
         super().__init__(f"limit {limit!r} reached: {used:g} of {allowed:g}; raise it with {option}")
 
 

@@ -82,15 +82,20 @@ def command_request(
 
 
 async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
+    from contextlib import ExitStack
     from functools import partial
 
     from ringfence.cli.escape import visible
     from ringfence.cli.running import run_to_end
-    from ringfence.job.command import Stdio, run_command
+    from ringfence.job.command import Stdio, open_null, run_command
 
-    stdio = Stdio(sys.stdin.buffer, sys.stdout.buffer, sys.stderr.buffer)
-    result = await run_to_end(request, partial(run_command, command, stdio))
-    if result.command_exit_code is None:
+    with ExitStack() as files:
+        stdio = Stdio(
+            sys.stdin.buffer if sys.stdin else None,
+            sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
+            sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
+        )
+        result = await run_to_end(request, partial(run_command, command, stdio))
+    if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
         typer.echo(f"ringfence: {result.state.value}: {visible(result.reason, one_line=True)}", err=True)
-        return result.exit_code
-    return result.command_exit_code
+    return result.exit_code if result.command_exit_code is None else result.command_exit_code

@@ -26,19 +26,16 @@ def gc(
 
 
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
+    from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
     from ringfence.job.retention import expired_runs, remove_runs
-    from ringfence.job.store import JobStore
-    from ringfence.job.sweep import sweep
 
     try:
         seconds = parse_duration(older_than)
     except ValueError as exc:
         raise UsageError(f"--older-than: {exc}") from exc
-    store = JobStore()
-    for run_id in await sweep(store):
-        typer.echo(f"ringfence: run {run_id} was interrupted; its record is closed", err=True)
+    store = await close_the_dead()
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)

@@ -1,15 +1,17 @@
 """The live view of a run: what the agent says, each command, its result, what is spent against the limits.
 
-Plain lines when stdout is not a terminal. Everything an agent wrote is escaped first.
+Plain lines when stdout is not a terminal. Everything an agent wrote is escaped first and stands behind a mark
+or an indent: no text of an agent begins at the left edge, where our own lines stand.
 """
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.escape import visible
+from ringfence.cli.outcomes import Line, call_lines, result_lines
 from ringfence.events import (
     CheckpointCreated,
-    CommandEnded,
     ConversationCompacted,
     Event,
     JobCreated,
@@ -18,6 +20,7 @@ from ringfence.events import (
     PolicyLoosened,
     SandboxCreated,
     TextStreamed,
+    ThinkingStreamed,
     ToolCalled,
     ToolReturned,
     VerificationEnded,
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 
     from ringfence.runtime.limits import Limits
 
-_RESULT_LINES = 6
 _LINE_CHARS = 400
+_PARAGRAPH_CHARS = 2000
+_CHECK_LINES = 10
+_SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
 
 
 class LiveView:
@@ -45,119 +50,157 @@ class LiveView:
         self._console = console
         self._limits = limits
         self._began = time.monotonic()
-        self._is_in_text = False
+        self._speech = ""
+        self._speech_style = ""
+        self._calls: dict[str, ToolCalled] = {}
+        self._last_call = ""
         self._turns = 0
         self._tokens = 0
         self._cost: float | None = 0.0
 
     async def show(self, event: Event) -> None:
-        """Show one event."""
-        if isinstance(event, TextStreamed):
-            self._text(event.text)
+        """Show one event.
+
+        Raises:
+            OSError: Nobody reads it any more.
+        """
+        if isinstance(event, TextStreamed | ThinkingStreamed):
+            self._say(event.text, _SPEECH[type(event)])
             return
-        self._end_text()
-        for line, style in self._lines(event):
+        self._end_speech()
+        render = _RENDERERS.get(type(event))
+        for line, style in render(self, event) if render is not None else []:
             self._print(line, style)
 
-    def _lines(self, event: Event) -> list[tuple[str, str]]:
-        match event:
-            case JobCreated():
-                return [(f"run {event.job_id}  {event.model}", "bold")]
-            case PolicyLoosened():
-                return [(f"! weaker than the default: {event.what} (by {event.by})", "bold red")]
-            case SandboxCreated():
-                return self._sandbox(event)
-            case CheckpointCreated() if event.when == "before":
-                return [(f"  checkpoint of {event.files} files in {event.duration_ms:.0f} ms", "dim")]
-            case ModelRetried():
-                return [
-                    (
-                        f"  model: {event.reason}; again in {event.wait_s:.1f} s (try {event.attempt})",
-                        "yellow",
-                    )
-                ]
-            case ModelReplied():
-                return self._spent(event)
-            case ConversationCompacted():
-                return [(f"  dropped {event.dropped_results} old tool results: {event.reason}", "yellow")]
-            case ToolCalled():
-                return self._call(event)
-            case ToolReturned():
-                return self._result(event)
-            case CommandEnded():
-                return [(f"  {' '.join(event.argv)}: exit code {event.exit_code}", "dim")]
-            case VerificationStarted():
-                return [(f"check: {event.command}", "bold")]
-            case VerificationEnded():
-                return self._verdict(event)
-            case _:
-                return []
+    def _say(self, text: str, style: str) -> None:
+        """Print whole lines of what the agent says; the last one waits for its end."""
+        if style != self._speech_style:
+            self._end_speech()
+            self._speech_style = style
+        *lines, self._speech = (self._speech + text).split("\n")
+        for line in lines:
+            self._print_speech(line)
+        while len(self._speech) > _PARAGRAPH_CHARS:
+            self._print_speech(self._speech[:_PARAGRAPH_CHARS])
+            self._speech = self._speech[_PARAGRAPH_CHARS:]
 
-    def _sandbox(self, event: SandboxCreated) -> list[tuple[str, str]]:
+    def _end_speech(self) -> None:
+        if self._speech.strip():
+            self._print_speech(self._speech)
+        self._speech = ""
+
+    def _print_speech(self, line: str) -> None:
+        from rich.text import Text
+
+        shown = Text(visible(line.expandtabs(4), one_line=True), style=self._speech_style)
+        parts = [shown]
+        if self._console.is_terminal and shown:
+            parts = list(shown.wrap(self._console, max(20, self._console.width - 2)))
+        for part in parts:
+            self._console.print(Text.assemble(("| ", "cyan"), part), soft_wrap=True)
+
+    def _created(self, event: JobCreated) -> list[Line]:
+        return [(f"run {event.job_id}  {event.model}", "bold")]
+
+    def _loosened(self, event: PolicyLoosened) -> list[Line]:
+        return [(f"! weaker than the default: {event.what} (by {event.by})", "bold red")]
+
+    def _sandbox(self, event: SandboxCreated) -> list[Line]:
+        is_fence = event.backend != "host"
+        where = event.backend if is_fence else "NO FENCE (host)"
         weak = [name for name, how in event.enforced.items() if how != "kernel" and name != "disk"]
         tail = f"; {', '.join(weak)} not enforced by the kernel" if weak else ""
-        where = "NO FENCE (host)" if event.backend == "host" else event.backend
-        style = "bold red" if event.backend == "host" else "dim"
-        return [
-            (f"  {event.purpose} sandbox: {where}, network none, {event.started_in_ms:.0f} ms{tail}", style)
-        ]
+        network = f"network: {event.policy.get('network', 'unknown')}"
+        line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
+        lines = [(line, "dim" if is_fence else "bold red")]
+        if event.purpose == "agent":
+            lines += [(f"    {note}", "dim") for note in _gathered(event.policy.get("notes", []))]
+        return lines
 
-    def _call(self, event: ToolCalled) -> list[tuple[str, str]]:
-        lines = [(f"  # {event.reasoning}", "italic dim")] if event.reasoning else []
-        arguments = event.arguments
-        shown = arguments.get("command") or arguments.get("path") or arguments.get("pattern") or ""
-        return [*lines, (f"> {event.tool}  {shown}", "cyan")]
+    def _checkpoint(self, event: CheckpointCreated) -> list[Line]:
+        if event.when != "before":
+            return []
+        return [(f"  checkpoint of {event.files} files in {event.duration_ms:.0f} ms", "dim")]
 
-    def _result(self, event: ToolReturned) -> list[tuple[str, str]]:
-        lines = event.content.strip("\n").split("\n")
-        shown = (
-            lines
-            if len(lines) <= _RESULT_LINES
-            else [*lines[:2], f"... {len(lines) - 5} lines ...", *lines[-3:]]
-        )
-        style = "red" if event.is_error else "dim"
-        return [(f"    {line}", style) for line in shown]
+    def _retried(self, event: ModelRetried) -> list[Line]:
+        return [(f"  model: {event.reason}; again in {event.wait_s:.1f} s (try {event.attempt})", "yellow")]
 
-    def _verdict(self, event: VerificationEnded) -> list[tuple[str, str]]:
+    def _compacted(self, event: ConversationCompacted) -> list[Line]:
+        return [(f"  dropped {event.dropped_results} old tool results: {event.reason}", "yellow")]
+
+    def _call(self, event: ToolCalled) -> list[Line]:
+        self._calls[event.call_id] = event
+        self._last_call = event.call_id
+        return call_lines(event)
+
+    def _result(self, event: ToolReturned) -> list[Line]:
+        call = self._calls.pop(event.call_id, None)
+        lines = result_lines(event)
+        if call is not None and event.call_id != self._last_call:
+            title, _ = call_lines(call)[-1]
+            lines = [(f"  result of {title}", "cyan"), *lines]
+        return lines
+
+    def _check(self, event: VerificationStarted) -> list[Line]:
+        return [(f"check: {event.command}", "bold")]
+
+    def _verdict(self, event: VerificationEnded) -> list[Line]:
         if event.passed:
             return [("  passed", "green")]
-        tail = event.output.strip("\n").split("\n")[-10:]
-        return [*((f"    {line}", "dim") for line in tail), (f"  failed, exit code {event.exit_code}", "red")]
+        tail = event.output.strip("\n").split("\n")[-_CHECK_LINES:]
+        how = f"exit code {event.exit_code}" if event.ended_by == "exit" else f"ended by {event.ended_by}"
+        return [*((f"    {line}", "dim") for line in tail), (f"  failed, {how}", "red")]
 
-    def _spent(self, event: ModelReplied) -> list[tuple[str, str]]:
+    def _spent(self, event: ModelReplied) -> list[Line]:
         self._turns += 1
         self._tokens += event.usage.total
         unknown = event.cost_usd is None or self._cost is None
         self._cost = None if unknown else (self._cost or 0.0) + (event.cost_usd or 0.0)
+        limits = self._limits
+        cost = "cost unknown" if self._cost is None else f"${self._cost:.4f}"
         parts = [
-            f"turn {_of(self._turns, self._limits.turns)}",
-            f"tokens {_of(self._tokens, self._limits.tokens)}",
+            f"turn {_of(self._turns, limits.turns)}",
+            f"tokens {_of(self._tokens, limits.tokens)}",
+            cost + (f"/{limits.cost_usd:.2f}" if limits.cost_usd else ""),
+            f"{time.monotonic() - self._began:.0f} s"
+            + (f"/{limits.wall_clock_s:.0f}" if limits.wall_clock_s else ""),
         ]
-        if self._cost is not None:
-            limit = f"/{self._limits.cost_usd:.2f}" if self._limits.cost_usd else ""
-            parts.append(f"${self._cost:.4f}{limit}")
-        seconds = time.monotonic() - self._began
-        limit_s = self._limits.wall_clock_s
-        parts.append(f"{seconds:.0f} s" + (f"/{limit_s:.0f}" if limit_s else ""))
         return [("  " + "  ".join(parts), "dim")]
-
-    def _text(self, text: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text(visible(text)), end="", soft_wrap=True)
-        self._is_in_text = True
-
-    def _end_text(self) -> None:
-        if self._is_in_text:
-            self._console.print()
-            self._is_in_text = False
 
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text
 
-        shown = visible(line, one_line=True)
+        shown = visible(line.expandtabs(4), one_line=True)
         shown = shown if len(shown) <= _LINE_CHARS else f"{shown[:_LINE_CHARS]} ..."
-        self._console.print(Text(shown, style=style), soft_wrap=True, highlight=False)
+        if self._console.is_terminal:
+            self._console.print(Text(shown, style=style), no_wrap=True, overflow="ellipsis")
+        else:
+            self._console.print(Text(shown, style=style), soft_wrap=True)
+
+
+_RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
+    JobCreated: LiveView._created,
+    PolicyLoosened: LiveView._loosened,
+    SandboxCreated: LiveView._sandbox,
+    CheckpointCreated: LiveView._checkpoint,
+    ModelRetried: LiveView._retried,
+    ModelReplied: LiveView._spent,
+    ConversationCompacted: LiveView._compacted,
+    ToolCalled: LiveView._call,
+    ToolReturned: LiveView._result,
+    VerificationStarted: LiveView._check,
+    VerificationEnded: LiveView._verdict,
+}
+"""How each event is shown; those that are not here are not."""
+
+
+def _gathered(notes: Iterable[str]) -> list[str]:
+    """Notes of one kind in one line: `toolchain shown read-only: A, B`."""
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        kind, _, what = note.partition(": ")
+        kinds.setdefault(kind, []).append(what)
+    return [f"{kind}: {', '.join(whats)}" if whats[0] else kind for kind, whats in kinds.items()]
 
 
 def _of(used: int, limit: int | None) -> str:

@@ -1,7 +1,8 @@
 """The `ringfence` command: its parts, and how errors become one line and an exit code."""
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +17,7 @@ from ringfence.cli.replay import replay
 from ringfence.cli.run import run
 from ringfence.cli.shell import shell
 from ringfence.cli.work import apply, diff, undo
-from ringfence.errors import ExitCode, RingfenceError
+from ringfence.errors import ExitCode
 
 app = typer.Typer(
     name="ringfence",
@@ -26,6 +27,8 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+# Typer does not export the root of its command line errors, and has moved it between releases.
+_COMMAND_LINE_ERROR = typer.BadParameter.__mro__[2]
 _FREE = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 app.command("run")(run)
@@ -61,16 +64,42 @@ def _root(
 
 
 def run_app() -> None:
-    """Run the command; errors of ours are one line on stderr and a documented exit code."""
+    """Run the command; every error is one line on stderr and a documented exit code."""
+    code = _exit_code()
     try:
-        app()
-    except RingfenceError as exc:
-        from ringfence.cli.escape import visible
+        sys.stdout.flush()
+    except OSError:
+        # Whoever read our output has left. Python would flush again at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except AttributeError:
+        pass  # started without a stdout: there is nothing to flush
+    sys.exit(code)
 
-        sys.stderr.write(f"ringfence: {visible(str(exc))}\n")
-        sys.exit(exc.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.CANCELLED)
+
+def _exit_code() -> int:
+    try:
+        result = app(standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.CANCELLED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left; nothing to tell
-        sys.exit(ExitCode.OK)
+        return ExitCode.OK
+    except Exception as exc:  # noqa: BLE001 -- the boundary of the command
+        if isinstance(exc, _COMMAND_LINE_ERROR):
+            return _tell_misuse(exc)
+        from ringfence.cli.failing import tell
+
+        return tell(exc)
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _tell_misuse(error: Any) -> int:
+    from ringfence.cli.escape import visible
+
+    context = getattr(error, "ctx", None)
+    message = error.format_message().rstrip(".")
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{message}\n")
+    else:
+        shown = visible(message, one_line=True)
+        sys.stderr.write(f"ringfence: {shown}; see `{context.command_path} --help`\n")
+    return int(error.exit_code)

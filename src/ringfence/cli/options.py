@@ -1,5 +1,6 @@
 """Options that several commands share, and the way from them to a configuration and a spec."""
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,17 +63,14 @@ def load_settings(
 ) -> "Effective":
     """The effective configuration: these options over environment, files and defaults.
 
-    Args:
-        workspace: The directory worked on.
-        more: Further (key, option, value).
+    `more` holds further (key, option, value).
 
     Raises:
         ConfigurationError, UsageError: As `ringfence.config.load`.
     """
     from ringfence.config import Flag, load
 
-    if not workspace.is_dir():
-        raise UsageError(f"workspace {str(workspace)!r} is not a directory; name one with --workspace")
+    check_directory(workspace)
     said = [
         ("sandbox.backend", "--sandbox", backend),
         ("sandbox.mode", "--mode", mode),
@@ -88,12 +86,35 @@ def load_settings(
     return load(workspace.absolute(), flags=[Flag(key, name, value) for key, name, value in said])
 
 
+def check_directory(workspace: Path) -> None:
+    """See that a workspace is there and can be entered.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        if not stat.S_ISDIR(workspace.stat().st_mode):
+            raise UsageError(f"workspace {str(workspace)!r} is not a directory; name one with --workspace")
+        workspace.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be used: {reason}; name a directory with --workspace"
+        ) from exc
+
+
 def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
     """The sandbox that the configuration asks for.
 
     Raises:
         ConfigurationError: It asks for what no backend of this version has.
     """
+    image = effective.settings.sandbox.image
+    if image is not None:
+        raise ConfigurationError(
+            f"sandbox.image {image!r} ({effective.origins['sandbox.image']}) needs a container backend, which this "
+            "version does not have; leave it out"
+        )
     return spec_from(effective.settings, workspace)
 
 
@@ -102,9 +123,8 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
     from ringfence.sandbox import Mount, SandboxSpec
 
     arguments = settings.sandbox.spec_arguments()
-    arguments.pop("protect", None)
-    if arguments.pop("image", None) is not None:
-        raise ConfigurationError("sandbox.image needs a container backend, which this version does not have")
+    arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
+    arguments.pop("image", None)
     arguments["mounts"] = tuple(Mount(**mount) for mount in arguments.get("mounts", ()))
     return SandboxSpec(workspace=workspace, **arguments)
 

@@ -1,5 +1,6 @@
 """`ringfence policy`: what holds in a sandbox, before one is opened."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from ringfence.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringfence.sandbox import SandboxSpec
 
 
@@ -34,7 +37,8 @@ def policy(
     from ringfence.cli.escape import safe_json, visible
 
     effective = load_settings(workspace, backend=backend, mode=mode)
-    document = anyio.run(_inspect, spec_of(effective, workspace.resolve()))
+    protect = effective.settings.sandbox.protect
+    document = anyio.run(_inspect, spec_of(effective, workspace.resolve()), protect)
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]
     if rules:
         document |= _rules()
@@ -50,8 +54,9 @@ def policy(
             typer.echo(f"{key}: {visible(str(value), one_line=True)}")
 
 
-async def _inspect(spec: "SandboxSpec") -> dict[str, object]:
+async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:
     from ringfence.config.paths import state_dir
+    from ringfence.job.host import HOST, check_host
     from ringfence.sandbox import Placement, Sandbox
     from ringfence.sandbox.policy import effective_policy
     from ringfence.sandbox.workspace.ownership import decide_for
@@ -60,15 +65,20 @@ async def _inspect(spec: "SandboxSpec") -> dict[str, object]:
 
     assert spec.workspace is not None
     workspace = check_workspace(spec.workspace, home=Path.home(), state=state_dir())
-    decision = decide_for(workspace, spec.mode)
-    placement = Placement(
-        decision.uid,
-        decision.gid,
-        workspace,
-        workspace,
-        workspace_read_only=decision.mode == "read_only",
-        overlays=overlays_for(workspace) if decision.mode == "bind" else (),
-    )
+    if spec.backend == HOST:
+        check_host(spec, protect)
+        placement = Placement(os.geteuid(), os.getegid(), workspace, workspace)
+    else:
+        decision = decide_for(workspace, spec.mode)
+        placement = Placement(
+            decision.uid,
+            decision.gid,
+            workspace,
+            workspace,
+            workspace_read_only=decision.mode == "read_only",
+            overlays=overlays_for(workspace, protect=protect) if decision.mode != "read_only" else (),
+        )
+    mode = "bind" if spec.backend == HOST else decision.mode
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
     async with Sandbox.open(
         spec.model_copy(update={"workspace": None, "mode": None, "setup": ()})
@@ -78,7 +88,7 @@ async def _inspect(spec: "SandboxSpec") -> dict[str, object]:
             "backend": sandbox.facts.backend,
             "chosen_because": sandbox.chosen_because,
             **found,
-            "workspace_is": decision.mode,
+            "workspace_is": mode,
         }
 
 

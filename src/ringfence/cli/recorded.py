@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringfence.errors import ConfigurationError, RecordError
+from ringfence.errors import ConfigurationError, PolicyRefused, RecordError
 
 if TYPE_CHECKING:
     from ringfence.job.request import AgentRequest
@@ -15,6 +15,7 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
 
     Raises:
         RecordError: The record does not say, or holds settings this version does not know.
+        PolicyRefused: It was run on the bare host.
     """
     from pydantic import ValidationError
 
@@ -33,6 +34,12 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
         spec = spec_from(settings, Path(created.workspace))
     except (ValidationError, ConfigurationError) as exc:
         raise RecordError(f"the configuration of run {run.name!r} does not fit this version: {exc}") from exc
+    if spec.backend == "host":
+        raise PolicyRefused(
+            f"run {run.name!r} was made without a fence, and a replay would execute its commands on this machine "
+            "again; run the task anew with --sandbox bubblewrap to have one that can be replayed",
+            rule="replay-host",
+        )
     return spec.model_copy(update={"soft_limits": True}), agent_request(
         created.prompt, settings, with_credential=False
     )

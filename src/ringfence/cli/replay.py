@@ -56,12 +56,11 @@ def replay(
 
 
 async def _replay(path: "Path", exact: bool, json: bool) -> "ReplayResult":
-    from rich.console import Console
-
+    from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
     from ringfence.cli.recorded import recorded_request
     from ringfence.job.replay import replay_run
 
     spec, agent = recorded_request(path)
-    view = None if json else LiveView(Console(highlight=False, stderr=True), agent.limits).show
+    view = None if json else LiveView(open_console(stderr=True), agent.limits).show
     return await replay_run(path, spec, agent, is_exact=exact, view=view)

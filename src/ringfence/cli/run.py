@@ -1,5 +1,6 @@
 """`ringfence run`: one task, one fence, one record."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
     from ringfence.job.request import AgentRequest, RunRequest
-    from ringfence.job.run import JobResult
 
 _PROMPT_BYTES = 16 * 1024**2
 
@@ -110,27 +110,20 @@ def run(
     from ringfence.model import warm_up
 
     warm_up()
-    request, agent = _requests(text, workspace, effective, go_on=continue_)
     import anyio
 
-    result = anyio.run(_run, request, agent, json)
-    raise typer.Exit(result.exit_code)
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, continue_, json))
 
 
 def _prompt(prompt: str | None, file: Path | None) -> str:
     if (prompt is None) == (file is None):
         raise UsageError("give the task once: as PROMPT, as - for stdin, or by --file FILE")
     if file is not None:
-        try:
-            data = file.read_bytes()
-        except OSError as exc:
-            raise UsageError(f"--file {str(file)!r} cannot be read: {exc.strerror}") from exc
+        data = _read_prompt(file)
+    elif prompt == "-":
+        data = sys.stdin.buffer.read(_PROMPT_BYTES + 1) if sys.stdin else b""
     else:
-        data = (
-            sys.stdin.buffer.read(_PROMPT_BYTES + 1)
-            if prompt == "-"
-            else (prompt or "").encode("utf-8", "replace")
-        )
+        data = os.fsencode(prompt or "")
     if len(data) > _PROMPT_BYTES:
         raise UsageError(
             f"the task is longer than {_PROMPT_BYTES} bytes; put the material in the workspace instead"
@@ -141,17 +134,34 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     return text
 
 
-def _requests(
+def _read_prompt(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_PROMPT_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(f"--file {str(file)!r} cannot be read: {reason}; name a file with the task") from exc
+
+
+async def _requests(
     prompt: str, workspace: Path, effective: "Effective", *, go_on: bool
 ) -> "tuple[RunRequest, AgentRequest]":
+    import anyio.to_thread
+
+    from ringfence.cli.running import close_the_dead
+    from ringfence.job.agent import check_agent
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.job.request import RunRequest
     from ringfence.secret import environment_secrets
 
     settings = effective.settings
-    place = workspace.resolve()
-    earlier = last_run_of(place) if go_on else Continuation()
+    place = await anyio.to_thread.run_sync(workspace.resolve)
+    earlier = Continuation()
+    if go_on:
+        await close_the_dead()
+        earlier = last_run_of(place)
     agent = agent_request(prompt, settings, conversation=earlier.conversation)
+    await check_agent(agent)
     secrets = [*environment_secrets(), *([agent.credential.value] if agent.credential else [])]
     run = RunRequest(
         prompt=prompt,
@@ -216,20 +226,20 @@ def agent_request(
     )
 
 
-async def _run(run: "RunRequest", agent: "AgentRequest", json: bool) -> "JobResult":
+async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool) -> int:
     from functools import partial
 
-    from rich.console import Console
-
+    from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
     from ringfence.cli.ndjson import print_event
     from ringfence.cli.running import run_to_end
     from ringfence.cli.summary import print_summary
     from ringfence.job.agent import run_agent
 
-    console = Console(highlight=False)
+    run, agent = await _requests(prompt, workspace, effective, go_on=go_on)
+    console = open_console()
     view = print_event if json else LiveView(console, agent.limits).show
     result = await run_to_end(run, partial(run_agent, agent), view=view)
     if not json:
         print_summary(console, result)
-    return result
+    return result.exit_code

@@ -11,25 +11,46 @@ if TYPE_CHECKING:
     from ringfence.job.recorder import View
     from ringfence.job.request import Part, RunRequest
     from ringfence.job.run import JobResult
+    from ringfence.job.store import JobStore
 
 
-async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
-    """Do a run; the first interrupt stops what is inside, the second everything."""
-    from ringfence.job.run import JobRun
+async def close_the_dead() -> "JobStore":
+    """Mark runs whose process died, and tell of them; returns the store of jobs."""
     from ringfence.job.store import JobStore
     from ringfence.job.sweep import sweep
 
     store = JobStore()
     for run_id in await sweep(store):
         typer.echo(f"ringfence: run {run_id} was interrupted; its record is closed", err=True)
-    job = JobRun(request, part, view=view, store=store)
+    return store
+
+
+async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
+    """Do a run; the first interrupt stops what is inside, the second everything."""
+    from ringfence.job.run import JobRun
+
+    job = JobRun(request, part, view=view, store=await close_the_dead())
+    told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
 
     def interrupt() -> None:
-        typer.echo("ringfence: stopping; once more to stop at once", err=True)
         job.cancel()
+        line = next(told, None)
+        if line is not None:
+            _say(line)
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(on_interrupt, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
+    for problem in result.problems:
+        _say(problem)
     return result
+
+
+def _say(line: str) -> None:
+    from contextlib import suppress
+
+    from ringfence.cli.escape import visible
+
+    with suppress(OSError):  # a terminal that was closed
+        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)

@@ -38,8 +38,8 @@ def shell(
     effective = load_settings(workspace, backend=backend, mode=mode, memory=memory, setup=setup, env=env)
     warn_about(effective)
     import anyio
-    from rich.console import Console
 
+    from ringfence.cli.console import open_console
     from ringfence.cli.execute import command_request
     from ringfence.cli.running import run_to_end
     from ringfence.cli.summary import print_summary
@@ -48,5 +48,5 @@ def shell(
     request = command_request((program,), workspace, effective, purpose="shell")
     part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
     result = anyio.run(partial(run_to_end, request, part))
-    print_summary(Console(highlight=False, stderr=True), result)
+    print_summary(open_console(stderr=True), result)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

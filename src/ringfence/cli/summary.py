@@ -1,9 +1,9 @@
-"""The end of a run: outcome, diffstat, where the record is."""
+"""The end of a run: outcome, diffstat, what was used, where the record is."""
 
 from typing import TYPE_CHECKING
 
 from ringfence.cli.escape import visible
-from ringfence.events import WorkExported
+from ringfence.events import JobEnded, WorkExported
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,35 +14,39 @@ _GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
 
 
 def print_summary(console: "Console", result: "JobResult") -> None:
-    """Print how a run ended."""
+    """Print how a run ended; a reader who has left is told nothing."""
+    from contextlib import suppress
+
     from rich.text import Text
 
-    from ringfence.journal import read
-
-    lines: list[tuple[str, str]] = []
-    work = next((r.event for r in read(result.run_dir) if isinstance(r.event, WorkExported)), None)
-    if work is not None:
-        lines += _work_lines(work, result.run_id)
-    style = _GOOD.get(result.state.value, "bold red")
-    lines.append((f"{result.state.value}: {result.reason}", style))
+    lines = _work_lines(result.work, result.run_id) if result.work is not None else []
+    lines.append((f"{result.state.value}: {result.reason}", _GOOD.get(result.state.value, "bold red")))
+    if result.ended.turns:
+        lines.append((_spent(result.ended), "dim"))
     lines.append((f"record: {result.run_dir}  (ringfence audit show {result.run_id[-8:]})", "dim"))
-    for line, how in lines:
-        console.print(Text(visible(line, one_line=True), style=how), soft_wrap=True)
+    with suppress(OSError):
+        for line, how in lines:
+            console.print(Text(visible(line, one_line=True), style=how), soft_wrap=True)
+
+
+def _spent(ended: JobEnded) -> str:
+    cost = "cost unknown" if ended.cost_usd is None else f"${ended.cost_usd:.4f}"
+    return (
+        f"{ended.turns} turns, {ended.tool_calls} tool calls, {ended.usage.total:,} tokens, {cost}, "
+        f"{ended.duration_s:.1f} s"
+    )
 
 
 def _work_lines(work: WorkExported, run_id: str) -> list[tuple[str, str]]:
-    if not work.files_changed and not work.refs:
-        return [("no files changed", "dim")]
     short = run_id[-8:]
-    lines = [
-        (
-            f"{work.files_changed} files changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})",
-            "",
-        )
-    ]
+    lines = [(f"note: {note}", "yellow") for note in work.notes]
+    if not work.files_changed and not work.refs:
+        return [*lines, ("no files changed", "dim")]
+    files = f"{work.files_changed} file{'' if work.files_changed == 1 else 's'}"
+    lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
     lines += [(f"commits: {ref}", "") for ref in work.refs]
     lines += [
-        (f"RUNS ON YOUR MACHINE, look before you use it: {path}", "bold red")
+        (f"RUNS ON YOUR MACHINE, or is protected; look before you use it: {path}", "bold red")
         for path in work.runs_on_your_machine
     ]
     return lines

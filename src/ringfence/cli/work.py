@@ -36,11 +36,12 @@ def diff(
     from ringfence.cli.escape import visible
     from ringfence.sandbox.workspace.work import diff_run, patch_run, runs_on_your_machine
 
-    record, state = _load(run)
+    record, state = _load(run, completes=True)
     changes = anyio.run(diff_run, record, state)
     for path in runs_on_your_machine(record, changes):
         typer.echo(
-            f"ringfence: RUNS ON YOUR MACHINE, look before you use it: {visible(path, one_line=True)}",
+            "ringfence: RUNS ON YOUR MACHINE, or is protected; look before you use it: "
+            f"{visible(path, one_line=True)}",
             err=True,
         )
     if stat:
@@ -72,12 +73,32 @@ def undo(run: _Run = "last", *, force: _Force = False) -> None:
     _tell("undone", _act(undo_run, record, state, force=force))
 
 
-def _load(run: str) -> "tuple[WorkRecord, Path]":
+def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
+    """The work of a run. One whose process died has its end taken now.
+
+    On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
+    """
+    import anyio
+
     from ringfence.config.paths import state_dir
-    from ringfence.journal import resolve
+    from ringfence.errors import RingfenceError
+    from ringfence.job.closing import completed_work
+    from ringfence.journal import is_alive, resolve
     from ringfence.sandbox.workspace.work import load_record
 
-    return load_record(resolve(run)), state_dir()
+    path = resolve(run)
+    record = load_record(path)
+    if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
+        raise RingfenceError(
+            f"run {path.name!r} was interrupted, and its changes cannot be told from yours since; look at them "
+            f"with `ringfence diff {path.name[-8:]}`, then try again"
+        )
+    record, is_late = anyio.run(completed_work, path)
+    if is_late and record.mode != "clone":
+        typer.echo(
+            "ringfence: the run was interrupted; this is all that has changed since it began", err=True
+        )
+    return record, state_dir()
 
 
 def _act(

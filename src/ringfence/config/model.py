@@ -171,8 +171,8 @@ class PriceSettings(_Section):
 class McpServer(_Section):
     """An MCP server, started inside a sandbox and spoken to by stdio."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,40}$")]
-    """Name, used as prefix of its tools."""
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}$")]
+    """Prefix of its tools: up to 32 letters, digits, - and single _."""
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Program and arguments."""
 

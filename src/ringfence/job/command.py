@@ -1,7 +1,8 @@
 """A run whose inside is one command of the user's: `exec`, or a shell on a terminal."""
 
 import os
-import stat
+import select
+import signal
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from ringfence.sandbox.result import BoundedOutput
 
 _KEPT_BYTES = 256 * 1024
 _CHUNK = 64 * 1024
+_BROKEN_PIPE = 128 + signal.SIGPIPE
 _NOT_STARTED = ProcessEnd(127, None, "exit", 0.0)
 
 
@@ -31,20 +33,27 @@ class Stdio:
     stderr: BinaryIO
 
 
+def open_null() -> BinaryIO:
+    """In place of a stream that ringfence was started without."""
+    return open(os.devnull, "wb")  # noqa: PTH123 - the caller closes it
+
+
 async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emit: Emit) -> Outcome:
     """Run a command with its streams passed through; keep the head and tail of its output in the record."""
     kept_out, kept_err = BoundedOutput(_KEPT_BYTES), BoundedOutput(_KEPT_BYTES)
     end = _NOT_STARTED
+    out = _Copy(stdio.stdout, kept_out)
+    err = _Copy(stdio.stderr, kept_err)
     async with sandbox.spawn(argv) as process, anyio.create_task_group() as feeding:
         feeding.start_soon(_feed, process, stdio.stdin)
         async with anyio.create_task_group() as copying:
-            copying.start_soon(_copy, process.stdout, stdio.stdout, kept_out)
-            copying.start_soon(_copy, process.stderr, stdio.stderr, kept_err)
+            copying.start_soon(out.follow, process, process.stdout)
+            copying.start_soon(err.follow, process, process.stderr)
         try:
             end = await process.wait()
         except SandboxFileError as exc:
             end = ProcessEnd(127 if exc.errno_name == "ENOENT" else 126, None, "exit", 0.0)
-            await _write(stdio.stderr, f"ringfence: {exc}\n".encode())
+            await err.write(f"ringfence: {exc}\n".encode())
         feeding.cancel_scope.cancel()
     await emit(
         CommandEnded(
@@ -57,29 +66,44 @@ async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emi
             stderr=kept_err.value().decode("utf-8", "replace"),
         )
     )
+    if out.is_lost or err.is_lost:
+        return Outcome(JobState.FAILED, "nobody reads its output any more", _BROKEN_PIPE)
     return outcome_of_command(end)
 
 
-async def _copy(source: OutputStream, target: BinaryIO, kept: BoundedOutput) -> None:
-    async for chunk in source:
-        kept.add(chunk)
-        await _write(target, chunk)
+class _Copy:
+    """What brings one of the command's streams to the user's. A command whose reader has left is killed."""
 
+    def __init__(self, target: BinaryIO, kept: BoundedOutput) -> None:
+        self.is_lost = False
+        self._target = target
+        self._kept = kept
 
-async def _write(target: BinaryIO, data: bytes) -> None:
-    def write() -> None:
-        target.write(data)
-        target.flush()
+    async def follow(self, process: SandboxProcess, source: OutputStream) -> None:
+        async for chunk in source:
+            self._kept.add(chunk)
+            if not self.is_lost:
+                await self.write(chunk)
+                if self.is_lost:
+                    await process.signal(signal.SIGKILL)
 
-    await anyio.to_thread.run_sync(write)
+    async def write(self, data: bytes) -> None:
+        def write() -> None:
+            self._target.write(data)
+            self._target.flush()
+
+        try:
+            await anyio.to_thread.run_sync(write)
+        except OSError:  # a pipe without a reader, a full disk
+            self.is_lost = True
 
 
 async def _feed(process: SandboxProcess, source: BinaryIO | None) -> None:
     """Send what the user's stdin holds, until its end."""
     if source is not None:
         descriptor = source.fileno()
-        # A regular file is always ready, and epoll refuses it.
-        is_pollable = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        # Regular files and /dev/null are always ready, and epoll refuses them.
+        is_pollable = _is_pollable(descriptor)
         while True:
             if is_pollable:
                 await anyio.wait_readable(descriptor)
@@ -88,6 +112,15 @@ async def _feed(process: SandboxProcess, source: BinaryIO | None) -> None:
                 break
             await process.stdin.send(chunk)
     await process.stdin.aclose()
+
+
+def _is_pollable(descriptor: int) -> bool:
+    with select.epoll() as probe:
+        try:
+            probe.register(descriptor, select.EPOLLIN)
+        except PermissionError:
+            return False
+    return True
 
 
 def outcome_of_command(end: ProcessEnd) -> Outcome:

@@ -6,11 +6,12 @@ from typing import Any
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated
-from ringfence.journal import read, resolve, runs_dir
+from ringfence.journal import is_alive, read, resolve, runs_dir
 from ringfence.runtime.conversation import Conversation
 
 _LOOK_BACK = 200
 _CHAIN = 100
+_NO_AGENT = frozenset({"exec", "shell"})
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,16 @@ class Continuation:
 
 
 def last_run_of(workspace: Path) -> Continuation:
-    """The newest run on `workspace`, to go on with.
+    """The newest agent's run on `workspace`, to go on with.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is none, or it is still going on.
     """
     for path in _newest_first():
         created = creation_of(path)
-        if created is not None and created.workspace == str(workspace):
+        if created is not None and created.workspace == str(workspace) and created.runtime not in _NO_AGENT:
+            if is_alive(path):
+                raise UsageError(f"run {path.name!r} is still going on; wait for its end before --continue")
             return Continuation(path.name, created.session_id, conversation_of(path))
     raise UsageError(f"there is no run on {str(workspace)!r} to go on with; leave out --continue")
 

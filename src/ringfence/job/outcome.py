@@ -1,6 +1,7 @@
 """From what ended a run to its terminal state: four kinds of failure, never mixed."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ringfence.errors import (
     AuthenticationFailed,
@@ -25,8 +26,21 @@ class Outcome:
     """Of the user's own command, in runs that are one."""
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """What an error that ended a run means. Anything unknown is our own fault, and told as such."""
+def root_cause(error: BaseException) -> BaseException:
+    """The error to judge by: out of a group of tasks' errors, one that we know before one that we do not."""
+    while isinstance(error, BaseExceptionGroup):
+        known = error.subgroup(RingfenceError)
+        error = (known or error).exceptions[0]
+    return error
+
+
+def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
+    """What an error that ended a run means. Anything unknown is our own fault, and told as such.
+
+    Args:
+        error: What was raised.
+        kept_in: Where the traceback of an unknown one is.
+    """
     if isinstance(error, LimitReached):
         state = JobState.TIMED_OUT if error.limit == "wall_clock_s" else JobState.LIMIT
         return Outcome(state, str(error))
@@ -38,7 +52,9 @@ def outcome_of(error: BaseException) -> Outcome:
             return Outcome(state, str(error))
     if isinstance(error, RingfenceError):
         return Outcome(JobState.INFRASTRUCTURE, str(error))
-    return Outcome(JobState.INFRASTRUCTURE, f"internal error: {type(error).__name__}: {error}")
+    told = f"internal error: {type(error).__name__}: {error}"
+    where = f"; please report it with {str(kept_in)!r}" if kept_in else ""
+    return Outcome(JobState.INFRASTRUCTURE, told + where)
 
 
 _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (

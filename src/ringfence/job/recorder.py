@@ -2,12 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 
-from ringfence.events import Event, ModelReplied, ToolCalled, Usage
+from ringfence.events import (
+    Event,
+    ModelReplied,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolCalled,
+    Usage,
+    WorkExported,
+)
 from ringfence.journal import Journal
 from ringfence.secret import Redactor
 
 View = Callable[[Event], Awaitable[None]]
 """Shows an event to somebody; called after it is in the journal."""
+
+VIEW_LOST = "stopped: nobody reads the output any more"
 
 
 class Recorder:
@@ -17,17 +27,28 @@ class Recorder:
         journal: The run's journal.
         redactor: Takes secrets out of every event first.
         view: Who is shown the events, if anybody.
+        on_view_lost: Called with a reason, once, when the view's reader has left.
     """
 
-    def __init__(self, journal: Journal, redactor: Redactor, view: View | None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        redactor: Redactor,
+        view: View | None,
+        *,
+        on_view_lost: Callable[[str], None] | None = None,
+    ) -> None:
         self._journal = journal
         self._redactor = redactor
         self._view = view
+        self._on_view_lost = on_view_lost
+        self._held: TextStreamed | ThinkingStreamed | None = None
         self.turns = 0
         self.tool_calls = 0
         self.usage = Usage()
         self.cost_usd: float | None = 0.0
         self.final_text = ""
+        self.work: WorkExported | None = None
 
     async def emit(self, event: Event) -> None:
         """Record and show one event.
@@ -35,14 +56,45 @@ class Recorder:
         Raises:
             InfrastructureFault: It cannot be written; the act it tells of must not happen.
         """
+        if isinstance(event, TextStreamed | ThinkingStreamed):
+            await self._stream(event)
+            return
         event = self._redactor.redact_event(event)
         await self._journal.emit(event)
         self._count(event)
-        if self._view is not None:
+        await self._let_go()
+        await self._show(event)
+
+    async def _stream(self, event: TextStreamed | ThinkingStreamed) -> None:
+        """Show a piece of text, but for an end that may be the beginning of a secret: it waits for the next."""
+        if self._held is not None and type(self._held) is not type(event):
+            await self._let_go()
+        earlier = self._held.text if self._held is not None else ""
+        text = self._redactor.redact(earlier + event.text)
+        shown = len(text) - self._redactor.undecided(text)
+        self._held = type(event)(text=text[shown:]) if shown < len(text) else None
+        if shown:
+            await self._show(type(event)(text=text[:shown]))
+
+    async def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await self._show(held)
+
+    async def _show(self, event: Event) -> None:
+        if self._view is None:
+            return
+        try:
             await self._view(event)
+        except OSError:  # a pipe without a reader, a terminal that was closed, a full disk
+            self._view = None
+            if self._on_view_lost is not None:
+                self._on_view_lost(VIEW_LOST)
 
     def _count(self, event: Event) -> None:
-        if isinstance(event, ToolCalled):
+        if isinstance(event, WorkExported):
+            self.work = event
+        elif isinstance(event, ToolCalled):
             self.tool_calls += 1
         elif isinstance(event, ModelReplied):
             self.turns += 1

@@ -17,6 +17,7 @@ from ringfence.runtime.prompts import system_prompt
 from ringfence.runtime.recorded import RecordedModel
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.replica import replica_of
+from ringfence.sandbox.workspace.work import load_record
 from ringfence.tool.toolset import open_toolset
 
 
@@ -54,6 +55,8 @@ async def replay_run(
     )
     if created is None or before is None:
         raise RecordError(f"run {run.name!r} has no beginning to replay from; see `ringfence audit show`")
+    # A run that went on with an earlier one's clone found that one's files.
+    start = load_record(run).start or before
     conversation = conversation_of(resolve(created.continues)) if created.continues else ()
     model = RecordedModel(events, conversation=conversation, is_exact=is_exact)
 
@@ -63,14 +66,14 @@ async def replay_run(
 
     task = Task(
         prompt=created.prompt,
-        model=_model_name(events, created),
+        model=_model_name(created),
         system=_system(created.toolset, request),
         toolset=created.toolset,
         conversation=conversation,
     )
     divergence = None
     async with (
-        replica_of(run, before, state_dir()) as placement,
+        replica_of(run, start, state_dir()) as placement,
         Sandbox.open(spec, placement=placement) as sandbox,
         open_toolset(
             created.toolset, sandbox=sandbox, functions=request.functions, mcp_servers=request.mcp_servers
@@ -101,6 +104,6 @@ def _system(toolset: str, request: AgentRequest) -> str | None:
     return f"{system_prompt(toolset)}\n\n{request.system_append}" if request.system_append else None
 
 
-def _model_name(events: list[Event], created: JobCreated) -> str:
+def _model_name(created: JobCreated) -> str:
     """What the requests named: a script's own name is not the file it was read from."""
     return "scripted" if created.model.startswith("scripted:") else created.model

@@ -1,5 +1,6 @@
 """How long runs are kept: their records, clones and checkpoints go together."""
 
+import os
 import shutil
 import time
 from contextlib import suppress
@@ -9,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import RecordError
+from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.job.store import JobStore
-from ringfence.journal import is_alive, runs_dir
+from ringfence.journal import is_alive, list_runs, runs_dir
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 
@@ -20,7 +21,7 @@ def expired_runs(older_than_s: float, keep: int) -> list[Path]:
     if not runs_dir().is_dir():
         return []
     oldest_kept = time.time() - older_than_s
-    paths = sorted((path for path in runs_dir().iterdir() if path.is_dir()), reverse=True)[keep:]
+    paths = [Path(summary.path) for summary in list_runs()][keep:]
     return [path for path in reversed(paths) if path.stat().st_mtime < oldest_kept and not is_alive(path)]
 
 
@@ -28,11 +29,26 @@ async def remove_runs(paths: list[Path], store: JobStore) -> None:
     """Remove runs: checkpoints that no other run needs, then the record.
 
     Raises:
-        InfrastructureFault: Git failed.
+        InfrastructureFault: Git failed, or a directory could not be removed.
     """
     kept = frozenset(path.name for path in runs_dir().iterdir()) - {path.name for path in paths}
     for path in paths:
         with suppress(RecordError):  # it never had checkpoints
             await open_store(load_record(path), state_dir()).gc(kept)
-        await anyio.to_thread.run_sync(shutil.rmtree, path)
+        await anyio.to_thread.run_sync(_remove_tree, path)
         store.remove(path.name)
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a run's directory; an agent may have taken the rights to its clone's directories away."""
+    try:
+        for folder, names, _ in os.walk(path):
+            for name in names:
+                inner = os.path.join(folder, name)  # noqa: PTH118 - names may be no UTF-8
+                if not os.path.islink(inner):  # noqa: PTH114 - as above
+                    os.chmod(inner, 0o700)  # noqa: PTH101 - as above
+        shutil.rmtree(path)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not remove {str(exc.filename)!r}: {exc.strerror}; remove {str(path)!r} by hand"
+        ) from exc

@@ -3,20 +3,24 @@
 import time
 import traceback
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from ringfence import __version__
 from ringfence.config.paths import state_dir
-from ringfence.errors import ExitCode, RingfenceError
+from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError
 from ringfence.events import CheckpointCreated, JobCreated, JobEnded, JobStarted, PolicyLoosened, WorkExported
-from ringfence.job.outcome import Outcome, outcome_of
+from ringfence.job.closing import unapplied_work
+from ringfence.job.host import HOST, check_host
+from ringfence.job.outcome import Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.request import Part, RunRequest
 from ringfence.job.sandboxes import opened_sandbox
 from ringfence.job.state import JobState, exit_code
+from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
 from ringfence.job.verification import verify
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
@@ -26,6 +30,7 @@ from ringfence.sandbox.workspace.store import Checkpoint
 from ringfence.secret import Redactor
 
 PATCH_NAME = "work.patch"
+CRASH_NAME = "error.txt"
 _END_S = 30.0
 
 
@@ -39,8 +44,14 @@ class JobResult:
     reason: str
     exit_code: ExitCode
     final_text: str
+    ended: JobEnded
+    """The end as it was recorded, with what was used."""
+    work: WorkExported | None = None
+    """What was brought out; None if nothing was begun, or it could not be."""
     command_exit_code: int | None = None
     """Of the user's own command, in runs that are one."""
+    problems: tuple[str, ...] = ()
+    """What went wrong after the end was recorded, or while an error was kept."""
 
 
 @dataclass
@@ -69,15 +80,14 @@ class JobRun:
         self._part = part
         self._view = view
         self._store = store or JobStore()
+        self._redactor = Redactor([*request.secrets])
         self._progress = _Progress()
-        self._agent_scope = anyio.CancelScope()
-        self._whole_scope = anyio.CancelScope()
-        self._cancels = 0
+        self._stops = Stops()
+        self._problems: list[str] = []
 
     def cancel(self) -> None:
-        """Stop: the first time the agent, whose work is still brought out; the second time everything."""
-        self._cancels += 1
-        (self._agent_scope if self._cancels == 1 else self._whole_scope).cancel()
+        """Stop: the first time what is inside, whose work is still brought out; the second time everything."""
+        self._stops.stop()
 
     async def run(self) -> JobResult:
         """Do it all. Never raises for what goes wrong in the run: that is its outcome.
@@ -86,49 +96,71 @@ class JobRun:
             InfrastructureFault: The record could not be started or ended.
         """
         journal = Journal.create(self.dir, self.id)
-        redactor = Redactor([*self._request.secrets])
-        recorder = Recorder(journal, redactor, self._view)
-        self._store.create(self.id, session_id=self._session_id, workspace=str(self._request.workspace))
+        recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
         outcome = Outcome(JobState.CANCELLED, "stopped from outside")
         try:
-            outcome = await self._guarded(recorder)
+            outcome = self._redacted(await self._guarded(recorder))
         finally:
             with anyio.move_on_after(_END_S, shield=True):
-                code = await self._end(outcome, recorder, journal)
+                ended = await self._end(outcome, recorder, journal)
         return JobResult(
             run_id=self.id,
             run_dir=self.dir,
             state=outcome.state,
             reason=outcome.reason,
-            exit_code=code,
+            exit_code=ExitCode(ended.exit_code),
             final_text=recorder.final_text,
+            ended=ended,
+            work=recorder.work,
             command_exit_code=outcome.command_exit_code,
+            problems=tuple(self._problems),
         )
 
     @property
     def _session_id(self) -> str:
         return self._request.session_id or self.id
 
+    def _redacted(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, reason=self._redactor.redact(outcome.reason))
+
     async def _guarded(self, recorder: Recorder) -> Outcome:
         try:
-            with self._whole_scope:
+            with self._stops.whole:
                 return await self._work(recorder)
-            return Outcome(JobState.CANCELLED, "stopped at once by the user")
-        except RingfenceError as exc:
-            return outcome_of(exc)
+            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
         except Exception as exc:  # noqa: BLE001 -- the boundary of a run: kept beside the record and told
-            (self.dir / "error.txt").write_text(traceback.format_exc())
-            return outcome_of(exc)
+            return self._outcome_of(exc)
+
+    def _outcome_of(self, error: Exception) -> Outcome:
+        """What an error means; one of our own making is kept whole beside the record."""
+        cause = root_cause(error)
+        if isinstance(cause, RingfenceError):
+            return outcome_of(cause)
+        crash = self.dir / CRASH_NAME
+        trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+        try:
+            crash.write_bytes(self._redactor.redact(trace))
+        except OSError as exc:
+            self._problems.append(f"{str(crash)!r} could not be written: {exc.strerror}")
+        return outcome_of(cause, kept_in=crash)
 
     async def _work(self, recorder: Recorder) -> Outcome:
+        request = self._request
+        self._store.create(self.id, session_id=self._session_id, workspace=str(request.workspace))
         await self._announce(recorder)
         self._move(JobState.STARTING)
+        is_fenced = request.spec.backend != HOST
+        if not is_fenced:
+            check_host(request.spec, request.protect)
         prepared = await prepare(
-            self._request.workspace,
-            self._request.spec.mode,
+            request.workspace,
+            request.spec.mode,
             run=self.id,
             run_dir=self.dir,
             state=state_dir(),
+            protect=request.protect,
+            earlier=await unapplied_work(request.continues) if request.continues else None,
+            is_fenced=is_fenced,
         )
         await recorder.emit(_checkpoint(prepared.before, "before"))
         outcome = await self._inside(prepared, recorder)
@@ -159,27 +191,29 @@ class JobRun:
         """The part inside, in its own sandbox, which is dead when this returns."""
         limit_s = self._request.wall_clock_s
         try:
-            with self._agent_scope, anyio.move_on_after(limit_s) as clock:
+            with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
                 async with self._sandbox(self._request.purpose, prepared, recorder) as sandbox:
                     self._move(JobState.RUNNING)
                     self._progress.is_begun = True
                     await recorder.emit(JobStarted())
                     return await self._part(sandbox, recorder.emit)
-        except RingfenceError as exc:
-            return outcome_of(exc)
+        except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is brought out
+            return self._outcome_of(exc)
         if clock.cancelled_caught:
             return Outcome(
                 JobState.TIMED_OUT, f"the time limit of {limit_s:g} s was reached; raise it with --timeout"
             )
-        return Outcome(JobState.CANCELLED, "stopped by the user")
+        return Outcome(JobState.CANCELLED, self._stops.reason)
 
     async def _after(self, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> Outcome:
         """Bring the work out, whatever the outcome; check it if the agent came to its end."""
         await self._bring_out(prepared, recorder)
         if outcome.state is not JobState.UNVERIFIED or self._request.verify is None:
             return outcome
-        async with self._sandbox("verify", prepared, recorder) as sandbox:
-            return await verify(self._request.verify, sandbox, recorder)
+        with self._stops.gentle():
+            async with self._sandbox("verify", prepared, recorder) as sandbox:
+                return await verify(self._request.verify, sandbox, recorder)
+        return Outcome(JobState.CANCELLED, f"{self._stops.reason}, before the check was over")
 
     async def _bring_out(self, prepared: Prepared, recorder: Recorder) -> None:
         """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint."""
@@ -189,7 +223,7 @@ class JobRun:
             async with self._sandbox("export", prepared, recorder) as sandbox:
                 work = await finish(prepared, sandbox)
         await recorder.emit(_checkpoint(work.after, "after"))
-        (self.dir / PATCH_NAME).write_bytes(work.patch)
+        await anyio.to_thread.run_sync(_write_patch, self.dir / PATCH_NAME, work.patch)
         await recorder.emit(
             WorkExported(
                 files_changed=len(work.diff.files),
@@ -198,7 +232,7 @@ class JobRun:
                 patch=PATCH_NAME if work.patch else None,
                 refs=sorted(work.record.refs),
                 runs_on_your_machine=list(work.runs_on_your_machine),
-                notes=list(work.notes),
+                notes=list(dict.fromkeys([*prepared.notes, *work.notes])),
             )
         )
 
@@ -213,29 +247,41 @@ class JobRun:
         )
 
     def _move(self, state: JobState) -> None:
-        self._store.move(self.id, self._progress.state, state)
+        if not self._store.move(self.id, self._progress.state, state):
+            raise InfrastructureFault(
+                f"run {self.id!r} was ended by another process; see `ringfence audit show {self.id[-8:]}`"
+            )
         self._progress.state = state
 
-    async def _end(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> ExitCode:
-        code = exit_code(outcome.state, require_verified=self._request.require_verified)
+    async def _end(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
+        ended = JobEnded(
+            state=outcome.state,
+            exit_code=exit_code(outcome.state, require_verified=self._request.require_verified),
+            reason=outcome.reason,
+            turns=recorder.turns,
+            tool_calls=recorder.tool_calls,
+            usage=recorder.usage,
+            cost_usd=recorder.cost_usd,
+            duration_s=round(time.monotonic() - self._progress.began, 3),
+        )
         try:
-            await recorder.emit(
-                JobEnded(
-                    state=outcome.state,
-                    exit_code=code,
-                    reason=outcome.reason,
-                    turns=recorder.turns,
-                    tool_calls=recorder.tool_calls,
-                    usage=recorder.usage,
-                    cost_usd=recorder.cost_usd,
-                    duration_s=round(time.monotonic() - self._progress.began, 3),
-                )
-            )
+            await recorder.emit(ended)
         finally:
             await journal.finish()
+        # The record is whole; what follows are copies of what it says.
+        try:
             self._move(outcome.state)
-        await anyio.to_thread.run_sync(write_session, self.dir)
-        return code
+            await anyio.to_thread.run_sync(write_session, self.dir)
+        except RingfenceError as exc:
+            self._problems.append(self._redactor.redact(str(exc)))
+        return ended
+
+
+def _write_patch(file: Path, patch: bytes) -> None:
+    try:
+        file.write_bytes(patch)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; free some space") from exc
 
 
 def _checkpoint(checkpoint: Checkpoint, when: str) -> CheckpointCreated:

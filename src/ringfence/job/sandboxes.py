@@ -26,8 +26,10 @@ async def opened_sandbox(
     store.add_sandbox(job_id, sandbox_id)
     began = time.monotonic()
     reason = "closed"
+    is_told = False
     try:
         async with Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id) as sandbox:
+            is_told = True
             await recorder.emit(
                 SandboxCreated(
                     sandbox_id=sandbox_id,
@@ -45,5 +47,6 @@ async def opened_sandbox(
         reason = exc.reason
         raise
     finally:
-        with anyio.move_on_after(_TELL_S, shield=True):
-            await recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+        if is_told:
+            with anyio.move_on_after(_TELL_S, shield=True):
+                await recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))

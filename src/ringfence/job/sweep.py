@@ -1,26 +1,37 @@
 """Closing what a dead process left: its runs' records, its sandboxes' remains."""
 
 from contextlib import suppress
+from pathlib import Path
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
-from ringfence.journal import is_alive, mark_interrupted, run_dir
+from ringfence.journal import is_alive, mark_interrupted, run_dir, summarize
 from ringfence.sandbox.registry import backend_names, get_backend
 
 
 async def sweep(store: JobStore) -> list[str]:
-    """Mark runs whose process died as interrupted and remove what their sandboxes left; returns their names."""
+    """Close runs whose process died and remove what their sandboxes left; returns those marked interrupted."""
     dead = [row for row in store.unfinished() if not is_alive(run_dir(row.id))]
     for row in dead:
         await _close(row, store)
-    return [row.id for row in dead]
+    ends = {row.id: store.get(row.id) for row in dead}
+    return [name for name, end in ends.items() if end is not None and end.state is JobState.INTERRUPTED]
 
 
 async def _close(row: JobRow, store: JobStore) -> None:
     for name in backend_names():
         with suppress(RingfenceError):  # a backend that is not usable now has nothing that we could remove
             await get_backend(name).clean_up(frozenset(row.sandbox_ids))
+    path = run_dir(row.id)
     with suppress(RecordError):  # a damaged record stays as it is: `audit verify` says what is wrong with it
-        mark_interrupted(run_dir(row.id))
-    store.move(row.id, row.state, JobState.INTERRUPTED)
+        mark_interrupted(path)
+    store.move(row.id, row.state, _recorded_end(path))
+
+
+def _recorded_end(path: Path) -> JobState:
+    """The end that the record tells of: the store is a copy, and a process may die between the two."""
+    told = summarize(path).state if path.is_dir() else ""
+    return next(
+        (state for state in JobState if state.is_terminal and state.value == told), JobState.INTERRUPTED
+    )

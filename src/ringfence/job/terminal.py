@@ -61,7 +61,10 @@ async def run_on_terminal(
 async def _type(process: SandboxProcess, keyboard: int) -> None:
     while True:
         await anyio.wait_readable(keyboard)
-        typed = os.read(keyboard, _CHUNK)
+        try:
+            typed = os.read(keyboard, _CHUNK)
+        except OSError:  # the terminal is gone
+            typed = b""
         if not typed:
             return
         await process.stdin.send(typed)

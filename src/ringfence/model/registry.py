@@ -34,6 +34,20 @@ def needs_credential(name: str) -> bool:
     return not name.startswith(_SCRIPTED)
 
 
+async def known_model(name: str) -> tuple[str, Mapping[str, Price]]:
+    """What the requests to a model will name, and the prices that come with it; without opening it.
+
+    Raises:
+        ConfigurationError: The script cannot be read.
+    """
+    if needs_credential(name):
+        return name, {}
+    from ringfence.model.scripted import load_script
+
+    script = await anyio.to_thread.run_sync(load_script, Path(name.removeprefix(_SCRIPTED)))
+    return _SCRIPTED_NAME, {_SCRIPTED_NAME: script.price} if script.price is not None else {}
+
+
 @asynccontextmanager
 async def open_model(
     name: str,

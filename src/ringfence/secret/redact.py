@@ -79,6 +79,16 @@ class Redactor:
         """
         return cast("T", self._redact(value)) if self._in_text.forms else value
 
+    def undecided(self, text: str) -> int:
+        """How many characters at the end of `text` may be the beginning of a secret that goes on."""
+        forms = self._in_text.forms
+        longest = len(forms[0]) if forms else 0
+        for start in range(max(0, len(text) - longest + 1), len(text)):
+            end = text[start:]
+            if any(form.startswith(end) for form in forms):
+                return len(end)
+        return 0
+
     def redact_event(self, event: E) -> E:
         """`event` without secrets; the very same object where there are none."""
         return self.redact(event)

@@ -153,9 +153,10 @@ def import_tool(reference: str) -> FunctionTool:
     module_name, _, name = reference.partition(":")
     try:
         found = getattr(import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ConfigurationError(
-            f"tools.python names {reference!r}, which cannot be imported ({error}); install its package beside ringfence"
+            f"tools.python names {reference!r}, which cannot be imported ({type(error).__name__}: {error}); "
+            "install its package beside ringfence, or mend it"
         ) from error
     return found if isinstance(found, FunctionTool) else tool(found)
 

@@ -1,0 +1,47 @@
+"""What is told of an error that ends a command: one line on stderr, and an exit code."""
+
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ringfence.cli.escape import visible
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import ExitCode, RingfenceError
+from ringfence.secret import Redactor, environment_secrets
+
+
+def tell(error: Exception) -> ExitCode:
+    """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
+    redactor = Redactor(environment_secrets())
+    cause = _cause(error)
+    if isinstance(cause, RingfenceError):
+        line, code = str(cause), cause.exit_code
+    elif isinstance(cause, OSError) and cause.filename is not None:
+        line = (
+            f"{str(cause.filename)!r}: {cause.strerror}; see to its directory, its permissions and the disk"
+        )
+        code = ExitCode.INFRASTRUCTURE
+    else:
+        line = f"internal error: {type(cause).__name__}: {cause}; {_keep(error, redactor)}"
+        code = ExitCode.INFRASTRUCTURE
+    sys.stderr.write(f"ringfence: {visible(redactor.redact(line), one_line=True)}\n")
+    return code
+
+
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        known = error.subgroup(RingfenceError)
+        error = (known or error).exceptions[0]
+    return error
+
+
+def _keep(error: BaseException, redactor: Redactor) -> str:
+    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+    name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}.txt"
+    try:
+        file: Path = make_private_dir(state_dir() / "crashes") / name
+        file.write_bytes(redactor.redact(trace))
+    except OSError as exc:
+        return f"its details could not be kept ({exc.strerror})"
+    return f"please report it with {str(file)!r}"

@@ -1,0 +1,71 @@
+"""Tool calls and their results as lines for a person; long ones are cut in the middle. Nothing is escaped here."""
+
+import msgspec
+
+from ringfence.events import ToolCalled, ToolReturned
+
+Line = tuple[str, str]
+"""A line and its style."""
+
+_HEAD, _TAIL = 4, 8
+_COMMAND_LINES = 6
+
+
+class _ShellResult(msgspec.Struct):
+    stdout: str
+    stderr: str
+    exit_code: int
+    timed_out: bool = False
+    ended_by: str = "exit"
+
+
+def call_lines(event: ToolCalled) -> list[Line]:
+    """A call: the reason if there is one, and last what is done."""
+    lines: list[Line] = [
+        (f"  # {line}", "italic dim") for line in _lines(event.reasoning or "", head=2, tail=0)
+    ]
+    command = event.arguments.get("command")
+    if isinstance(command, str):
+        first, *more = _lines(command, head=_COMMAND_LINES, tail=0) or [""]
+        return [
+            *lines,
+            *((f"  $ {line}", "cyan") for line in [first]),
+            *((f"    {line}", "cyan") for line in more),
+        ]
+    shown = event.arguments.get("path") or event.arguments.get("pattern") or ""
+    return [*lines, (f"  > {event.tool}  {shown}".rstrip(), "cyan")]
+
+
+def result_lines(event: ToolReturned) -> list[Line]:
+    """A result; that of a shell as its output and how it ended."""
+    shell = _shell_result(event)
+    if shell is None:
+        style = "red" if event.is_error else "dim"
+        return [(f"    {line}", style) for line in _lines(event.content)]
+    output: list[Line] = [
+        *((f"    {line}", "dim") for line in _lines(shell.stdout)),
+        *((f"    {line}", "yellow") for line in _lines(shell.stderr)),
+    ]
+    seconds = f"{event.duration_ms / 1000:.1f} s"
+    if shell.exit_code == 0 and shell.ended_by == "exit":
+        return [*output, (f"    exit code 0, {seconds}", "green dim")]
+    how = f"exit code {shell.exit_code}" if shell.ended_by == "exit" else f"ended by {shell.ended_by}"
+    return [*output, (f"    {how}, {seconds}", "red")]
+
+
+def _shell_result(event: ToolReturned) -> _ShellResult | None:
+    if event.tool != "shell" or event.is_error:
+        return None
+    try:
+        return msgspec.json.decode(event.content, type=_ShellResult)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+
+
+def _lines(text: str, *, head: int = _HEAD, tail: int = _TAIL) -> list[str]:
+    """The lines of a text; where there are more than wanted, the first and the last ones."""
+    lines = text.strip("\n").split("\n") if text.strip("\n") else []
+    if len(lines) <= head + tail + 1:
+        return lines
+    cut = f"... {len(lines) - head - tail} lines ..."
+    return [*lines[:head], cut, *lines[len(lines) - tail :]]
