@@ -2,8 +2,8 @@
 
     python -m benchmarks.checkpoint [FILES]
 
-Exits with 1 where an unchanged workspace of 50,000 files takes more than 0.4 s, or more than four times what git
-itself takes to say that nothing changed.
+Exits with 1 where an unchanged workspace of 50,000 files takes more than 0.3 s. `git status` beside it tells a slow
+machine from a slow checkpoint.
 """
 
 import statistics
@@ -20,8 +20,7 @@ from benchmarks.claim import Row
 from ringfence.sandbox.workspace.restore import restore
 from ringfence.sandbox.workspace.store import CheckpointStore
 
-_PROMISED_MS = 400.0
-_PROMISED_RATIO = 4.0
+_PROMISED_MS = 300.0
 _ROUNDS = 9
 _GIT = ("git", "-c", "user.name=b", "-c", "user.email=b@b", "-c", "core.untrackedCache=false")
 
@@ -49,7 +48,7 @@ async def _measure(store: CheckpointStore, count: int, add_ms: float) -> list[Ro
     diff_ms = await _timed(lambda: store.diff(first.id, small.id))
     undo_ms = await _timed(lambda: restore(store, wanted=first.id, expected=small.id, label="bench/undo"))
     median, peer = statistics.median(unchanged), statistics.median(status)
-    kept = median <= _PROMISED_MS * count / 50_000 and median <= _PROMISED_RATIO * peer
+    kept = median <= _PROMISED_MS * count / 50_000
     size = f"{count:,} files"
     return [
         Row(
@@ -61,9 +60,9 @@ async def _measure(store: CheckpointStore, count: int, add_ms: float) -> list[Ro
         ),
         Row(
             f"checkpoint of an unchanged workspace, {size}",
-            f"≤ {_PROMISED_MS:.0f} ms and ≤ {_PROMISED_RATIO:.0f}x `git status`",
+            f"≤ {_PROMISED_MS:.0f} ms at 50,000 files",
             f"p50 {median:.0f} ms",
-            f"`git status` {peer:.0f} ms",
+            f"`git status` {peer:.0f} ms; {median / peer:.1f}x",
             kept,
         ),
         Row("checkpoint after 50 new files", "-", f"{small.duration_ms:.0f} ms", "-", True),
