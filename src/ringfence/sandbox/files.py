@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import anyio
-
 from ringfence.errors import SandboxFileError
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import Exit, Failure
@@ -57,10 +55,8 @@ async def stream_file(session: GuestSession, path: str) -> AsyncIterator[bytes]:
     channel = session.open_operation("read", path, process.on_output, window=WINDOW)
     process.attach(channel)
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(process.watch)
-            async for chunk in process.stdout:
-                yield chunk
+        async for chunk in process.stdout:
+            yield chunk
     finally:
         await session.abandon(channel)
     _check(await channel.wait(), "read", path)

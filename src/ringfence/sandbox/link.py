@@ -61,6 +61,8 @@ class Channel:
         self._batch = window // 2
         self._stdin_credit = frames.STDIN_WINDOW
         self._changed = anyio.Event()
+        self.on_end: Callable[[], None] = _nothing
+        """Called once when `end` or `error` is set."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame of the guest for this channel."""
@@ -74,18 +76,22 @@ class Channel:
             self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
             self._wake()
         elif kind == frames.EXIT:
-            self.end = _parse_exit(payload)
-            self._wake()
+            self._finish(_parse_exit(payload))
         elif kind == frames.FAIL:
-            self.end = _parse_failure(payload)
-            self._wake()
+            self._finish(_parse_failure(payload))
         else:
             raise ProtocolError(f"sent frame kind {kind} on a command's channel")
+
+    def _finish(self, end: Exit | Failure) -> None:
+        self.end = end
+        self._wake()
+        self.on_end()
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
         self.error = error
         self._wake()
+        self.on_end()
 
     def consumed(self, kind: int, count: int) -> None:
         """The consumer took `count` bytes; grant as many again, in batches."""
@@ -198,6 +204,11 @@ class GuestLink:
                 self._flush()
 
     # --- channels
+
+    @property
+    def open_channels(self) -> int:
+        """How many channels have not come to their end."""
+        return len(self._channels)
 
     def open(self, fields: Sequence[tuple[str, object]], *, window: int, sink: Sink) -> Channel:
         """Open a channel with an OPEN record of `fields`.
@@ -327,6 +338,10 @@ class GuestLink:
             assert self.error is not None
             raise self.error
         return self.hello
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _parse_record(payload: bytes) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 import errno
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 
-from ringfence.errors import SandboxDied, SandboxFileError, UsageError
+from ringfence.errors import SandboxFileError, UsageError
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import Channel, Exit, Failure
 from ringfence.sandbox.result import EndedBy
@@ -111,19 +110,15 @@ class SandboxProcess:
         self.stdin = InputStream(channel)
         self.stdout.attach(channel)
         self.stderr.attach(channel)
+        channel.on_end = self._on_end
 
     def on_output(self, kind: int, chunk: bytes) -> None:
         """Sink of the channel."""
         (self.stdout if kind == frames.STDOUT else self.stderr).feed(chunk)
 
-    async def watch(self) -> None:
-        """End the streams when the channel ends."""
-        try:
-            with suppress(SandboxDied):  # whoever reads or waits is told
-                await self._channel.wait()
-        finally:
-            self.stdout.finish()
-            self.stderr.finish()
+    def _on_end(self) -> None:
+        self.stdout.finish()
+        self.stderr.finish()
 
     async def wait(self) -> ProcessEnd:
         """Wait for the end. Read the output meanwhile: a command whose output is not read waits for ever.

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import anyio
 
-from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
+from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
 from ringfence.sandbox.guest import frames
@@ -150,19 +150,13 @@ class Sandbox:
             exit_code=ended.exit_code,
             signal=ended.signal,
             duration_s=ended.duration_s,
-            ended_by="output" if flooded else await self._session.blame(ended.ended_by, ended.signal),
+            ended_by="output" if flooded else await self._session.blame(ended.ended_by, ended.exit_code),
         )
 
     def _not_started(self, argv: tuple[str, ...], failure: Failure, cwd: str | None) -> ExecResult:
         if failure.stage == "cwd":
             where = cwd or self.workspace
             raise UsageError(f"working directory {where!r} cannot be entered inside: {failure.message}")
-        if failure.stage != "spawn":
-            raise SandboxDied(
-                f"the sandbox could not start {argv[0]!r}: {failure.message}",
-                sandbox_id=self.id,
-                reason="protocol",
-            )
         text = f"ringfence: {failure.message}\n".encode("utf-8", "replace")
         code = 127 if errno_name(failure) == "ENOENT" else 126
         return ExecResult(argv, b"", text, 0, len(text), code, None, 0.0, "exit")
@@ -194,17 +188,10 @@ class Sandbox:
             argv, cwd, env, timeout_s, window=WINDOW, sink=process.on_output, extra=size
         )
         process.attach(channel)
-        error: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(process.watch)
-            try:
-                yield process
-            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-                error = exc
-            finally:
-                await self._session.abandon(channel)
-        if error is not None:
-            raise error
+        try:
+            yield process
+        finally:
+            await self._session.abandon(channel)
 
     async def read_file(self, path: str, *, limit_bytes: int = 64 * 1024**2) -> bytes:
         """The bytes of a file inside.

@@ -20,7 +20,9 @@ _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
 _SILENCE_S = 30.0
 _LEAVE_S = 10.0
-_KILL = 9
+_MAX_COMMANDS = 200
+"""Each takes four descriptors of the guest's, which usually has 1024."""
+_KILLED_CODE = 128 + 9
 
 Fields = Sequence[tuple[str, object]]
 
@@ -177,7 +179,7 @@ class GuestSession:
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
         """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
-        if isinstance(argv, str) or not argv or not all(_is_word(word) for word in argv):
+        if isinstance(argv, str) or not argv or not argv[0] or not all(_is_word(word) for word in argv):
             raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
         for name, value in (env or {}).items():
             if not name or "=" in name or not _is_word(name) or not _is_word(value):
@@ -195,7 +197,7 @@ class GuestSession:
             if not timeout_s > 0 or math.isinf(timeout_s):
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
-        return self._link.open([*fields, *extra], window=window, sink=sink)
+        return self._open([*fields, *extra], window, sink)
 
     def open_operation(
         self,
@@ -219,6 +221,13 @@ class GuestSession:
         ]
         if timeout_s is not None:
             fields.append(("timeout_s", timeout_s))
+        return self._open(fields, window, sink)
+
+    def _open(self, fields: Fields, window: int, sink: Sink) -> Channel:
+        if self._link.open_channels >= _MAX_COMMANDS:
+            raise UsageError(
+                f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
+            )
         return self._link.open(fields, window=window, sink=sink)
 
     def inside(self, path: str) -> str:
@@ -249,9 +258,9 @@ class GuestSession:
         with anyio.move_on_after(_CLIENT_GRACE_S, shield=True), suppress(SandboxDied):
             await channel.wait()
 
-    async def blame(self, ended_by: EndedBy, signal: int | None) -> EndedBy:
-        """A kill that the memory limit did is told as such."""
-        if ended_by != "signal" or signal != 9:
+    async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
+        """A kill that the memory limit did is told as such; a shell passes its child's on as code 137."""
+        if ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
             return ended_by
         kills = (await self.fence.use()).oom_kills or 0
         if kills > self._oom_kills:

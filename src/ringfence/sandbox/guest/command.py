@@ -112,7 +112,10 @@ class Command:
         self.deadline: float | None = None
         if spec.get("timeout_s"):
             self.deadline = time.monotonic() + float(spec["timeout_s"])
+        self.reminders = 0
         self._pid = 0
+        self._early: list[int] = []
+        """Signals that came before the command was started."""
         self._status: Socket | None = None
         self._end: tuple[int, float] | None = None
         self._failure: tuple[str, str, str] | None = None
@@ -156,6 +159,12 @@ class Command:
         status.setblocking(False)
         self.guest.listen(status.fileno(), self._on_status)
 
+    def could_not_start(self, error: OSError) -> None:
+        """There is no supervisor for it, and no process to make one."""
+        for end in self.ends:
+            os.close(end)
+        self._finish(None, ("spawn", str(error.errno or 0), error.strerror or str(error)))
+
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame of the host for this channel."""
         if kind == frames.STDIN:
@@ -192,7 +201,9 @@ class Command:
             output.arm()
 
     def _signal(self, number: int) -> None:
-        if self._pid and self._end is None:
+        if not self._pid:
+            self._early.append(number)
+        elif self._end is None:
             try:
                 os.killpg(self._pid, number)  # its session's first group: what a terminal would signal
             except (ProcessLookupError, PermissionError):
@@ -243,6 +254,8 @@ class Command:
         kind, rest = message[:1], message[1:]
         if kind == b"P":
             self._pid = int(rest)
+            while self._early:
+                self._signal(self._early.pop(0))
         elif kind == b"X":
             status, seconds = rest.split()
             self._finish((int(status), float(seconds)), None)
@@ -254,6 +267,7 @@ class Command:
             self._status, self.supervisor = None, 0
             self.guest.ignore(status_socket.fileno())
             self.guest.release(pid, status_socket)
+            self.settle()
         else:
             self._close_status()
 
@@ -264,6 +278,7 @@ class Command:
             self._on_status(0)
         if self._end is None and self._failure is None:
             self._finish((9 if was_killed else 256, time.monotonic() - self._started), None)
+        self.settle()
 
     def _close_status(self) -> None:
         if self._status is not None:
@@ -275,7 +290,8 @@ class Command:
         if self._end is not None or self._failure is not None:
             return
         self._end, self._failure = end, failure
-        self.deadline = None
+        if self.killed_as is None:
+            self.deadline = None
         self._close_stdin()
         for output in self.outputs:
             output.on_exit()
@@ -285,6 +301,8 @@ class Command:
         """Tell the end once it is known and all output of the command is sent."""
         if self.channel not in self.guest.commands or not all(output.is_done for output in self.outputs):
             return
+        if self.killed_as is not None and self.supervisor:
+            return  # until its whole tree is gone
         if self._failure is not None:
             fields: list[tuple[str, object]] = list(zip(("stage", "errno", "message"), self._failure))
             kind = frames.FAIL

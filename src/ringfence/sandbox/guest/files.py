@@ -90,15 +90,41 @@ def remove(words: Words, _stdin: int, _stdout: int) -> None:
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
         return
-    for _directory, names, files, descriptor in os.fwalk(path, topdown=False, follow_symlinks=False):
-        for name in files:
-            os.unlink(name, dir_fd=descriptor)
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    moved = 0
+    while True:
+        names = os.listdir(top)
+        if not names:
+            break
         for name in names:
-            if stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode):
-                os.unlink(name, dir_fd=descriptor)
-            else:
-                os.rmdir(name, dir_fd=descriptor)
+            moved = _remove_in(top, name, moved)
+    os.close(top)
     os.rmdir(path)
+
+
+def _remove_in(top: int, name: str, moved: int) -> int:
+    """Remove an entry; directories two levels down come up, so that no tree is too deep. Returns how many did."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+        os.unlink(name, dir_fd=top)
+        return moved
+    child = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        for inner in os.listdir(child):
+            if not stat.S_ISDIR(os.lstat(inner, dir_fd=child).st_mode):
+                os.unlink(inner, dir_fd=child)
+                continue
+            try:
+                os.rmdir(inner, dir_fd=child)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                moved += 1
+                place = ".ringfence-%d-%d.removed" % (os.getpid(), moved)
+                os.rename(inner, place, src_dir_fd=child, dst_dir_fd=top)
+    finally:
+        os.close(child)
+    os.rmdir(name, dir_fd=top)
+    return moved
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

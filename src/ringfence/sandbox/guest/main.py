@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_COMMANDS = 256
 _MAX_IDLE = 2
+_FORK_PAUSE_S = 0.5
+_REMIND_S, _REMINDERS = 0.05, 10
 _SPEC_BY_SOCKET = 64 * 1024
 _HIGHEST_FD = 8192
 
@@ -37,6 +39,7 @@ class Guest:
         self.commands: dict[int, Command] = {}
         self._supervisors: dict[int, Command] = {}
         self._idle: list[tuple[int, _socket.socket]] = []
+        self._fork_again_at = 0.0
         self._watch = watchdog.Watchdog()
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
@@ -66,11 +69,11 @@ class Guest:
             ),
         )
         while True:
-            if not self._idle:
+            if not self._idle and time.monotonic() >= self._fork_again_at:
                 # Forked while nobody waits: the next command then needs no fork of this process.
                 events = self._poll.poll(0)
                 if not events:
-                    self._idle.append(self._fork_supervisor(None))
+                    self._make_idle()
                     continue
             else:
                 events = self._poll.poll(self._pause())
@@ -79,6 +82,12 @@ class Guest:
                 if handler is not None:
                     handler(mask)
             self._tick()
+
+    def _make_idle(self) -> None:
+        try:
+            self._idle.append(self._fork_supervisor(None))
+        except OSError:  # no more processes may be made now; the next command tries again
+            self._fork_again_at = time.monotonic() + _FORK_PAUSE_S
 
     def listen(self, descriptor: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
         """Call `handler` with the event mask when `descriptor` is ready."""
@@ -186,7 +195,11 @@ class Guest:
             self._supervisors[pid] = command
             command.adopt(pid, sock)
             return
-        pid, sock = self._fork_supervisor((spec, list(command.ends)))
+        try:
+            pid, sock = self._fork_supervisor((spec, list(command.ends)))
+        except OSError as error:
+            command.could_not_start(error)
+            return
         self._supervisors[pid] = command
         command.adopt(pid, sock)
 
@@ -201,7 +214,12 @@ class Guest:
     def _fork_supervisor(self, first: Work | None) -> tuple[int, _socket.socket]:
         """Make a supervisor; `first` is its first command, inherited by the fork however large it is."""
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            theirs.close()
+            raise
         if pid == 0:
             self._become_child(theirs, first[1] if first else [])
             waiting = [first] if first else []
@@ -230,12 +248,20 @@ class Guest:
         tree.send(pid, tree.SIGCONT)
         if command.is_operation:
             tree.send(pid, 15)
+            command.reminders = _REMINDERS
+            command.deadline = time.monotonic() + _REMIND_S
             return
         if not tree.kill_all(lambda: tree.descendants(pid, tree.snapshot()), 0.6) and os.getpid() == 1:
             tree.send(-1, tree.SIGKILL)
 
     def _give_up(self, command: Command) -> None:
         """The supervisor did not report in time after a kill: something inside stopped it. It goes too."""
+        if command.supervisor and command.reminders:
+            # Its handler may not have been there yet when it was first told.
+            command.reminders -= 1
+            command.deadline = time.monotonic() + _REMIND_S
+            tree.send(command.supervisor, 15)
+            return
         command.deadline = None
         if command.supervisor:
             tree.send(command.supervisor, tree.SIGKILL)

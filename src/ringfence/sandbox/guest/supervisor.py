@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Spec = dict[str, Any]
     Take = Callable[[], Optional[tuple[Spec, list[int]]]]
 
+_PROCESS_PATIENCE_S = 0.5
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # what we, or Python, set to ignored
 
 
@@ -136,6 +137,7 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
     else:
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, place) for place, descriptor in enumerate(descriptors)]
     last = OSError(errno.ENOENT, "command not found")
+    until = time.monotonic() + _PROCESS_PATIENCE_S
     for path in _candidates(argv[0], environment.get("PATH") or os.defpath):
         words = argv
         while True:
@@ -143,6 +145,11 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
                 return os.posix_spawn(
                     path, words, environment, file_actions=actions, setsid=True, setsigdef=_DEFAULT_SIGNALS
                 )
+            except BlockingIOError:
+                # No more processes: those of a command that was just killed may not be reaped yet.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
             except OSError as error:
                 if error.errno == errno.ENOEXEC and words is argv:
                     # A script whose first line names no interpreter: the shell runs it, as execvp does.

@@ -28,12 +28,14 @@ SLOW: frozenset[Check] = frozenset(
         commands.exit_codes,
         files.large_file,
         files.large_directory,
+        files.removing_deep_trees,
         streams.floods_that_are_read,
         bounds.timeout_of_a_tree,
         bounds.timeout_spares_others,
         bounds.more_than_fit,
         bounds.memory,
         bounds.memory_of_a_child,
+        bounds.too_many_processes,
         bounds.time_to_live,
     }
 )

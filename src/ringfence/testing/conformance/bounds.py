@@ -4,7 +4,7 @@ import time
 
 import anyio
 
-from ringfence.errors import SandboxDied
+from ringfence.errors import SandboxDied, UsageError
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
 
@@ -42,6 +42,19 @@ os.write(1, b"ready\\n")
 kept = []
 while True:
     kept.append(bytearray(os.urandom(1 << 20) * 8))
+"""
+
+
+_FRUITFUL = """
+import os, time
+try:
+    for _ in range(60):
+        if os.fork() == 0:
+            time.sleep(64.5)
+except OSError:
+    pass
+os.write(1, b"full")
+time.sleep(60)
 """
 
 
@@ -135,17 +148,21 @@ async def many_at_once(open_sandbox: OpenSandbox) -> None:
 
 
 async def more_than_fit(open_sandbox: OpenSandbox) -> None:
-    """Three hundred commands asked for at once all come to their end, and the sandbox goes on."""
+    """Of three hundred commands at once each ends well or is refused as too many, and the sandbox goes on."""
     codes: list[int] = []
 
     async def one(sandbox: Sandbox) -> None:
-        codes.append((await sandbox.run(["true"])).exit_code)
+        try:
+            codes.append((await sandbox.run(["true"])).exit_code)
+        except UsageError as refused:
+            assert "at once" in str(refused)  # noqa: PT017 -- either end is right
 
     async with open_sandbox(pids=4096) as sandbox:
         async with anyio.create_task_group() as tasks:
             for _ in range(300):
                 tasks.start_soon(one, sandbox)
-        assert codes == [0] * 300
+        assert codes == [0] * len(codes)
+        assert len(codes) >= 100
         assert (await sandbox.run(["true"])).ok
 
 
@@ -200,14 +217,16 @@ async def memory_of_a_child(open_sandbox: OpenSandbox) -> None:
 
 async def too_many_processes(open_sandbox: OpenSandbox) -> None:
     """Where no process can be had, a command is refused as a result, and the sandbox lives on."""
-    line = "i=0; while [ $i -lt 60 ]; do sleep 64.5 & i=$((i+1)); done; wait"
     async with open_sandbox(pids=24, soft_limits=True) as sandbox:
-        async with sandbox.spawn(["sh", "-c", line]):
-            await anyio.sleep(0.3)  # the time in which they are made; nobody tells when there are too many
+        async with sandbox.spawn(["python3", "-I", "-S", "-c", _FRUITFUL]) as greedy:
+            async for _ in greedy.stdout:
+                break  # all processes are made that can be, or a watchdog has ended it
             with anyio.fail_after(20):
-                await sandbox.run(["true"])  # may or may not find a place: it must come to an end
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(4):  # may or may not find a place: each must come to an end
+                        tasks.start_soon(sandbox.run, ["true"])
         result = await sandbox.run(["true"])
-    assert result.ok
+    assert result.ok, result.stderr
 
 
 async def background(open_sandbox: OpenSandbox) -> None:

@@ -147,8 +147,8 @@ async def default_signals(open_sandbox: OpenSandbox) -> None:
 async def not_found(open_sandbox: OpenSandbox) -> None:
     """A command that is not there is a result with code 127 and a word on stderr."""
     async with open_sandbox() as sandbox:
-        ends = [await sandbox.run([name]) for name in ("no-such-command", "/no/such/command", "")]
-    assert [end.exit_code for end in ends] == [127, 127, 127]
+        ends = [await sandbox.run([name]) for name in ("no-such-command", "/no/such/command")]
+    assert [end.exit_code for end in ends] == [127, 127]
     assert "no-such-command" in ends[0].stderr
 
 
@@ -206,7 +206,7 @@ async def home_and_path(open_sandbox: OpenSandbox) -> None:
 async def nonsense(open_sandbox: OpenSandbox) -> None:
     """Arguments that make no sense are the caller's error, and the sandbox goes on."""
     async with open_sandbox() as sandbox:
-        for argv in ([], "echo hello", ["a\0b"], ["\ud800"], [1]):
+        for argv in ([], "echo hello", [""], ["a\0b"], ["\ud800"], [1]):
             await error_of(UsageError, sandbox.run(argv))  # type: ignore[arg-type]  # on purpose
         for timeout_s in (0, -1, float("nan"), float("inf")):
             await error_of(UsageError, sandbox.run(["true"], timeout_s=timeout_s))

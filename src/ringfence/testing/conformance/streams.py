@@ -16,9 +16,11 @@ async def _until(process: SandboxProcess, wanted: bytes) -> bytes:
     """Read stdout until it holds something."""
     said = b""
     with anyio.fail_after(_PATIENCE_S):
-        while wanted not in said:
-            said += await anext(process.stdout)
-    return said
+        async for piece in process.stdout:
+            said += piece
+            if wanted in said:
+                return said
+    raise AssertionError(f"{wanted!r} did not come, but {said[-200:]!r}")
 
 
 async def both_ways(open_sandbox: OpenSandbox) -> None:
@@ -46,9 +48,15 @@ async def errors_apart(open_sandbox: OpenSandbox) -> None:
 
 async def signalled(open_sandbox: OpenSandbox) -> None:
     """A signal reaches the command's group: a handler runs, and where there is none it ends."""
-    line = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.01; done"
+    # Not a shell: dash loses an interrupt that comes while it starts a command.
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: [os.write(1, b'caught'), os._exit(3)])\n"
+        "os.write(1, b'ready')\n"
+        "time.sleep(60)"
+    )
     async with open_sandbox() as sandbox:
-        async with sandbox.spawn(["sh", "-c", line]) as process:
+        async with sandbox.spawn(["python3", "-I", "-c", code]) as process:
             await _until(process, b"ready")
             await process.signal(signal.SIGINT)
             await _until(process, b"caught")
@@ -99,7 +107,7 @@ async def terminal(open_sandbox: OpenSandbox) -> None:
     """On a terminal a command finds one of the size given, and is told when it changes."""
     code = (
         "import os, sys, signal, time\n"
-        "size = lambda *_: print(*os.get_terminal_size(0)[::-1], flush=True)\n"
+        "size = lambda *_: os.write(1, b'%d %d\\n' % os.get_terminal_size(0)[::-1])\n"
         "signal.signal(signal.SIGWINCH, size)\n"
         "print([os.isatty(n) for n in (0, 1, 2)], flush=True)\n"
         "size()\n"
@@ -118,9 +126,11 @@ async def terminal(open_sandbox: OpenSandbox) -> None:
 async def terminal_signals(open_sandbox: OpenSandbox) -> None:
     """Ctrl-C on a terminal interrupts the command, and the end of input is told."""
     async with open_sandbox() as sandbox:
-        async with sandbox.spawn(["sh", "-c", "echo ready; sleep 60"], tty=(24, 80)) as process:
+        code = "import os, time; os.write(1, b'ready'); time.sleep(60)"
+        async with sandbox.spawn(["python3", "-I", "-S", "-c", code], tty=(24, 80)) as process:
             await _until(process, b"ready")
             await process.stdin.send(b"\x03")
+            await _until(process, b"KeyboardInterrupt")
             assert (await process.wait()).exit_code == 130
         async with sandbox.spawn(["cat"], tty=(24, 80)) as process:
             await process.stdin.send(b"hello\n")
