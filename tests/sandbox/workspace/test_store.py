@@ -3,9 +3,11 @@
 import os
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -342,6 +344,19 @@ async def test_two_at_once(workspace: Path, state: Path):
         for number in range(4):
             tasks.start_soon(take, f"r{number}/before")
     assert len(set(trees)) == 1
+
+
+async def test_cancelled_checkpoint_leaves_nothing(repository: Path, store, tmp_path: Path, monkeypatch):
+    """A checkpoint that is cancelled half-way leaves no temporary directory, and the next one works."""
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.take, "r/x")
+        while not list((tmp_path / "t").iterdir()):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert list((tmp_path / "t").iterdir()) == []
+    assert (await store.take("r/x")).files == 3
 
 
 async def test_label_is_checked(store: CheckpointStore):

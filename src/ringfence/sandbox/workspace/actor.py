@@ -95,6 +95,11 @@ class Actor:
         """Run blocking file work in a thread, as this user."""
         return await anyio.to_thread.run_sync(lambda: self.call_sync(function))
 
+    async def clean_up(self, function: Callable[[], object]) -> None:
+        """Run blocking clean-up as this user, also where the caller is being cancelled."""
+        with anyio.CancelScope(shield=True):
+            await self.call(function)
+
     def call_sync(self, function: Callable[[], _Result]) -> _Result:
         """Run file work as this user and wait for it.
 

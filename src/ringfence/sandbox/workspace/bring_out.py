@@ -204,7 +204,7 @@ async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format
         await actor.call(make)
         yield Git(directory, actor=actor)
     finally:
-        await actor.call(lambda: shutil.rmtree(directory, ignore_errors=True))
+        await actor.clean_up(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def _adopt_packs(source: Path, target: Path) -> None:

@@ -94,7 +94,7 @@ class Lister:
                 listing.notes.append(f"only {_MAX_WALKED} entries were searched for git repositories")
             listing.rules = earlier or await self._rules(repositories, listing.paths, walked.ignore_files)
         finally:
-            await self._actor.call(lambda: shutil.rmtree(scratch, ignore_errors=True))
+            await self._actor.clean_up(lambda: shutil.rmtree(scratch, ignore_errors=True))
         return listing
 
     def _walk(self) -> _Walked:

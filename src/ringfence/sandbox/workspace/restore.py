@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import anyio
+
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.difference import Diff
@@ -127,7 +129,8 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:
             staged += await _in_tree(root, actor, stage)
         await _in_tree(root, actor, lambda tree: _commit(tree, staged, deleted))
     finally:
-        await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
+        with anyio.CancelScope(shield=True):
+            await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
 
 
 def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes]) -> None:
