@@ -43,7 +43,7 @@ demo: setup ## The main job: an agent repairs the red suite of examples/red-suit
 docs: setup ## Write the reference pages that are made from the code
 	$(BIN)/python scripts/generate_reference.py
 
-bench: setup ## Measure, and print the table
+bench: setup ## Measure, print the table and write docs/reference/performance.md
 	$(BIN)/python -m benchmarks
 
 lock: setup ## Take newer dependencies into uv.lock

@@ -1,8 +1,10 @@
 """What users install: the wheel is whole, and the command starts fast because it imports little."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -104,3 +106,20 @@ def test_public_names_are_there():
     """What the documentation imports from `ringfence` can be imported."""
     script = "from ringfence import ExecResult, Sandbox, SandboxSpec, __version__"
     assert _run(sys.executable, "-c", script).returncode == 0
+
+
+def test_every_dependency_has_its_reason():
+    """The page of dependencies names those of pyproject.toml, and no others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for names in project["optional-dependencies"].values() for name in names]
+    wanted = {re.split(r"[^\w.-]", name)[0] for name in [*project["dependencies"], *extras]}
+    page = (ROOT / "docs" / "explanation" / "dependencies.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if "|" in line
+    ]
+    named = {
+        name
+        for row in rows
+        for name in (row[1] if len(row) == 3 and row[0] == "`mcp`" else row[0]).split(", ")
+    }
+    assert wanted == named - {"package", "extra", "---"}
