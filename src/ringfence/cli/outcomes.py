@@ -9,6 +9,7 @@ Line = tuple[str, str]
 
 _HEAD, _TAIL = 4, 8
 _COMMAND_LINES = 6
+_ARGUMENT_CHARS = 120
 
 
 class _ShellResult(msgspec.Struct):
@@ -32,8 +33,17 @@ def call_lines(event: ToolCalled) -> list[Line]:
             *((f"  $ {line}", "cyan") for line in [first]),
             *((f"    {line}", "cyan") for line in more),
         ]
-    shown = event.arguments.get("path") or event.arguments.get("pattern") or ""
-    return [*lines, (f"  > {event.tool}  {shown}".rstrip(), "cyan")]
+    return [*lines, (f"  > {event.tool}  {_arguments(event)}".rstrip(), "cyan")]
+
+
+def _arguments(event: ToolCalled) -> str:
+    """What a call is about: the path or pattern of our own tools, else everything, short."""
+    for name in ("path", "pattern"):
+        if isinstance(event.arguments.get(name), str):
+            return str(event.arguments[name])
+    rest = {name: value for name, value in event.arguments.items() if name != "reasoning"}
+    text = msgspec.json.encode(rest).decode() if rest else ""
+    return text if len(text) <= _ARGUMENT_CHARS else f"{text[:_ARGUMENT_CHARS]}..."
 
 
 def result_lines(event: ToolReturned) -> list[Line]:

@@ -1,5 +1,6 @@
 """From what ended a run to its terminal state: four kinds of failure, never mixed."""
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,9 @@ def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
             return Outcome(state, str(error))
     if isinstance(error, RingfenceError):
         return Outcome(JobState.INFRASTRUCTURE, str(error))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        where = f" while {str(error.filename)!r} was written" if error.filename else ""
+        return Outcome(JobState.INFRASTRUCTURE, f"{error.strerror}{where}; free some space")
     told = f"internal error: {type(error).__name__}: {error}"
     where = f"; please report it with {str(kept_in)!r}" if kept_in else ""
     return Outcome(JobState.INFRASTRUCTURE, told + where)

@@ -103,6 +103,7 @@ async def prepare(
     )
     decision = decide_for(workspace, mode, reserved=reserved) if is_fenced else _on_host(mode)
     reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
+    await reader.call(lambda: _check_reachable(workspace))
     make_private_dir(run_dir)
     layout = await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, layout)
@@ -147,6 +148,16 @@ class _Guards:
     git_entries: Collection[bytes]
     writable: Collection[str]
     protect: Collection[str]
+
+
+def _check_reachable(workspace: Path) -> None:
+    try:
+        os.close(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as exc:
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be reached by its owner, as whom it is worked on:"
+            f" {exc.strerror}; let that user enter the directories above it (chmod o+x), or move it"
+        ) from exc
 
 
 def _on_host(mode: WorkspaceMode | None) -> Decision:

@@ -1,0 +1,156 @@
+"""The command as a user has it: real sandboxes, a scripted model over HTTP, a workspace under git."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.cli import main
+from ringfence.journal import resolve, verify
+
+COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sdk() -> None:
+    """The model's SDK takes seconds to import; no test is to be measured by it."""
+    import anthropic.resources.messages  # noqa: F401
+
+
+@pytest.fixture
+def ringfence(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
+    """Run a command in this process."""
+
+    def run(*arguments: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["ringfence", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capfd.readouterr()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 1, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Start a command as a process of its own; what is left of it is killed after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([*COMMAND, *map(str, arguments)], **{**streams, **options})
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def git(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run git in a directory, without anybody's settings."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    identity = ["-c", "user.name=T", "-c", "user.email=t@t", "-c", "safe.directory=*"]
+
+    def run(place: Path, *arguments: str) -> str:
+        command = ["git", *identity, *arguments]
+        return subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory that its owner can reach, whoever that is: the parents of `tmp_path` are private."""
+    outer = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
+    outer.chmod(0o711)
+    inner = outer / "project"
+    inner.mkdir()
+    yield inner
+    for folder, names, _ in os.walk(outer):
+        for name in names:
+            (Path(folder) / name).chmod(0o700)
+    shutil.rmtree(outer)
+
+
+@pytest.fixture
+def workspace(place: Path, git: Callable[..., str]) -> Path:
+    """A small project under git; of an ordinary owner, also for root, so that it is worked on itself."""
+    (place / "app.py").write_text("print('one')\n")
+    git(place, "init", "-q")
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "first")
+    give(place)
+    return place
+
+
+@pytest.fixture
+def roots(workspace: Path) -> Path:
+    """The same project, of whoever runs the tests."""
+    give(workspace, os.getuid())
+    return workspace
+
+
+def give(place: Path, uid: int = 12_345) -> None:
+    """Give a tree away, as far as one can."""
+    if os.getuid() == 0:
+        for folder, _, names in os.walk(place):
+            for name in (".", *names):
+                os.chown(Path(folder, name), uid, uid, follow_symlinks=False)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., str]:
+    """Write a script and name the model that follows it."""
+
+    def write(*turns: dict[str, Any], **more: Any) -> str:
+        file = tmp_path / "script.yaml"
+        file.write_text(json.dumps({"price": {"input": 1, "output": 1}, "turns": turns, **more}))
+        return f"scripted:{file}"
+
+    return write
+
+
+@pytest.fixture
+def says() -> Callable[..., dict[str, Any]]:
+    """A turn of the model: a text, and shell commands."""
+
+    def turn(text: str = "ok", *commands: str, **more: Any) -> dict[str, Any]:
+        calls = [{"name": "shell", "input": {"command": each, "reasoning": "needed"}} for each in commands]
+        return {"text": text, **({"tools": calls} if calls else {}), **more}
+
+    return turn
+
+
+@pytest.fixture
+def events() -> Callable[..., list[dict[str, Any]]]:
+    """The journal of a run, verified first."""
+
+    def read(run: str = "last", status: str = "sealed") -> list[dict[str, Any]]:
+        path = resolve(run)
+        assert verify(path).status == status
+        return [json.loads(line) for line in (path / "journal.jsonl").read_bytes().splitlines()]
+
+    return read

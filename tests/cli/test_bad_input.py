@@ -1,0 +1,161 @@
+"""What a user can do wrong: one line on stderr and the documented exit code, never a traceback."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+
+def _is_told(ended: Any, code: int, *words: str) -> bool:
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.count("\n") == 1, ended.err
+    assert ended.err.startswith("ringfence: ")
+    return all(word in ended.err for word in words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sandbox", "moat"], ["unknown sandbox backend 'moat'", "bubblewrap"]),
+        (["--toolset", "everything"], ["--toolset", "everything"]),
+        (["--colour"], ["--colour", "ringfence run --help"]),
+        (["--memory", "lots"], ["--memory", "'lots'"]),
+        (["--max-turns", "0"], ["--max-turns"]),
+        (["--cpus", "many"], ["--cpus"]),
+        (["--mode", "naked"], ["--mode", "naked"]),
+        (["--env", "TOKEN"], ["--env", "'TOKEN'", "NAME=VALUE"]),
+        (["--timeout", "soon"], ["--timeout", "'soon'"]),
+    ],
+    ids=lambda value: value[0] if value[0].startswith("--") else "",
+)
+def test_an_option_that_makes_no_sense(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, options: list[str], words: list[str]
+):
+    """Usage errors exit 2 and name option and value."""
+    model = script(says())
+    ended = ringfence("run", "x", "-C", workspace, "--model", model, *options)
+    if "moat" in options:
+        assert (ended.code, words[0] in ended.out + ended.err) in {(2, True), (1, True)}
+    else:
+        assert _is_told(ended, 2, *words)
+
+
+def test_no_task(ringfence: Cli, workspace: Path):
+    """The task is given once."""
+    assert _is_told(ringfence("run", "-C", workspace), 2, "PROMPT")
+
+
+def test_an_unknown_command(ringfence: Cli):
+    """So is a command that is not there."""
+    assert _is_told(ringfence("dance"), 2, "dance")
+
+
+def test_a_workspace_that_is_not_there(ringfence: Cli, tmp_path: Path):
+    """The path is named."""
+    assert _is_told(ringfence("run", "x", "-C", tmp_path / "gone"), 2, "gone", "--workspace")
+
+
+def test_a_workspace_that_is_a_loop(ringfence: Cli, tmp_path: Path):
+    """A link to itself is no directory."""
+    (tmp_path / "loop").symlink_to("loop")
+    assert _is_told(ringfence("run", "x", "-C", tmp_path / "loop"), 2, "loop")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
+def test_a_workspace_that_cannot_be_read(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
+    """Permissions are the user's to mend."""
+    workspace.chmod(0)
+    assert ringfence("run", "x", "-C", workspace, "--model", script(says())).code in (1, 2)
+    workspace.chmod(0o700)
+
+
+@pytest.mark.parametrize("place", ["/", "~"], ids=["root", "home"])
+def test_a_workspace_that_is_refused(ringfence: Cli, script: Cli, says: Cli, place: str):
+    """/ and home are refused by policy, in a record."""
+    ended = ringfence("run", "x", "-C", Path(place).expanduser(), "--model", script(says()))
+    assert (ended.code, "refused: workspace" in ended.out) == (4, True)
+
+
+def test_no_key(ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """The three ways to give one are named, and nothing is made."""
+    for name in list(os.environ):
+        if name.startswith(("ANTHROPIC", "CLAUDE")):
+            monkeypatch.delenv(name)
+    words = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"]
+    assert _is_told(ringfence("run", "x", "-C", workspace, "--model", "claude-sonnet-5-5"), 77, *words)
+
+
+def test_bad_yaml(ringfence: Cli, workspace: Path):
+    """File, line and column."""
+    (workspace / "ringfence.yaml").write_text("run:\n  model: [a\n")
+    ended = ringfence("run", "x", "-C", workspace)
+    assert _is_told(ended, 78, "ringfence.yaml:")
+
+
+def test_a_bad_limit_in_a_file(ringfence: Cli, workspace: Path):
+    """`memory: lots` is found where it stands."""
+    (workspace / "ringfence.yaml").write_text("sandbox:\n  memory: lots\n")
+    assert _is_told(ringfence("run", "x", "-C", workspace), 78, "ringfence.yaml:2:", "'lots'")
+
+
+def test_an_image_is_refused(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    """What no backend has is not passed over."""
+    monkeypatch.setenv("RINGFENCE_SANDBOX__IMAGE", "python:3.12")
+    ended = ringfence("run", "x", "-C", workspace, "--model", script(says()))
+    assert _is_told(ended, 78, "python:3.12", "RINGFENCE_SANDBOX__IMAGE")
+
+
+def test_a_name_of_an_mcp_server_that_no_tool_can_have(
+    ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is refused where it is written."""
+    monkeypatch.setenv("RINGFENCE_TOOLS__MCP", '[{"name": "a__b", "command": ["x"]}]')
+    assert _is_told(ringfence("run", "x", "-C", workspace, "--model", "scripted:x"), 78, "a__b")
+
+
+def test_a_script_that_is_not_there(ringfence: Cli, workspace: Path):
+    """The model's script is read before a sandbox is opened."""
+    assert _is_told(
+        ringfence("run", "x", "-C", workspace, "--model", "scripted:/nowhere.yaml"), 78, "/nowhere.yaml"
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [["diff"], ["undo"], ["apply"], ["replay"], ["audit", "show", "last"]], ids=" ".join
+)
+def test_a_run_that_is_not_there(ringfence: Cli, command: list[str]):
+    """The way to the list is named."""
+    assert _is_told(ringfence(*command), 2, "audit ls")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
+def test_a_state_directory_that_cannot_be_written(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The machine is to be mended: 75."""
+    (tmp_path / "locked").mkdir(mode=0o500)
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "locked" / "state"))
+    assert _is_told(ringfence("run", "x", "-C", workspace, "--model", script(says())), 75, "locked")
+
+
+def test_a_state_directory_that_is_a_file(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also told in a line."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file"))
+    assert _is_told(ringfence("run", "x", "-C", workspace, "--model", script(says())), 75, "file")
+
+
+def test_a_sandbox_that_cannot_be_opened(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
+    """Its exit code is 125, and there is a record."""
+    ended = ringfence(
+        "run", "x", "-C", workspace, "--model", script(says()), "--setup", "echo no >&2; exit 7"
+    )
+    assert (ended.code, "sandbox_start: set-up command" in ended.out) == (125, True)

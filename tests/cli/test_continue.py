@@ -1,0 +1,84 @@
+"""`run --continue`: the conversation goes on, and the work with it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(ringfence: Cli, workspace: Path) -> Cli:
+    """Run a task in the workspace."""
+    return lambda model, *options: ringfence("run", "go", "-C", workspace, "--model", model, *options)
+
+
+@pytest.fixture
+def cloned(run: Cli, script: Cli, says: Cli) -> Any:
+    """A first run, on a clone, that made a file."""
+    return run(script(says("x", "echo 1 > made"), says()), "--mode", "clone")
+
+
+def test_the_conversation_goes_on(run: Cli, script: Cli, says: Cli):
+    """The model hears what was said before."""
+    run(script(says("first")))
+    assert run(script(says(expect={"messages": 3})), "--continue").code == 0
+
+
+def test_a_command_of_the_users_own_is_not_gone_on_with(
+    run: Cli, ringfence: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """`exec` is no conversation."""
+    run(script(says("first")))
+    ringfence("exec", "-C", workspace, "--", "true")
+    assert run(script(says(expect={"messages": 3})), "--continue").code == 0
+
+
+def test_without_an_earlier_run_it_is_refused(run: Cli, script: Cli, says: Cli):
+    """There is nothing to go on with."""
+    ended = run(script(says()), "--continue")
+    assert (ended.code, "--continue" in ended.err) == (2, True)
+
+
+@pytest.mark.usefixtures("cloned")
+def test_a_clone_goes_on_where_the_earlier_one_ended(
+    run: Cli, ringfence: Cli, script: Cli, says: Cli, workspace: Path
+):
+    """What was not applied yet is there, and applying the last run brings in both runs' work."""
+    model = script(says("x", "cat made && echo 2 >> made"), says(expect={"last_tool_result": r'"1\n"'}))
+    assert run(model, "--continue", "--mode", "clone").code == 0
+    assert (ringfence("apply", "last").code, (workspace / "made").read_text()) == (0, "1\n2\n")
+
+
+@pytest.mark.usefixtures("cloned")
+def test_a_continued_run_is_replayed_from_where_it_began(run: Cli, ringfence: Cli, script: Cli, says: Cli):
+    """Its replica holds the earlier run's work too."""
+    run(script(says("x", "cat made"), says()), "--continue", "--mode", "clone")
+    assert ringfence("replay", "last").code == 0
+
+
+@pytest.mark.parametrize("mode", ["bind", "read_only"])
+@pytest.mark.usefixtures("cloned")
+def test_another_mode_refuses_to_lose_a_clone(run: Cli, script: Cli, says: Cli, mode: str):
+    """The way to bring the changes in is named."""
+    ended = run(script(says()), "--continue", "--mode", mode)
+    assert (ended.code != 0, "ringfence apply" in ended.out) == (True, True)
+
+
+@pytest.mark.usefixtures("cloned")
+def test_a_changed_workspace_refuses_to_lose_a_clone(run: Cli, script: Cli, says: Cli, workspace: Path):
+    """So is it where the user went on too."""
+    (workspace / "app.py").write_text("print('two')\n")
+    ended = run(script(says()), "--continue", "--mode", "clone")
+    assert (ended.code != 0, "ringfence apply" in ended.out) == (True, True)
+
+
+@pytest.mark.usefixtures("cloned")
+def test_after_apply_it_goes_on_as_usual(run: Cli, ringfence: Cli, script: Cli, says: Cli):
+    """What was brought in is in the workspace."""
+    ringfence("apply", "last")
+    model = script(says("x", "cat made"), says(expect={"last_tool_result": r'"1\n"'}))
+    assert run(model, "--continue", "--mode", "clone").code == 0

@@ -1,0 +1,183 @@
+"""Interrupts, kills and full disks: what was made is kept, nothing is left behind, the record holds."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from ringfence.journal import resolve, runs_dir, verify
+
+Cli = Callable[..., Any]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(start: Cli, workspace: Path, script: Cli, says: Cli) -> Cli:
+    """Start an agent that makes a file and then sleeps; returns when it does."""
+
+    def begin(*options: str, **more: Any) -> "subprocess.Popen[bytes]":
+        model = script(says("x", "touch made", more.pop("command", "sleep 1000")), says())
+        process = start("run", "x", "-C", workspace, "--model", model, "--json", *options, **more)
+        _read_until(process, "tool.called", 2)
+        return process  # type: ignore[no-any-return]
+
+    return begin
+
+
+def _read_until(process: "subprocess.Popen[bytes]", event: str, count: int = 1) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        count -= json.loads(line)["event"] == event
+        if count == 0:
+            return
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_one_interrupt_keeps_the_work(run: Cli, events: Cli, number: signal.Signals):
+    """Cancelled, exit 130, what was made is brought out, the record is sealed."""
+    process = run()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    names = [json.loads(line)["event"] for line in out.splitlines()]
+    assert (process.returncode, "work.exported" in names, names[-1]) == (130, True, "job.ended")
+    assert events()[-2]["data"]["state"] == "cancelled"
+
+
+def test_two_interrupts_stop_at_once(run: Cli, events: Cli):
+    """The second one does not wait for the work to be brought out; the record is sealed all the same."""
+    process = run()
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # two of one kind would be merged into one
+    process.communicate(timeout=60)
+    assert (process.returncode, events()[-2]["data"]["state"]) == (130, "cancelled")
+
+
+def test_an_interrupt_stops_a_check(start: Cli, workspace: Path, script: Cli, says: Cli, events: Cli):
+    """A check that hangs need not be waited for."""
+    process = start(
+        "run", "x", "-C", workspace, "--model", script(says()), "--json", "--verify", "sleep 1000"
+    )
+    _read_until(process, "verification.started")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert (process.returncode, "before the check was over" in events()[-2]["data"]["reason"]) == (130, True)
+
+
+def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
+    """Nobody pays for an agent that nobody watches: it is cancelled and its work kept."""
+    process = run(command="sleep 1")
+    process.stdout.close()
+    assert process.wait(60) == 130
+    assert "nobody reads" in events()[-2]["data"]["reason"]
+
+
+def _processes(marker: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if marker.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    async def wait() -> None:
+        with anyio.fail_after(20):
+            while not holds():  # noqa: ASYNC110 - other processes tell nobody
+                await anyio.sleep(0.02)
+
+    anyio.run(wait)
+
+
+@pytest.fixture
+def killed(run: Cli) -> str:
+    """A run killed by -9 in the middle of a tool call; the marker its command carries."""
+    marker = f"marker-{uuid4().hex}"
+    command = f"(setsid sh -c 'sleep 1000; echo {marker}' &) ; sh -c 'sleep 1000; echo {marker}'"
+    process = run(command=command)
+    _until(lambda: len(_processes(marker)) >= 2)
+    process.kill()
+    process.wait()
+    return marker
+
+
+def test_kill_9_leaves_no_process(killed: str):
+    """Everything inside dies with ringfence, stragglers of other sessions too."""
+    _until(lambda: not _processes(killed))
+
+
+def test_kill_9_leaves_a_record_that_verifies(killed: str):
+    """Up to its last event, with an open end."""
+    assert verify(resolve("last")).status == "open"
+
+
+def test_the_next_command_closes_a_killed_run(killed: str, ringfence: Cli, workspace: Path, events: Cli):
+    """It is marked, sealed and listed, and nothing of it is left in the control groups."""
+    name = resolve("last").name
+    ended = ringfence("exec", "-C", workspace, "--", "true")
+    listed = ringfence("audit", "ls").out
+    assert (f"run {name} was interrupted" in ended.err, f"{name}  interrupted" in listed) == (True, True)
+    closed = events(name)
+    sandbox = next(event["data"]["sandbox_id"] for event in closed if event["event"] == "sandbox.created")
+    assert closed[-2]["data"]["state"] == "interrupted"
+    assert not list(Path("/sys/fs/cgroup").rglob(f"*{sandbox}*"))
+
+
+def test_a_killed_run_is_gone_on_with(killed: str, ringfence: Cli, workspace: Path, script: Cli, says: Cli):
+    """Its conversation is whole: the call without a result is answered as not run."""
+    model = script(says(expect={"messages": 3, "last_tool_result": "not run"}))
+    assert ringfence("run", "more", "-C", workspace, "--model", model, "--continue").code == 0
+
+
+def test_a_killed_run_is_undone_after_a_look(killed: str, ringfence: Cli, workspace: Path):
+    """On the workspace itself its changes cannot be told from the user's; `diff` shows them first."""
+    assert ringfence("undo", "last").code == 1
+    assert "made" in ringfence("diff", "last").out
+    assert (ringfence("undo", "last").code, (workspace / "made").exists()) == (0, False)
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_record(
+    start: Cli, workspace: Path, script: Cli, says: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Infrastructure, one line, and a journal that verifies as far as it goes."""
+    full = tmp_path / "small"
+    full.mkdir()
+    if os.getuid() != 0:
+        pytest.skip("needs root, for a small file system")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", full], check=True)
+    try:
+        monkeypatch.setenv("RINGFENCE_STATE_DIR", str(full))
+        turns = [says("x", f"head -c 150000 /dev/urandom | base64 -w0 # {number}") for number in range(60)]
+        process = start("run", "x", "-C", workspace, "--model", script(*turns), "--toolset", "operator")
+        out, err = process.communicate(timeout=90)
+        told = (out + err).decode()
+        assert (process.returncode, "Traceback" in told) == (75, False), told[-2000:]
+        journal = next(runs_dir().iterdir())
+        assert verify(journal).status in ("sealed", "open")
+    finally:
+        subprocess.run(["umount", "-l", full], check=True)
+
+
+def test_a_file_size_limit_ends_the_run_in_a_line(start: Cli, workspace: Path, script: Cli, says: Cli):
+    """So does a journal that may not grow, also for an ordinary user."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    turns = [says("x", "head -c 20000 /dev/urandom | base64 -w0") for _ in range(60)]
+    process = start("run", "x", "-C", workspace, "--model", script(*turns), preexec_fn=limit)
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, b"Traceback" in out + err) == (75, False), (out + err)[-2000:]

@@ -1,0 +1,169 @@
+"""What a run changes, where, and how it is taken in and out again."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(ringfence: Cli, workspace: Path, script: Cli, says: Cli) -> Cli:
+    """Let an agent carry out one command in the workspace."""
+
+    def go(command: str, *options: str) -> Any:
+        model = script(says("x", command), says())
+        return ringfence("run", "x", "-C", workspace, "--model", model, *options)
+
+    return go
+
+
+def test_a_bound_workspace_is_changed_and_undone(run: Cli, ringfence: Cli, workspace: Path):
+    """Undo gives back what was there before."""
+    run("echo two > app.py; touch made", "--mode", "bind")
+    assert (workspace / "made").exists()
+    ringfence("undo", "last")
+    assert ((workspace / "made").exists(), (workspace / "app.py").read_text()) == (False, "print('one')\n")
+
+
+def test_a_clone_changes_nothing_until_applied(run: Cli, ringfence: Cli, workspace: Path):
+    """The workspace is the user's."""
+    run("echo two > app.py", "--mode", "clone")
+    before = (workspace / "app.py").read_text()
+    assert "+two" in ringfence("diff", "last").out
+    ringfence("apply", "last")
+    assert (before, (workspace / "app.py").read_text()) == ("print('one')\n", "two\n")
+
+
+@pytest.mark.parametrize(("command", "mode"), [("apply", "clone"), ("undo", "bind")])
+def test_a_file_changed_since_is_a_conflict(
+    run: Cli, ringfence: Cli, workspace: Path, command: str, mode: str
+):
+    """It is named, nothing is written, and --force does it all the same."""
+    run("echo two > app.py", "--mode", mode)
+    (workspace / "app.py").write_text("mine\n")
+    refused = ringfence(command, "last")
+    assert (refused.code, "app.py" in refused.err, (workspace / "app.py").read_text()) == (1, True, "mine\n")
+    ringfence(command, "last", "--force")
+    assert (workspace / "app.py").read_text() != "mine\n"
+
+
+def test_protected_paths_stay_as_they_are(run: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """`sandbox.protect` is kept by the kernel: files, whole directories, and what is ignored by git."""
+    (workspace / "data").mkdir()
+    (workspace / "data" / "golden.json").write_text("1")
+    monkeypatch.setenv("RINGFENCE_SANDBOX__PROTECT", '["*.py", "data/"]')
+    run(
+        "echo 2 > app.py; echo 2 > data/golden.json; touch data/new; mv data old; rm -f app.py",
+        "--mode",
+        "bind",
+    )
+    assert (workspace / "app.py").read_text() == "print('one')\n"
+    assert [path.read_text() for path in (workspace / "data").iterdir()] == ["1"]
+
+
+def test_a_protected_path_that_appears_is_named(run: Cli, monkeypatch: pytest.MonkeyPatch):
+    """What cannot be mounted on is reported."""
+    monkeypatch.setenv("RINGFENCE_SANDBOX__PROTECT", '["*.lock"]')
+    ended = run("touch new.lock", "--mode", "bind")
+    assert "is protected; look before you use it: new.lock" in ended.out
+
+
+def test_too_many_protected_paths_are_refused(run: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """Mounts are bounded; whole directories are advised."""
+    for number in range(501):
+        (workspace / f"{number}.dat").write_text("")
+    monkeypatch.setenv("RINGFENCE_SANDBOX__PROTECT", '["*.dat"]')
+    assert run("true", "--mode", "bind").code == 4
+
+
+def test_the_host_is_loud_and_works_on_the_workspace_itself(
+    run: Cli, ringfence: Cli, workspace: Path, events: Cli
+):
+    """No fence: it says so, journals it, and still shows and undoes what was changed."""
+    ended = run("echo two > app.py", "--sandbox", "host")
+    loosened = [event["data"] for event in events() if event["event"] == "policy.loosened"]
+    assert ("WARNING" in ended.err, "NO FENCE" in ended.out, "1 file changed" in ended.out) == (
+        True,
+        True,
+        True,
+    )
+    assert loosened == [{"what": "host backend: no fence", "by": "--sandbox"}]
+    ringfence("undo", "last")
+    assert (workspace / "app.py").read_text() == "print('one')\n"
+
+
+@pytest.mark.parametrize("name", ["RINGFENCE_HOST", "AGENT_LOOP_HOST"])
+def test_the_host_is_named_by_a_variable_too(run: Cli, name: str, monkeypatch: pytest.MonkeyPatch):
+    """The warning says by whom."""
+    monkeypatch.setenv(name, "1")
+    assert f"no fence (by {name})" in run("true").err
+
+
+@pytest.mark.parametrize(
+    "options", [["--mode", "clone"], ["--mode", "read_only"], ["--memory", "1g"]], ids=" ".join
+)
+def test_the_host_refuses_what_it_cannot_keep(run: Cli, workspace: Path, options: list[str]):
+    """Nothing is promised that nobody enforces."""
+    ended = run("touch made", "--sandbox", "host", *options)
+    assert (ended.code, (workspace / "made").exists()) == (4, False)
+
+
+def test_a_run_on_the_host_is_not_replayed(run: Cli, ringfence: Cli):
+    """Its commands are not executed on this machine a second time."""
+    run("true", "--sandbox", "host")
+    assert ringfence("replay", "last").code == 4
+
+
+def test_a_replay_is_the_same(run: Cli, ringfence: Cli):
+    """Commands that depend on nothing but the workspace come out alike."""
+    run("cat app.py; echo two > app.py")
+    assert "the same" in ringfence("replay", "last").out
+
+
+def test_a_replay_that_differs_exits_1(run: Cli, ringfence: Cli):
+    """The first difference is told."""
+    run("od -An -N8 -x /dev/urandom")
+    ended = ringfence("replay", "last")
+    assert (ended.code, "DIVERGED" in ended.out) == (1, True)
+
+
+def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
+    """Also where an agent took the rights to its directories away."""
+    run("mkdir -p a/b && touch a/b/c && chmod 0 a/b a", "--mode", "clone")
+    assert ringfence("gc", "--older-than", "1ms", "--keep", "0").code == 0
+    assert "no runs" in ringfence("audit", "ls").err
+
+
+def test_root_works_on_a_clone_of_what_is_roots(ringfence: Cli, roots: Path, script: Cli, says: Cli):
+    """No sandbox runs as root."""
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    ended = ringfence("run", "x", "-C", roots, "--model", script(says("x", "id -u; touch made"), says()))
+    assert (ended.code, "87463" in ended.out, (roots / "made").exists()) == (0, True, False)
+
+
+def test_a_directory_its_owner_cannot_reach(
+    ringfence: Cli, place: Path, workspace: Path, script: Cli, says: Cli
+):
+    """Root is told why a user's workspace in a private directory does not do."""
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    place.parent.chmod(0o700)
+    ended = ringfence("run", "x", "-C", workspace, "--model", script(says()))
+    place.parent.chmod(0o711)
+    assert (ended.code, "cannot be reached by its owner" in ended.out) == (1, True)
+
+
+def test_a_workspace_that_vanishes_is_told(run: Cli, ringfence: Cli, workspace: Path):
+    """Undo has nowhere to go."""
+    run("touch made", "--mode", "bind")
+    shutil.rmtree(workspace)
+    ended = ringfence("undo", "last")
+    workspace.mkdir()
+    assert (ended.code != 0, "internal error" in ended.err, ended.err.count("\n")) == (True, False, 1)
