@@ -108,7 +108,7 @@ class LimitReached(RingfenceError):
         self.allowed = allowed
         self.used = used
         option = "--timeout" if limit == "wall_clock_s" else "--max-" + limit.replace("_", "-")
-        super().__init__(f"limit {limit!r} reached: {used:g} of {allowed:g}; raise it with {option}")
+        super().__init__(f"limit {limit!r} reached: {used:.12g} of {allowed:.12g}; raise it with {option}")
 
 
 class AuthenticationFailed(RingfenceError):

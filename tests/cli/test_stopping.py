@@ -156,11 +156,11 @@ def test_a_full_disk_ends_the_run_and_keeps_the_record(
     full.mkdir()
     if os.getuid() != 0:
         pytest.skip("needs root, for a small file system")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", full], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "small", full], check=True)
     try:
         monkeypatch.setenv("RINGFENCE_STATE_DIR", str(full))
         turns = [says("x", f"head -c 150000 /dev/urandom | base64 -w0 # {number}") for number in range(60)]
-        process = start("run", "x", "-C", workspace, "--model", script(*turns), "--toolset", "operator")
+        process = start("run", "x", "-C", workspace, "--model", script(*turns), "--max-tokens", "999000111")
         out, err = process.communicate(timeout=90)
         told = (out + err).decode()
         assert (process.returncode, "Traceback" in told) == (75, False), told[-2000:]

@@ -84,7 +84,7 @@ def _size(screen: int) -> tuple[int, int]:
 @contextmanager
 def _raw(keyboard: int) -> Iterator[None]:
     before = termios.tcgetattr(keyboard)
-    tty.setraw(keyboard)
+    tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed ahead is for the shell
     try:
         yield
     finally:

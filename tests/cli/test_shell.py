@@ -1,0 +1,111 @@
+"""`ringfence shell` on a real terminal."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+pytestmark = pytest.mark.slow
+
+
+class Terminal:
+    """Our end of a terminal."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.resize(30, 100)
+        self.seen = b""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change its size."""
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        """Type."""
+        os.write(self.ours, text.encode())
+
+    def expect(self, text: bytes) -> None:
+        """Read until something is shown that was not there when it was last waited for."""
+        deadline = time.monotonic() + 40
+        while text not in self.seen:
+            ready, _, _ = select.select([self.ours], [], [], deadline - time.monotonic())
+            assert ready, self.seen
+            self.seen += os.read(self.ours, 65536)
+        self.seen = self.seen[self.seen.index(text) + len(text) :]
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal."""
+    made = Terminal()
+    yield made
+    os.close(made.ours)
+    os.close(made.theirs)
+
+
+@pytest.fixture
+def shell(start: Cli, workspace: Path, terminal: Terminal) -> Any:
+    """A shell that is ready, on the terminal."""
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(terminal.theirs, termios.TIOCSCTTY, 0)
+
+    process = start(
+        *("shell", "-C", workspace, "--program", "sh"),
+        stdin=terminal.theirs,
+        stdout=terminal.theirs,
+        stderr=terminal.theirs,
+        preexec_fn=own_terminal,
+    )
+    terminal.type("echo re''ady\n")
+    terminal.expect(b"ready")
+    return process
+
+
+def test_what_is_typed_goes_inside_and_its_exit_code_comes_out(shell: Any, terminal: Terminal):
+    """It is the shell that answers, in the workspace."""
+    terminal.type("ls; tty; exit 5\n")
+    terminal.expect(b"app.py")
+    terminal.expect(b"/dev/pts/")
+    terminal.expect(b"record: ")
+    assert shell.wait(60) == 5
+
+
+def test_ctrl_c_goes_inside(shell: Any, terminal: Terminal):
+    """It interrupts the command, not the shell and not ringfence."""
+    terminal.type("echo go''ing; sleep 1000\n")
+    terminal.expect(b"going")
+    terminal.type("\x03")
+    terminal.type("echo still; exit\n")
+    terminal.expect(b"still")
+    assert shell.wait(60) in (0, 130)
+
+
+def test_a_new_size_is_told(shell: Any, terminal: Terminal):
+    """Programs inside see the terminal as it is now."""
+    terminal.resize(41, 123)
+    terminal.type("sleep 1; stty si''ze; exit\n")
+    terminal.expect(b"41 123")
+
+
+def test_the_terminal_is_given_back_as_it_was(shell: Any, terminal: Terminal):
+    """Raw mode ends with the shell."""
+    terminal.type("exit\n")
+    shell.wait(60)
+    assert termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
+
+
+def test_without_a_terminal_it_is_refused(ringfence: Cli, workspace: Path):
+    """`exec` is named."""
+    ended = ringfence("shell", "-C", workspace)
+    assert (ended.code, "ringfence exec" in ended.err) == (2, True)
