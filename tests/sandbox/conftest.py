@@ -1,17 +1,21 @@
 """Sandboxes to test on: a workspace that whoever runs the tests may lend, and ways to open one."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.guest import frames
 
 OTHER_UID = 1500
 """Somebody who is not root, as whom root's tests own a workspace."""
@@ -53,3 +57,72 @@ def opener(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[
     for directory in made:
         # Not rmtree: some checks leave trees deeper than it goes.
         subprocess.run(["rm", "-rf", "--", directory], check=True)
+
+
+class PipeFence(Fence):
+    """A fence whose guest is the test: it writes what the guest would send, and reads what it is sent."""
+
+    def __init__(self) -> None:
+        self.facts = Facts(backend="pipes", is_fence=False, environment={"PATH": "/bin"})
+        self.read_fd, self.peer_out = os.pipe()
+        self.peer_in, self.write_fd = os.pipe()
+        for descriptor in (self.read_fd, self.write_fd, self.peer_in, self.peer_out):
+            os.set_blocking(descriptor, False)
+        with suppress(OSError):  # an ordinary user's allowance may be used up
+            fcntl.fcntl(self.peer_out, fcntl.F_SETPIPE_SZ, 512 * 1024)
+        self.is_killed = False
+        self.leaves_by_itself = True
+        self._kept = [self.peer_in, self.peer_out]
+
+    async def wait(self) -> Death:
+        """Ends at once, unless the guest is one that does not go."""
+        if not self.leaves_by_itself:
+            await anyio.sleep_forever()
+        return Death("exited", "the test's guest is gone")
+
+    async def kill(self) -> None:
+        """Close our ends."""
+        if not self.is_killed:
+            self.is_killed = True
+            os.close(self.read_fd)
+            os.close(self.write_fd)
+
+    def hang_up(self) -> None:
+        """The guest closes its ends."""
+        while self._kept:
+            os.close(self._kept.pop())
+
+    def say(self, data: bytes) -> bool:
+        """The guest sends bytes; False if nobody takes them now."""
+        try:
+            return bool(self._kept) and os.write(self.peer_out, data) == len(data)
+        except (BlockingIOError, BrokenPipeError):
+            return False
+
+    def frame(self, kind: int, channel: int = 0, payload: bytes = b"") -> bool:
+        """The guest sends a frame."""
+        return self.say(frames.HEADER.pack(len(payload), channel, kind) + payload)
+
+    def record(self, kind: int, channel: int, fields: Mapping[str, object]) -> bool:
+        """The guest sends a frame with a record in it."""
+        return self.frame(kind, channel, frames.encode_record(fields.items()))
+
+    def greet(self) -> None:
+        """The guest's proper first frame."""
+        self.record(frames.HELLO, 0, {"version": frames.VERSION, "uid": 1000, "undumpable": 1})
+
+    def open(self, **fields: Any) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox on this fence."""
+        spec = SandboxSpec(backend="host", **fields)
+        return Sandbox.over(self, spec, Placement(1, 1, None, None), sandbox_id="hostile", chosen_because="")
+
+
+@pytest.fixture
+def guest() -> Iterator[PipeFence]:
+    """A guest that is the test."""
+    fence = PipeFence()
+    yield fence
+    fence.hang_up()
+    if not fence.is_killed:
+        os.close(fence.read_fd)
+        os.close(fence.write_fd)

@@ -2,16 +2,19 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import anyio
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import Failure
 from ringfence.sandbox.loader import guest_arguments
+from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, errno_name, process_end
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.result import BoundedOutput, ExecResult
@@ -68,10 +71,23 @@ class Sandbox:
             PolicyRefused: The spec breaks a rule, or a limit that was asked for cannot be enforced.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
+        check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         placed = placement or place(spec.workspace, spec.mode)
-        async with _opened(spec, placed, sandbox_id) as (fence, name, why):
-            sandbox = cls(spec, placed, fence, sandbox_id=name, chosen_because=why)
-            error: Exception | None = None
+        backend, why = await choose_backend(spec)
+        name = sandbox_id or uuid4().hex[:12]
+        fence = await backend.start(Launch(name, spec, placed, guest_arguments()))
+        async with cls.over(fence, spec, placed, sandbox_id=name, chosen_because=why) as sandbox:
+            yield sandbox
+
+    @classmethod
+    @asynccontextmanager
+    async def over(
+        cls, fence: Fence, spec: SandboxSpec, placement: Placement, *, sandbox_id: str, chosen_because: str
+    ) -> AsyncIterator["Sandbox"]:
+        """A sandbox on a fence that was just started, and that is killed at the end."""
+        sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because)
+        error: Exception | None = None
+        try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(sandbox._session.serve)
                 try:
@@ -82,8 +98,11 @@ class Sandbox:
                 finally:
                     sandbox._session.close()
                 tasks.cancel_scope.cancel()
-            if error is not None:
-                raise error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await fence.kill()
+        if error is not None:
+            raise error
 
     async def _begin(self) -> None:
         await self._session.greet()
@@ -253,18 +272,3 @@ class Sandbox:
             pids=own.pids if kernel.pids is None else kernel.pids,
             oom_kills=kernel.oom_kills,
         )
-
-
-@asynccontextmanager
-async def _opened(
-    spec: SandboxSpec, placement: Placement, sandbox_id: str | None
-) -> AsyncIterator[tuple[Fence, str, str]]:
-    """A started fence, its sandbox's name and why its backend was chosen."""
-    backend, why = await choose_backend(spec)
-    name = sandbox_id or uuid4().hex[:12]
-    fence = await backend.start(Launch(name, spec, placement, guest_arguments()))
-    try:
-        yield fence, name, why
-    finally:
-        with anyio.CancelScope(shield=True):
-            await fence.kill()

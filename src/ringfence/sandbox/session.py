@@ -104,7 +104,8 @@ class GuestSession:
         while True:
             await anyio.sleep(_HEARTBEAT_S)
             seen = self._link.frames_seen
-            with anyio.move_on_after(_SILENCE_S) as silence:
+            # Gone meanwhile: whoever waits is told by `serve` or `close`.
+            with anyio.move_on_after(_SILENCE_S) as silence, suppress(SandboxDied):
                 await self._link.ask(frames.PING, frames.PONG)
             if silence.cancelled_caught and self._link.frames_seen == seen:
                 raise ProtocolError(f"has not answered for {_SILENCE_S:g} s")
