@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
@@ -40,7 +40,9 @@ class ModelRequest:
 
     def digest(self) -> str:
         """SHA-256 of the request's canonical JSON; equal for equal requests, on any machine."""
-        return hashlib.sha256(msgspec.json.encode(asdict(self), order="deterministic")).hexdigest()
+        # By hand: `dataclasses.asdict` copies the whole conversation first, at every turn.
+        shallow = {each.name: getattr(self, each.name) for each in fields(self)}
+        return hashlib.sha256(msgspec.json.encode(shallow, order="deterministic")).hexdigest()
 
 
 @dataclass(frozen=True)

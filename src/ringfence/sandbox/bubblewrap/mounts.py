@@ -50,6 +50,16 @@ _ETC = (
     "timezone",
     "xattr.conf",
 )
+_MASKED = (
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/timer_list",
+)
+"""Files of the kernel that tell about the machine or the user outside of the sandbox."""
 _SHM_BYTES = 64 * 1024**2
 
 
@@ -117,6 +127,9 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     arguments.add("--proc", "/proc", "--dev", "/dev")
     # The settings of the sandbox's own IPC namespace belong to its user, who could write them.
     arguments.add("--ro-bind", "/proc/sys", "/proc/sys")
+    for name in _MASKED:
+        if Path(name).exists():
+            arguments.add("--ro-bind", "/dev/null", name)
     arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")  # noqa: S108 -- inside
     arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")  # noqa: S108 -- inside
     arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
