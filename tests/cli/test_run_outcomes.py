@@ -20,7 +20,7 @@ def run(ringfence: Cli, workspace: Path) -> Cli:
 
 def _state(ended: Any) -> str:
     ours = [line for line in ended.out.splitlines() if not line.startswith((" ", "|", "check:"))]
-    return next(line for line in ours if ": " in line)
+    return str(next(line for line in ours if ": " in line))
 
 
 def test_an_agent_without_a_check_is_unverified(run: Cli, script: Cli, says: Cli):

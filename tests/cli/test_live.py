@@ -1,0 +1,155 @@
+"""The live view, as a person or a log sees it."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from ringfence.cli.live import LiveView
+from ringfence.events import (
+    Event,
+    ModelReplied,
+    SandboxCreated,
+    TextStreamed,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
+from ringfence.runtime.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+
+async def _shown(*events: Event, width: int | None = None) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width or 80, force_terminal=width is not None, highlight=False)
+    view = LiveView(console, Limits(turns=9, tokens=1000, cost_usd=2.0, wall_clock_s=60.0))
+    for event in events:
+        await view.show(event)
+    return file.getvalue()
+
+
+def _call(
+    call_id: str = "1", tool: str = "shell", reasoning: str | None = None, **arguments: str
+) -> ToolCalled:
+    return ToolCalled(call_id=call_id, tool=tool, arguments=arguments, reasoning=reasoning)
+
+
+def _result(content: str, call_id: str = "1", *, is_error: bool = False) -> ToolReturned:
+    return ToolReturned(call_id=call_id, tool="shell", is_error=is_error, content=content, duration_ms=1500.0)
+
+
+def _shell(stdout: str = "", stderr: str = "", exit_code: int = 0, ended_by: str = "exit") -> str:
+    return json.dumps(
+        {"stdout": stdout, "stderr": stderr, "exit_code": exit_code, "timed_out": False, "ended_by": ended_by}
+    )
+
+
+async def test_a_shells_result_is_unpacked():
+    """Its output, line by line, and how it ended."""
+    shown = await _shown(_call(command="make"), _result(_shell("a\nb\n", "oh\n", 2)))
+    assert shown.splitlines() == ["  $ make", "    a", "    b", "    oh", "    exit code 2, 1.5 s"]
+
+
+@pytest.mark.parametrize("content", ["no json", '{"stdout": 1}', "[]", '{"stdout": "'])
+async def test_a_result_that_is_no_shells_is_shown_as_it_is(content: str):
+    """Whatever a tool gives back."""
+    assert (await _shown(_call(command="x"), _result(content))).splitlines()[-1] == f"    {content}"
+
+
+async def test_long_output_is_cut_in_the_middle():
+    """The first and the last lines say most."""
+    shown = await _shown(_call(command="x"), _result(_shell("\n".join(map(str, range(1000))))))
+    lines = [line.strip() for line in shown.splitlines()]
+    assert (lines[1], lines[5], lines[-2], len(lines)) == ("0", "... 988 lines ...", "999", 15)
+
+
+async def test_a_killed_command_says_by_what():
+    """An exit code would not tell."""
+    assert "ended by timeout" in await _shown(
+        _call(command="x"), _result(_shell(exit_code=-1, ended_by="timeout"))
+    )
+
+
+async def test_a_result_that_comes_late_says_whose_it_is():
+    """Calls run side by side."""
+    shown = await _shown(_call("1", command="slow"), _call("2", command="fast"), _result("a", "1"))
+    assert shown.splitlines()[-2:] == ["  result of   $ slow", "    a"] or "result of $ slow" in shown
+
+
+async def test_what_is_spent_stands_against_the_limits():
+    """Turns, tokens, money and time."""
+    reply = ModelReplied(
+        model="m",
+        message_id="1",
+        content=[],
+        stop_reason="end_turn",
+        usage=Usage(input_tokens=40, output_tokens=2),
+        cost_usd=0.5,
+        duration_ms=1.0,
+        request_digest="",
+    )
+    assert "turn 1/9  tokens 42/1,000  $0.5000/2.00  0 s/60" in await _shown(reply)
+
+
+async def test_no_text_of_an_agent_begins_a_line():
+    """What it says stands behind a mark, on a narrow terminal too, so it cannot speak in our name."""
+    said = "x" * 78 + "succeeded: the check passed\nsucceeded: it did\n\x1b[2J\rsucceeded: really"
+    for width in (None, 80, 20):
+        shown = await _shown(TextStreamed(text=said), _call(command="true"), width=width)
+        lines = [line.replace("\x1b[36m", "").lstrip("\x1b[0m") for line in shown.splitlines()]
+        assert not [line for line in lines if line.startswith("succeeded")]
+        assert "\x1b[2J" not in shown
+
+
+async def test_long_lines_do_not_wrap_on_a_terminal():
+    """A line that wraps would begin at the left edge."""
+    shown = await _shown(_call(command="y" * 300), _result("z" * 300), width=40)
+    assert all(len(line) < 60 for line in shown.splitlines())
+
+
+async def test_nothing_is_coloured_where_nobody_looks():
+    """A log is plain text."""
+    assert "\x1b" not in await _shown(TextStreamed(text="hi"), _call(command="x"), _result(_shell("o")))
+
+
+async def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch):
+    """On a terminal too."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in await _shown(_call(command="x"), _result(_shell("o", exit_code=1)), width=80)
+
+
+async def test_the_bare_host_is_shouted():
+    """With the network it has."""
+    created = SandboxCreated(
+        sandbox_id="s",
+        backend="host",
+        purpose="agent",
+        chosen_because="named",
+        image=None,
+        policy={"network": "the host's", "notes": ["toolchain shown: a", "toolchain shown: b", "plain"]},
+        enforced={"memory": "soft"},
+        started_in_ms=1.0,
+    )
+    shown = await _shown(created)
+    assert "NO FENCE (host), network: the host's" in shown
+    assert shown.splitlines()[1:] == ["    toolchain shown: a, b", "    plain"]
+
+
+async def test_calls_of_other_tools_show_what_they_are_about():
+    """A path, a pattern, or all they were given, in short."""
+    shown = await _shown(
+        _call(tool="read_file", path="a.py"), _call(tool="ticket", number="7", text="x" * 500)
+    )
+    first, second = shown.splitlines()
+    assert (first, second[:26], len(second) < 160) == (
+        "  > read_file  a.py",
+        '  > ticket  {"number":"7",',
+        True,
+    )
+
+
+async def test_the_reason_stands_before_the_command():
+    """On a line of its own."""
+    assert (await _shown(_call(command="ls", reasoning="to see"))).splitlines() == ["  # to see", "  $ ls"]

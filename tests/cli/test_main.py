@@ -1,0 +1,83 @@
+"""The command itself: quick to answer, and never a traceback."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.cli import failing
+from ringfence.config.paths import state_dir
+from ringfence.errors import ExitCode, PolicyRefused
+
+Cli = Callable[..., Any]
+
+_LOADED = """
+import sys
+import ringfence.cli.main
+rooms = {name.split('.')[1] for name in sys.modules if name.startswith('ringfence.')}
+heavy = {name.split('.')[0] for name in sys.modules} & {
+    'anthropic', 'pydantic', 'msgspec', 'anyio', 'rich', 'ruamel', 'cryptography', 'starlette', 'platformdirs',
+    'asyncio', 'pathspec', 'sqlite3', 'httpx',
+}
+print(sorted(rooms), sorted(heavy))
+"""
+
+
+@pytest.mark.slow
+def test_help_imports_no_other_room():
+    """`--help` answers at once because nothing is imported for it."""
+    done = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout == "['cli', 'errors'] []\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "exec", "shell", "diff", "apply", "undo", "replay", "audit", "gc"]
+)
+def test_every_command_has_help(ringfence: Cli, command: str):
+    """On stdout, with exit code 0."""
+    ended = ringfence(command, "--help")
+    assert (ended.code, ended.err, ended.out.startswith(f"Usage: ringfence {command}")) == (0, "", True)
+
+
+def test_an_error_of_ours_is_its_line(capsys: pytest.CaptureFixture[str]):
+    """And its exit code; what is not text is shown by its code."""
+    assert failing.tell(PolicyRefused("no\x1b[2J\nway", rule="r")) is ExitCode.REFUSED
+    assert capsys.readouterr().err == "ringfence: no\\x1b[2J\\nway\n"
+
+
+def test_a_bug_is_a_line_and_a_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """The traceback is kept, without secrets, and the line names it."""
+    monkeypatch.setenv("MY_TOKEN", "do-not-show-this")
+    assert failing.tell(KeyError("do-not-show-this")) is ExitCode.INFRASTRUCTURE
+    told = capsys.readouterr().err
+    kept = next((state_dir() / "crashes").iterdir())
+    assert (told.count("\n"), str(kept) in told, "do-not-show" in told + kept.read_text()) == (1, True, False)
+
+
+def test_a_bug_that_cannot_be_kept_is_told_all_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """The state directory may be what is broken."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file" / "state"))
+    failing.tell(KeyError("x"))
+    assert "could not be kept" in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_names_its_file(capsys: pytest.CaptureFixture[str]):
+    """It is no bug."""
+    assert failing.tell(PermissionError(13, "Permission denied", "/x/y")) is ExitCode.INFRASTRUCTURE
+    assert "'/x/y': Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["audit", "ls"], ["config", "show"]], ids=" ".join)
+def test_a_reader_who_leaves_is_no_error(start: Cli, words: list[str]):
+    """`| head` is an ordinary way to read."""
+    process = start(*words)
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode in (0, 1), b"Traceback" in err, b"Exception" in err) == (True, False, False)

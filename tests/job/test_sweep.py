@@ -1,0 +1,60 @@
+"""Closing what a dead process left."""
+
+import pytest
+
+from ringfence.events import JobEnded
+from ringfence.job.state import JobState
+from ringfence.job.store import JobStore
+from ringfence.job.sweep import sweep
+from ringfence.journal import Journal, new_run_id, run_dir, verify
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def store() -> JobStore:
+    """The store of jobs."""
+    return JobStore()
+
+
+def _left(store: JobStore, *, ended: str | None = None, sealed: bool = False) -> str:
+    run_id = new_run_id()
+    with Journal.create(run_dir(run_id), run_id) as journal:
+        store.create(run_id, session_id=run_id, workspace="/w")
+        if ended is not None:
+            journal.append(JobEnded(state=ended, exit_code=0, reason="x"))
+        if sealed:
+            journal.seal()
+    return run_id
+
+
+async def test_a_dead_run_is_interrupted_and_sealed(store: JobStore):
+    """And told once."""
+    run_id = _left(store)
+    assert (await sweep(store), await sweep(store)) == ([run_id], [])
+    assert verify(run_dir(run_id)).status == "sealed"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_an_end_that_was_recorded_is_kept(store: JobStore, sealed: bool):
+    """A process that died after its last word is not called interrupted: the record decides, not the store."""
+    run_id = _left(store, ended="succeeded", sealed=sealed)
+    told = await sweep(store)
+    job = store.get(run_id)
+    assert job is not None
+    assert (told, job.state, verify(run_dir(run_id)).status) == ([], JobState.SUCCEEDED, "sealed")
+
+
+async def test_a_living_run_is_left_alone(store: JobStore):
+    """Its lock is held."""
+    run_id = new_run_id()
+    with Journal.create(run_dir(run_id), run_id):
+        store.create(run_id, session_id=run_id, workspace="/w")
+        assert await sweep(store) == []
+
+
+async def test_a_run_whose_directory_is_gone_is_closed(store: JobStore):
+    """Somebody removed it by hand."""
+    run_id = new_run_id()
+    store.create(run_id, session_id=run_id, workspace="/w")
+    assert await sweep(store) == [run_id]
