@@ -102,5 +102,7 @@ certificates="UV_SYSTEM_CERTS=1"
 "$uv" sync --help 2>/dev/null | grep -q -- --system-certs || certificates="UV_NATIVE_TLS=1"
 env "$certificates" UV_PROJECT_ENVIRONMENT="$venv" UV_PYTHON_DOWNLOADS=never \
     "$uv" sync --quiet --frozen --inexact --python "$venv/bin/python"
+# Once for all: where PYTHONDONTWRITEBYTECODE is set each start would compile everything anew (0.2 s instead of 0.1).
+env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" src || say "could not precompile; starts are slower"
 printf '%s\n' "$wanted" >"$stamp"
 say "done: .venv/bin/ringfence"
