@@ -15,5 +15,11 @@ def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     home = tmp_path_factory.mktemp("home")
     for name in ("STATE", "CONFIG", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "RINGFENCE_HOST", "AGENT_LOOP_HOST"):
+    for name in (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "RINGFENCE_HOST",
+        "AGENT_LOOP_HOST",
+    ):
         monkeypatch.delenv(name, raising=False)
