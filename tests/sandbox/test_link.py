@@ -22,7 +22,24 @@ from ringfence.sandbox.guest import frames
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 10.0
-_NUMBERS = ["0", "1", "-1", "9", "64", "65", "255", "256", "9999", "nan", "inf", "-inf", "1e400", "-0.1", "1_0", "0x10"]
+_NUMBERS = [
+    "0",
+    "1",
+    "-1",
+    "9",
+    "64",
+    "65",
+    "255",
+    "256",
+    "9999",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-0.1",
+    "1_0",
+    "0x10",
+]
 _WORDS = ["exit", "signal", "memory", "spawn", "cwd"]
 NASTY = st.sampled_from([*_NUMBERS, *_WORDS, "", " 1 ", "1" * 20, "1" * 5000, "\udcff", "\0", "x" * 300])
 FIELDS = {

@@ -49,6 +49,11 @@ def _sources(spec: SandboxSpec) -> Iterator[tuple[Mount, Path]]:
         yield mount, Path(os.path.realpath(mount.source))
 
 
+def _normal(target: str) -> Path:
+    """A path inside as the kernel takes it; `normpath` alone keeps two slashes at the start."""
+    return Path("/", os.path.normpath(target).lstrip("/"))
+
+
 def _is_in(path: Path, *places: str | Path) -> bool:
     return any(path == Path(place) or path.is_relative_to(place) for place in places)
 
@@ -107,14 +112,15 @@ def _device(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 def _target(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     for mount in spec.mounts:
-        target = Path(os.path.normpath(mount.target))
+        target = _normal(mount.target)
         if not mount.target.startswith("/") or target == Path("/") or _is_in(target, *_FORBIDDEN_TARGETS):
             yield f"mount on {mount.target!r}"
 
 
 def _over_workspace(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     for mount in spec.mounts:
-        if spec.workspace is not None and Path(mount.target) in (spec.workspace, *spec.workspace.parents):
+        target = _normal(mount.target)
+        if spec.workspace is not None and target in (spec.workspace, *spec.workspace.parents):
             yield f"mount on {mount.target!r}"
 
 

@@ -12,9 +12,10 @@ import anyio
 from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
-from ringfence.process import start_process
+from ringfence.process import kill_group, start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
 from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
+from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
 from ringfence.sandbox.bubblewrap.staging import Staging
@@ -96,11 +97,14 @@ class BubblewrapFence(Fence):
         return Death("exited", f"its first process ended with code {code}" + (f": {words}" if words else ""))
 
     async def last_words(self) -> str:
-        """What bwrap or the guest's interpreter wrote on stderr."""
+        """What bwrap or the guest's interpreter wrote on stderr, and what to do about it."""
         if not self._is_killed:
-            with suppress(OSError):
-                self._words = (self._words + os.read(self._stderr_fd, _LAST_WORDS))[-_LAST_WORDS:]
-        return self._words.decode("utf-8", "replace").strip()
+            self._read_words()
+        return explain(self._words.decode("utf-8", "replace"))
+
+    def _read_words(self) -> None:
+        with suppress(OSError):
+            self._words = (self._words + os.read(self._stderr_fd, _LAST_WORDS))[-_LAST_WORDS:]
 
     async def use(self) -> ResourceUse:
         """By the cgroup's account."""
@@ -114,6 +118,7 @@ class BubblewrapFence(Fence):
             return
         if self._group is not None:
             self._last_use = self._group.use()
+        self._read_words()
         self._is_killed = True
         with suppress(ProcessLookupError):
             self._process.kill()
@@ -178,6 +183,7 @@ async def _start(
     facts: Facts,
 ) -> BubblewrapFence:
     group = limits.make()
+    process: Process | None = None
     guest_stdin, write_fd = _pipe()
     read_fd, guest_stdout = _pipe()
     stderr_fd, guest_stderr = _pipe()
@@ -202,8 +208,10 @@ async def _start(
     except BaseException:
         for descriptor in (read_fd, write_fd, stderr_fd):
             os.close(descriptor)
-        if group is not None:
-            with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):
+            if process is not None:
+                await kill_group(process, grace_s=0.0)
+            if group is not None:
                 await anyio.to_thread.run_sync(_remove, group)
         raise
     finally:

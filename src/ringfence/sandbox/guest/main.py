@@ -323,4 +323,9 @@ def main() -> NoReturn:
     for number in (1, 2, 3, 13, 15):  # HUP, INT, QUIT, PIPE, TERM: the end comes by the stream
         _signal.signal(number, _signal.SIG_IGN)
     os.umask(0o022)
-    Guest(stream_in, stream_out).run()
+    guest = Guest(stream_in, stream_out)
+    try:
+        guest.run()
+    except BaseException:  # noqa: BLE001 -- the boundary of a process: told, and nobody left behind
+        sys.excepthook(*sys.exc_info())
+        guest.leave()

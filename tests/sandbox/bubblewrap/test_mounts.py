@@ -1,0 +1,75 @@
+"""The view of the file system, as it is told to bwrap."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import SandboxStartFailed
+from ringfence.sandbox import Mount, Placement, SandboxSpec
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.bubblewrap.mounts import Arguments, add_mounts
+from ringfence.sandbox.bubblewrap.staging import Staging
+
+
+@pytest.fixture(params=[False, True], ids=["user", "root"])
+def arguments(request: pytest.FixtureRequest) -> Iterator[Arguments]:
+    """As a user's caller binds, and as root's does."""
+    made = Arguments(Staging() if request.param else None)
+    yield made
+    made.close()
+
+
+def test_link_for_a_source(arguments: Arguments, tmp_path: Path) -> None:
+    """A source that is a link is refused: who made it may want to see what it points to."""
+    (tmp_path / "link").symlink_to("/etc")
+    with pytest.raises(SandboxStartFailed, match="symbolic link"):
+        arguments.bind(tmp_path / "link", "/data", read_only=True)
+
+
+def test_absent_source(arguments: Arguments, tmp_path: Path) -> None:
+    """A source that is not there is told by its name."""
+    with pytest.raises(SandboxStartFailed, match=r"gone.*No such file"):
+        arguments.bind(tmp_path / "gone", "/data", read_only=True)
+
+
+def test_source_is_held(tmp_path: Path) -> None:
+    """A user's source is bound by the descriptor of what it was, so that none can be put in its place."""
+    arguments = Arguments()
+    (tmp_path / "source").mkdir()
+    arguments.bind(tmp_path / "source", "/data", read_only=False)
+    word, number, target = arguments.words
+    assert (word, target) == ("--bind-fd", "/data")
+    assert Path(f"/proc/self/fd/{number}").readlink() == tmp_path / "source"
+    arguments.close()
+    assert not Path(f"/proc/self/fd/{number}").exists()
+
+
+def test_order(arguments: Arguments, tmp_path: Path) -> None:
+    """The root is made read-only last; nothing of the host's /etc, /home, /root, /var or /run is bound whole."""
+    (tmp_path / "extra").mkdir()
+    spec = SandboxSpec(mounts=(Mount(source=tmp_path / "extra", target="/data"),))
+    add_mounts(arguments, Launch("id", spec, Placement(1500, 1500, None, None), ()), ())
+    assert arguments.words[-2:] == ["--remount-ro", "/"]
+    assert not {"/etc", "/home", "/root", "/var", "/run", "/"} & {
+        arguments.words[place + 1] for place, word in enumerate(arguments.words) if word.endswith("bind")
+    }
+
+
+def test_users_inside(arguments: Arguments) -> None:
+    """Accounts inside are those of the sandbox, with its ids."""
+    add_mounts(arguments, Launch("id", SandboxSpec(), Placement(1500, 1600, None, None), ()), ())
+    place = arguments.words.index("/etc/passwd")
+    text = os.pread(int(arguments.words[place - 1]), 4096, 0)
+    assert b"agent:x:1500:1600:" in text
+
+
+def test_staged_sources() -> None:
+    """A root caller's sources get the paths under which the sandbox's user finds them."""
+    staging = Staging()
+    paths = [str(staging.add(Path("/root/a"))), str(staging.add(Path("/root/b")))]
+    argv = staging.command("/usr/bin/python3", ["bwrap", "x"], {"A": "B"}, uid=5, gid=6)
+    assert paths == ["/mnt/0", "/mnt/1"]
+    assert argv[:4] == ["/usr/bin/python3", "-I", "-S", "-c"]
+    assert "/root/a" not in " ".join(argv[:5])

@@ -1,0 +1,124 @@
+"""The guest process against a stream of nonsense: it answers or ends, and leaves nothing behind."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.loader import guest_arguments, guest_payload
+
+CPU_S = 2.0
+PATIENCE_S = 20.0
+MARK = "67.25"
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return frames.HEADER.pack(len(payload), channel, kind) + payload
+
+
+def opening(*argv: str, **fields: object) -> bytes:
+    """An OPEN for channel 1 of a command."""
+    pairs = [("argv", word) for word in argv]
+    more = {"cwd": "/", "window": 65_536, **fields}
+    return frame(frames.OPEN, 1, frames.encode_record([*pairs, ("env", "PATH=/usr/bin:/bin"), *more.items()]))
+
+
+@contextmanager
+def started() -> Iterator[subprocess.Popen[bytes]]:
+    """A guest that waits for its modules."""
+    process = subprocess.Popen(
+        [sys.executable, *guest_arguments()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def fed(data: bytes) -> bytes:
+    """What a guest answers to these bytes and the end of its stream; it must come to its end, cheaply."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with started() as process:
+        answer, _ = process.communicate(data, timeout=PATIENCE_S)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < CPU_S
+    return answer
+
+
+def sleepers() -> int:
+    """How many of our sleeps run on this machine."""
+    found = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                found += (entry / "cmdline").read_bytes().split(b"\0")[1:2] == [MARK.encode()]
+    return found
+
+
+@given(data=st.binary(max_size=200))
+@FEW
+def test_nonsense_for_modules(data: bytes) -> None:
+    """A loader that is sent no modules ends."""
+    assert fed(data) == b""
+
+
+@given(data=st.binary(min_size=1, max_size=400))
+@FEW
+def test_nonsense_after_modules(data: bytes) -> None:
+    """A guest that is sent no frames ends with the stream, and had greeted."""
+    assert frames.VERSION.encode() in fed(guest_payload() + data)
+
+
+@given(
+    sent=st.lists(
+        st.builds(frame, st.integers(0, 50), st.sampled_from([0, 1, 2**32 - 1]), st.binary(max_size=30)),
+        max_size=8,
+    )
+)
+@FEW
+def test_frames_of_nonsense(sent: list[bytes]) -> None:
+    """A guest that is sent any frames ends with the stream, and had greeted."""
+    assert frames.VERSION.encode() in fed(guest_payload() + opening("cat") + b"".join(sent))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        frame(frames.OPEN, 1, b"\0\0\0\1"),
+        frame(frames.OPEN, 1, frames.encode_record([("window", "x")])),
+        frame(frames.CREDIT_OUT, 1, b"x"),
+        frame(frames.SIGNAL, 1, b""),
+        frame(frames.CONFIG, 0, frames.encode_record([("memory", "nan")])),
+        frames.HEADER.pack(2**32 - 1, 1, frames.STDIN),
+    ],
+    ids=["cut record", "bad window", "bad credit", "bad signal", "bad limit", "endless frame"],
+)
+def test_nobody_is_left(bad: bytes) -> None:
+    """A guest that ends on a bad frame takes its commands with it, re-sessioned ones too."""
+    line = f"setsid sleep {MARK} & sleep {MARK} & echo up; wait"
+    with started() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(guest_payload() + opening("sh", "-c", line))
+        process.stdin.flush()
+        said = b""
+        while b"up\n" not in said:
+            said += os.read(process.stdout.fileno(), 4096)
+        process.communicate(bad, timeout=PATIENCE_S)
+        assert process.returncode == 0
+    assert sleepers() == 0

@@ -1,0 +1,45 @@
+"""The guest's way into a sandbox."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ringfence.sandbox import guest
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.loader import _ORDER, guest_arguments, guest_payload
+
+
+def test_every_module_is_sent() -> None:
+    """No module of the guest is forgotten."""
+    folder = Path(guest.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(_ORDER)
+
+
+def test_length_comes_first() -> None:
+    """Eight digits say how much follows."""
+    payload = guest_payload()
+    assert int(payload[:8]) == len(payload) - 8
+
+
+def test_guest_of_a_system_python() -> None:
+    """An interpreter of another version, without site packages, takes the modules and greets."""
+    interpreter = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+    done = subprocess.run(
+        [interpreter, *guest_arguments()], input=guest_payload(), capture_output=True, timeout=30, check=False
+    )
+    length, channel, kind = frames.HEADER.unpack_from(done.stdout)
+    assert (channel, kind, done.returncode, done.stderr) == (0, frames.HELLO, 0, b"")
+    record = dict(frames.decode_record(done.stdout[frames.HEADER.size :][:length]))
+    assert (record["version"], record["undumpable"]) == (frames.VERSION, "1")
+
+
+def test_cut_off_modules() -> None:
+    """A loader whose stream ends within the modules ends with it."""
+    done = subprocess.run(
+        [sys.executable, *guest_arguments()],
+        input=guest_payload()[:5000],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, b"")

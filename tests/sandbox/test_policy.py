@@ -1,0 +1,166 @@
+"""One test for each row of the policy."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox import Facts, Mount, Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.policy import RULES, Surroundings, check_spec, effective_policy
+
+
+@pytest.fixture
+def around(tmp_path: Path) -> Surroundings:
+    """A home and a state directory."""
+    home = tmp_path.resolve() / "home"
+    (home / ".local/state/ringfence/runs").mkdir(parents=True)
+    for name in (".ssh", ".aws", ".config/gh", "work"):
+        (home / name).mkdir(parents=True)
+    return Surroundings(home, home / ".local/state/ringfence")
+
+
+def mounting(source: object, target: str = "/data") -> SandboxSpec:
+    """A spec with one mount."""
+    return SandboxSpec(mounts=(Mount(source=Path(str(source)), target=target),))
+
+
+def refused(spec: SandboxSpec, around: Surroundings) -> str:
+    """The rule that refuses it."""
+    with pytest.raises(PolicyRefused, match="is refused: ") as info:
+        check_spec(spec, around)
+    return info.value.rule
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ("/", "mount-root"),
+        ("/etc", "mount-system"),
+        ("/etc/ssl", "mount-system"),
+        ("/proc", "mount-system"),
+        ("/sys/fs", "mount-system"),
+        ("/dev", "mount-system"),
+        ("/run", "mount-system"),
+        ("/usr/../etc", "mount-system"),
+        ("~", "mount-home"),
+        ("~/..", "mount-home"),
+        ("~/.ssh", "mount-credentials"),
+        ("~/.aws", "mount-credentials"),
+        ("~/.config/gh", "mount-credentials"),
+        ("~/.local/state/ringfence", "mount-state"),
+        ("~/.local/state/ringfence/runs", "mount-state"),
+        ("~/.local", "mount-state"),
+    ],
+)
+def test_sources(source: str, rule: str, around: Surroundings) -> None:
+    """What holds the machine, the home, keys or records is not shown."""
+    assert refused(mounting(source.replace("~", str(around.home))), around) == rule
+
+
+@pytest.mark.parametrize("target", ["/etc", "~", "~/.ssh", "~/.local/state/ringfence"])
+def test_sources_by_a_link(target: str, around: Surroundings, tmp_path: Path) -> None:
+    """A link to what is refused is refused."""
+    link = tmp_path / "innocent"
+    link.symlink_to(target.replace("~", str(around.home)))
+    assert refused(mounting(link), around).startswith("mount-")
+
+
+def test_sources_below_a_link(around: Surroundings, tmp_path: Path) -> None:
+    """A path through a link to what is refused is refused."""
+    (tmp_path / "up").symlink_to(around.home)
+    assert refused(mounting(tmp_path / "up/.ssh"), around) == "mount-credentials"
+
+
+def test_socket(around: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket is refused, that of an engine by its name too, there or not."""
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("any")
+        assert refused(mounting(tmp_path / "any"), around) == "mount-socket"
+    assert refused(mounting("/opt/docker.sock"), around) == "mount-socket"
+    assert refused(mounting("/srv/podman/podman.sock"), around) == "mount-socket"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_device(around: Surroundings, tmp_path: Path) -> None:
+    """A device is refused wherever it is."""
+    try:
+        os.mknod(tmp_path / "null", 0o020666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("devices cannot be made here")
+    assert refused(mounting(tmp_path / "null"), around) == "mount-device"
+
+
+@pytest.mark.parametrize(
+    "target", ["data", "/", "/usr/lib/x", "/etc", "/proc/x", "/a/../etc", "/tmp", "//etc"]
+)
+def test_targets(target: str, around: Surroundings) -> None:
+    """A mount goes on an absolute path of its own, never over the sandbox's system."""
+    assert refused(mounting("/srv", target), around) == "mount-target"
+
+
+@pytest.mark.parametrize("target", ["/work/project", "/work", "/work/x/../project", "/work/project/"])
+def test_over_workspace(target: str, around: Surroundings) -> None:
+    """A mount does not hide the workspace."""
+    spec = SandboxSpec(workspace=Path("/work/project"), mounts=(Mount(source=Path("/srv"), target=target),))
+    assert refused(spec, around) == "mount-over-workspace"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LD_PRELOAD", "x"),
+        ("LD_AUDIT", "x"),
+        ("BASH_ENV", "x"),
+        ("PYTHONSTARTUP", "x"),
+        ("ENV", "x"),
+        ("", "x"),
+        ("A=B", "x"),
+        ("A", "\0"),
+        ("A\0", "x"),
+    ],
+)
+def test_environment(name: str, value: str, around: Surroundings) -> None:
+    """Variables that change what programs load, or that are none, are refused."""
+    assert refused(SandboxSpec(env={name: value}), around) == "environment"
+
+
+def test_what_is_allowed(around: Surroundings, tmp_path: Path) -> None:
+    """A directory of the user's own on a path of its own, and common variables, are no offence."""
+    mounts = (
+        Mount(source=around.home / "work", target="/data"),
+        Mount(source=tmp_path, target="/home/agent/cache", read_only=False),
+    )
+    spec = SandboxSpec(
+        workspace=Path("/work"), mounts=mounts[:1], env={"CI": "1", "LANG": "C", "ENVIRONMENT": "x"}
+    )
+    check_spec(spec, around)
+
+
+def test_rows_have_names_of_their_own() -> None:
+    """Each rule is named once and says why."""
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.because for rule in RULES)
+
+
+async def test_opening_asks_the_policy() -> None:
+    """A spec that breaks a rule is refused before anything is started."""
+    with pytest.raises(PolicyRefused) as info:
+        async with Sandbox.open(
+            SandboxSpec(backend="host", mounts=(Mount(source=Path("/etc"), target="/x"),))
+        ):
+            pass
+    assert info.value.rule == "mount-system"
+
+
+def test_effective_policy_is_plain_data() -> None:
+    """What holds can be printed, and names no value of a variable."""
+    spec = SandboxSpec(env={"TOKEN": "secret"})
+    said = effective_policy(
+        spec, Placement(1, 1, None, None), Facts(backend="x", enforced={"memory": "soft"})
+    )
+    assert said["enforced"] == {"memory": "soft"}
+    assert "TOKEN" in said["environment"]
+    assert "secret" not in repr(said)

@@ -1,0 +1,40 @@
+"""Backends by name."""
+
+import pytest
+
+from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.sandbox import SandboxSpec, registry
+from ringfence.sandbox.registry import backend_names, choose_backend, get_backend
+
+
+def test_unknown_name() -> None:
+    """An unknown name is the caller's error and tells the known ones."""
+    with pytest.raises(UsageError, match=r"'dokcer'.*auto, bubblewrap, host"):
+        get_backend("dokcer")
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_every_name_is_a_backend(name: str) -> None:
+    """Each name that is offered can be had, and knows its name."""
+    assert get_backend(name).name == name
+
+
+async def test_auto_is_a_fence() -> None:
+    """`auto` takes a fence, and says why."""
+    backend, why = await choose_backend(SandboxSpec())
+    assert backend.is_fence
+    assert why.startswith("auto: ")
+
+
+async def test_auto_is_never_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no fence can be had `auto` refuses, with what each lacks; it does not take the host."""
+    monkeypatch.setattr("ringfence.sandbox.bubblewrap.backend.find_bwrap", lambda: None)
+    with pytest.raises(SandboxStartFailed, match="bubblewrap: no bwrap of version"):
+        await choose_backend(SandboxSpec())
+    assert "host" not in registry._AUTO
+
+
+async def test_host_by_name() -> None:
+    """The host is taken where it is named."""
+    backend, why = await choose_backend(SandboxSpec(backend="host"))
+    assert (backend.name, backend.is_fence, why) == ("host", False, "named")
