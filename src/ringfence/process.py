@@ -63,19 +63,21 @@ async def run_process(
     """
     words = tuple(os.fspath(word) for word in argv)
     try:
-        process = await anyio.open_process(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=env,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-            user=user,
-            group=group,
-            extra_groups=None if user is None else (),
-        )
+        # A start that is cancelled halfway would leave a process that nobody has a handle on.
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+                user=user,
+                group=group,
+                extra_groups=None if user is None else (),
+            )
     except OSError as exc:
         raise InfrastructureFault(f"could not start {words[0]!r}: {exc.strerror or exc}") from exc
     stdout, stderr = _Capture(output_limit_bytes), _Capture(output_limit_bytes)
@@ -124,20 +126,23 @@ async def start_process(
     """
     words = tuple(os.fspath(word) for word in argv)
     try:
-        return await anyio.open_process(
-            words,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-            user=user,
-            group=group,
-            extra_groups=None if user is None else (),
-        )
+        # A start that is cancelled halfway would leave a process that nobody has a handle on.
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(
+                words,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+                user=user,
+                group=group,
+                extra_groups=None if user is None else (),
+            )
     except OSError as exc:
         raise InfrastructureFault(f"could not start {words[0]!r}: {exc.strerror or exc}") from exc
+    return process
 
 
 async def kill_group(process: Process, *, grace_s: float = _GRACE_S) -> None:

@@ -4,10 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import anyio
 from anyio.abc import Process
 
 from ringfence.process import start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
+
+_LEAVE_S = 8.0
+"""The guest itself takes up to 5 s to kill what it started."""
 
 
 class HostBackend(Backend):
@@ -67,10 +71,14 @@ class HostFence(Fence):
         return Death("exited", f"the guest ended with code {self._process.returncode}")
 
     async def kill(self) -> None:
-        """Close the stream: the guest then kills everything it started and ends."""
+        """Close the stream: the guest then kills everything it started and ends. One that does not is killed."""
         if self._is_killed:
             return
         self._is_killed = True
         os.close(self.write_fd)
-        await self._process.wait()
+        with anyio.move_on_after(_LEAVE_S):
+            await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
         os.close(self.read_fd)

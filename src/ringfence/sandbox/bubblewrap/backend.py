@@ -103,8 +103,7 @@ class BubblewrapFence(Fence):
         return explain(self._words.decode("utf-8", "replace"))
 
     def _read_words(self) -> None:
-        with suppress(OSError):
-            self._words = (self._words + os.read(self._stderr_fd, _LAST_WORDS))[-_LAST_WORDS:]
+        self._words = (self._words + _read_words(self._stderr_fd))[-_LAST_WORDS:]
 
     async def use(self) -> ResourceUse:
         """By the cgroup's account."""
@@ -205,7 +204,8 @@ async def _start(
             group.add(process.pid)
         group = group or await limits.find(process.pid)
         await anyio.to_thread.run_sync(_write_all, args_write, arguments.encoded())
-    except BaseException:
+    except BaseException as exc:
+        said = _read_words(stderr_fd)
         for descriptor in (read_fd, write_fd, stderr_fd):
             os.close(descriptor)
         with anyio.CancelScope(shield=True):
@@ -213,6 +213,11 @@ async def _start(
                 await kill_group(process, grace_s=0.0)
             if group is not None:
                 await anyio.to_thread.run_sync(_remove, group)
+        if said and isinstance(exc, SandboxStartFailed):
+            # It was gone before it could be put under its limits; why is in its own words.
+            raise SandboxStartFailed(
+                f"the sandbox did not start: {explain(said.decode(errors='replace'))}"
+            ) from exc
         raise
     finally:
         for descriptor in (guest_stdin, guest_stdout, guest_stderr, args_read, args_write):
@@ -233,6 +238,13 @@ def _command(
         env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
     uid, gid = launch.placement.uid, launch.placement.gid
     return staging.command(sys.executable, [str(program), *words], env, uid=uid, gid=gid), {}
+
+
+def _read_words(stderr_fd: int) -> bytes:
+    try:
+        return os.read(stderr_fd, _LAST_WORDS)
+    except BlockingIOError:
+        return b""
 
 
 def _pipe() -> tuple[int, int]:

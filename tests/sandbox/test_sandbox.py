@@ -1,0 +1,283 @@
+"""A sandbox's life: what is left when it ends well, in the middle, or by force."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.conftest import OTHER_UID, Opener
+
+from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
+from ringfence.process import run_process
+from ringfence.sandbox import Mount, Sandbox, SandboxSpec
+from ringfence.sandbox.bubblewrap import backend
+from ringfence.sandbox.bubblewrap.binary import choose_bwrap
+from ringfence.sandbox.cgroup import leftovers, remove_leftovers
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 20.0
+BACKENDS = pytest.mark.parametrize("name", ["bubblewrap", "host"])
+HOLDER = """
+import sys
+import anyio
+from pathlib import Path
+from ringfence.sandbox import Sandbox, SandboxSpec
+
+async def main():
+    spec = SandboxSpec(backend=sys.argv[1], workspace=Path(sys.argv[2]))
+    async with Sandbox.open(spec, sandbox_id=sys.argv[3]) as sandbox:
+        line = f"setsid sleep {sys.argv[4]} & sleep {sys.argv[4]} & echo up; wait"
+        async with sandbox.spawn(["sh", "-c", line]) as process:
+            print(await anext(process.stdout), flush=True)
+            await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+def open_files() -> dict[str, str]:
+    """Our descriptors, but for those that a finished thread or loop may close at any time."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found[entry.name] = str(entry.readlink())
+    return found
+
+
+def processes(mark: str) -> list[int]:
+    """Processes of the machine with this word among their arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if mark.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+async def gone(mark: str) -> bool:
+    """Whether no such process is left, soon."""
+    with anyio.move_on_after(PATIENCE_S):
+        while processes(mark):  # noqa: ASYNC110 -- nobody tells when a process of somebody else's is gone
+            await anyio.sleep(0.01)
+    return not processes(mark)
+
+
+@BACKENDS
+async def test_nothing_is_left(name: str, opener: Callable[[str], Opener]) -> None:
+    """Opening and closing leaks no descriptor, no process and no control group."""
+    async with opener(name)() as sandbox:
+        await sandbox.run(["true"])
+    before, ids = open_files(), []
+    for _ in range(5):
+        async with opener(name)() as sandbox:
+            ids.append(sandbox.id)
+            await sandbox.run(["sh", "-c", "sleep 68.5 &"])
+    assert set(open_files().values()) <= set(before.values())
+    assert len(open_files()) <= len(before)
+    assert await gone("68.5")
+    assert not set(ids) & set(leftovers())
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_of_fifty(opener: Callable[[str], Opener]) -> None:
+    """The same for fifty, several open at once."""
+    async with opener("bubblewrap")() as sandbox:
+        await sandbox.run(["true"])
+    before, ids = len(open_files()), []
+    limiter = anyio.CapacityLimiter(5)
+
+    async def one() -> None:
+        async with limiter, opener("bubblewrap")() as sandbox:
+            ids.append(sandbox.id)
+            assert (await sandbox.run(["true"])).ok
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(one)
+    assert (
+        len(open_files()) <= before + 8
+    )  # threads that wait for the next blocking call keep none; the loop may
+    assert len(set(ids)) == 50
+    assert not set(ids) & set(leftovers())
+
+
+@BACKENDS
+async def test_killed_holder(name: str, workspace: Path) -> None:
+    """`kill -9` of a sandbox's holder leaves no process, and what it leaves of groups is removed by name."""
+    mark, sandbox_id = ("69.25", "killedb") if name == "bubblewrap" else ("69.75", "killedh")
+    holder = subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs on this loop
+        [sys.executable, "-c", HOLDER, name, str(workspace), sandbox_id, mark],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert holder.stdout is not None
+    assert "up" in holder.stdout.readline().decode()
+    assert len(processes(mark)) >= 2
+    holder.kill()
+    holder.communicate()
+    assert await gone(mark)
+    await anyio.to_thread.run_sync(remove_leftovers, frozenset({sandbox_id}))
+    assert sandbox_id not in leftovers()
+
+
+async def test_bwrap_killed(opener: Callable[[str], Opener]) -> None:
+    """A fence that is killed from outside is told as killed, by what, to who waits."""
+    async with opener("bubblewrap")() as sandbox, sandbox.spawn(["sleep", "70.5"]) as process:
+        await sandbox.run(["true"])
+        sandbox._session.fence._process.kill()  # type: ignore[attr-defined]
+        with pytest.raises(SandboxDied, match="SIGKILL") as info:
+            await process.wait()
+    assert info.value.reason == "killed"
+    assert await gone("70.5")
+
+
+async def test_guest_killed(opener: Callable[[str], Opener]) -> None:
+    """A guest that is killed ends its sandbox, and everything inside with it."""
+    async with opener("bubblewrap")() as sandbox, sandbox.spawn(["sleep", "71.5"]) as process:
+        await sandbox.run(["true"])
+        top = sandbox._session.fence._process.pid  # type: ignore[attr-defined]
+        os.kill(child_of(top), signal.SIGKILL)
+        with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied):
+            await process.wait()
+        with pytest.raises(SandboxDied):
+            await sandbox.run(["true"])
+    assert await gone("71.5")
+
+
+async def test_host_guest_killed(opener: Callable[[str], Opener]) -> None:
+    """A guest on the bare host that is killed is a dead sandbox."""
+    async with opener("host")() as sandbox:
+        sandbox._session.fence._process.kill()  # type: ignore[attr-defined]
+        with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied):
+            await sandbox.run(["sleep", "60"])
+
+
+async def test_stopped_guest_on_the_host(
+    opener: Callable[[str], Opener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest on the bare host that is stopped does not keep its holder for ever."""
+    monkeypatch.setattr("ringfence.sandbox.host._LEAVE_S", 0.2)
+    with anyio.fail_after(PATIENCE_S):
+        async with opener("host")() as sandbox:
+            sandbox._session.fence._process.send_signal(signal.SIGSTOP)  # type: ignore[attr-defined]
+
+
+async def test_absent_mount(workspace: Path) -> None:
+    """A mount whose source is gone is told, and nothing is left of the opening."""
+    before = open_files()
+    spec = SandboxSpec(
+        backend="bubblewrap", workspace=workspace, mounts=(Mount(source=Path("/srv/gone"), target="/data"),)
+    )
+    with pytest.raises(SandboxStartFailed, match="/srv/gone"):
+        async with Sandbox.open(spec, sandbox_id="absentmount"):
+            pass
+    assert set(open_files().values()) <= set(before.values())
+    assert "absentmount" not in leftovers()
+
+
+async def test_bwrap_that_fails(
+    opener: Callable[[str], Opener], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where user namespaces are off the opening says how to allow them, and leaves nothing."""
+    fake = tmp_path / "bwrap"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.11.0 && exit\n'
+        "echo 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setattr(backend, "find_bwrap", lambda: choose_bwrap(str(tmp_path), None))
+    before = len(open_files())
+    with pytest.raises(SandboxStartFailed, match=r"uid map.*user\.max_user_namespaces"):
+        async with opener("bubblewrap")():
+            pass
+    assert len(open_files()) <= before + 2
+    assert not processes(str(fake))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.005, 0.02, 0.05])
+async def test_cancelled_opening(delay_s: float, workspace: Path) -> None:
+    """An opening that is cancelled, whenever, leaves nothing."""
+    sandbox_id = f"cancelled{delay_s}"
+    before = open_files()
+    with anyio.move_on_after(delay_s):
+        async with Sandbox.open(
+            SandboxSpec(backend="bubblewrap", workspace=workspace), sandbox_id=sandbox_id
+        ) as sandbox:
+            await sandbox.run(["sleep", "60"])
+    assert set(open_files().values()) <= set(before.values())
+    assert sandbox_id not in leftovers()
+
+
+async def test_failed_set_up(opener: Callable[[str], Opener]) -> None:
+    """A set-up command that fails is an opening that failed, with its words."""
+    with pytest.raises(SandboxStartFailed, match="exit code 3: broken"):
+        async with opener("bubblewrap")(setup=("echo broken; exit 3",)):
+            pass
+
+
+async def test_never_root(workspace: Path) -> None:
+    """No command inside runs as uid or gid 0, nor can it become so."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=workspace)) as sandbox:
+        result = await sandbox.run(["cat", "/proc/self/status"])
+    status = dict(line.split(":", 1) for line in result.stdout.splitlines())
+    assert "0" not in status["Uid"].split() + status["Gid"].split()
+    assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    assert status["NoNewPrivs"].strip() == "1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can lend another's id")
+async def test_files_belong_to_the_workspaces_owner(workspace: Path) -> None:
+    """What a root caller's sandbox makes belongs to the workspace's owner."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=workspace)) as sandbox:
+        await sandbox.write_file("made", b"")
+    assert (workspace / "made").stat().st_uid == OTHER_UID
+
+
+async def test_read_only_workspace(workspace: Path) -> None:
+    """A workspace that is read-only can be read and not be written."""
+    (workspace / "file").write_bytes(b"x")
+    async with Sandbox.open(
+        SandboxSpec(backend="bubblewrap", workspace=workspace, mode="read_only")
+    ) as sandbox:
+        assert (await sandbox.run(["cat", "file"])).stdout == "x"
+        assert "Read-only" in (await sandbox.run(["touch", "new"])).stderr
+
+
+async def test_mounts(workspace: Path, tmp_path: Path) -> None:
+    """A mount is shown where it was asked, read-only unless asked otherwise."""
+    shown = workspace.parent / f"{workspace.name}-shown"
+    shown.mkdir()
+    (shown / "file").write_bytes(b"shown")
+    try:
+        spec = SandboxSpec(
+            backend="bubblewrap", workspace=workspace, mounts=(Mount(source=shown, target="/data"),)
+        )
+        async with Sandbox.open(spec) as sandbox:
+            assert await sandbox.read_file("/data/file") == b"shown"
+            assert (await sandbox.run(["touch", "/data/file"])).exit_code != 0
+    finally:
+        await run_process(["rm", "-rf", str(shown)])
+
+
+async def test_root_ids_are_refused(workspace: Path) -> None:
+    """A placement as root is refused, whoever asks."""
+    from ringfence.sandbox import Placement
+
+    with pytest.raises(PolicyRefused) as info:
+        async with Sandbox.open(
+            SandboxSpec(backend="bubblewrap"), placement=Placement(0, 1500, workspace, workspace)
+        ):
+            pass
+    assert info.value.rule == "no-root"
