@@ -80,6 +80,31 @@ def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
     assert "nobody reads" in events()[-2]["data"]["reason"]
 
 
+def test_a_run_that_goes_on_is_not_acted_on(
+    run: Cli, ringfence: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """Its work is not known yet, and its conversation is not over."""
+    run()
+    refused = ringfence("diff", "last")
+    continued = ringfence("run", "x", "-C", workspace, "--model", script(says()), "--continue")
+    assert (refused.code, continued.code) == (1, 2)
+    assert "still going on" in refused.err
+    assert "still going on" in continued.err
+
+
+def test_a_sandbox_killed_from_outside_is_infrastructure(run: Cli, events: Cli):
+    """Not the agent's fault, so its own exit code; what was made is kept."""
+    marker = f"marker-{uuid4().hex}"
+    process = run(command=f"sh -c 'sleep 1000; echo {marker}'")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    process.communicate(timeout=60)
+    exported = next(event["data"] for event in events() if event["event"] == "work.exported")
+    assert (process.returncode, exported["files_changed"]) == (75, 1)
+    _until(lambda: not _processes(marker))
+
+
 def _processes(marker: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():

@@ -2,11 +2,14 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ringfence.config.paths import make_private_dir, state_dir
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
@@ -138,6 +141,15 @@ def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
     run("mkdir -p a/b && touch a/b/c && chmod 0 a/b a", "--mode", "clone")
     assert ringfence("gc", "--older-than", "1ms", "--keep", "0").code == 0
     assert "no runs" in ringfence("audit", "ls").err
+
+
+def test_gc_removes_what_a_killed_replay_left(ringfence: Cli):
+    """Its replica; not that of one that may still go on."""
+    for name, age_s in (("replica-old", 2 * 86_400), ("replica-new", 0)):
+        left = make_private_dir(state_dir() / "tmp" / name)
+        os.utime(left, (time.time() - age_s,) * 2)
+    ringfence("gc")
+    assert [path.name for path in (state_dir() / "tmp").iterdir()] == ["replica-new"]
 
 
 def test_root_works_on_a_clone_of_what_is_roots(ringfence: Cli, roots: Path, script: Cli, says: Cli):

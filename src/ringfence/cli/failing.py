@@ -8,13 +8,14 @@ from pathlib import Path
 from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ExitCode, RingfenceError
+from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets
 
 
 def tell(error: Exception) -> ExitCode:
     """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
     redactor = Redactor(environment_secrets())
-    cause = _cause(error)
+    cause = root_cause(error)
     if isinstance(cause, RingfenceError):
         line, code = str(cause), cause.exit_code
     elif isinstance(cause, OSError) and cause.filename is not None:
@@ -27,13 +28,6 @@ def tell(error: Exception) -> ExitCode:
         code = ExitCode.INFRASTRUCTURE
     sys.stderr.write(f"ringfence: {visible(redactor.redact(line), one_line=True)}\n")
     return code
-
-
-def _cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        known = error.subgroup(RingfenceError)
-        error = (known or error).exceptions[0]
-    return error
 
 
 def _keep(error: BaseException, redactor: Redactor) -> str:

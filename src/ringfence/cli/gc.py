@@ -7,6 +7,9 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
+_REPLAY_S = 24 * 3600.0
+"""No replay takes longer."""
+
 
 def gc(
     *,
@@ -29,7 +32,7 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
-    from ringfence.job.retention import expired_runs, remove_runs
+    from ringfence.job.retention import abandoned_replicas, expired_runs, remove_replicas, remove_runs
 
     try:
         seconds = parse_duration(older_than)
@@ -39,4 +42,5 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)
+        await remove_replicas(abandoned_replicas(_REPLAY_S))
     return paths

@@ -31,6 +31,8 @@ async def remove_runs(paths: list[Path], store: JobStore) -> None:
     Raises:
         InfrastructureFault: Git failed, or a directory could not be removed.
     """
+    if not paths:
+        return
     kept = frozenset(path.name for path in runs_dir().iterdir()) - {path.name for path in paths}
     for path in paths:
         with suppress(RecordError):  # it never had checkpoints
@@ -39,8 +41,25 @@ async def remove_runs(paths: list[Path], store: JobStore) -> None:
         store.remove(path.name)
 
 
+def abandoned_replicas(older_than_s: float) -> list[Path]:
+    """Workspaces of replays that were killed; a replay that ends removes its own."""
+    oldest_kept = time.time() - older_than_s
+    replicas = (state_dir() / "tmp").glob("replica-*")
+    return sorted(path for path in replicas if path.stat().st_mtime < oldest_kept)
+
+
+async def remove_replicas(paths: list[Path]) -> None:
+    """Remove them.
+
+    Raises:
+        InfrastructureFault: A directory could not be removed.
+    """
+    for path in paths:
+        await anyio.to_thread.run_sync(_remove_tree, path)
+
+
 def _remove_tree(path: Path) -> None:
-    """Remove a run's directory; an agent may have taken the rights to its clone's directories away."""
+    """Remove a directory of ours; an agent may have taken the rights to its clone's directories away."""
     try:
         for folder, names, _ in os.walk(path):
             for name in names:
