@@ -51,6 +51,12 @@ class GuestSession:
 
     async def serve(self) -> None:
         """Read, write and watch until the sandbox is gone; then tell everyone why."""
+        try:
+            await self._serve()
+        finally:
+            self.close()  # cancelled: nobody reads any more, and who waits for a last frame waits in vain
+
+    async def _serve(self) -> None:
         broken = ""
         try:
             async with anyio.create_task_group() as tasks:

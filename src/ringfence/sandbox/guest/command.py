@@ -256,6 +256,8 @@ class Command:
             self._pid = int(rest)
             while self._early:
                 self._signal(self._early.pop(0))
+            if self.killed_as is not None:  # it was killed before there was anything to kill
+                self.guest.kill(self, self.killed_as)
         elif kind == b"X":
             status, seconds = rest.split()
             self._finish((int(status), float(seconds)), None)

@@ -1,10 +1,14 @@
 """Promises about a sandbox's beginning and end."""
 
+import time
+
 import anyio
 
 from ringfence.errors import SandboxDied
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
+
+_SOON_S = 3.0
 
 
 async def closed(open_sandbox: OpenSandbox) -> None:
@@ -41,6 +45,18 @@ async def closed_while_in_use(open_sandbox: OpenSandbox) -> None:
         tasks.start_soon(wait, sandbox)
         await sandbox.run(["true"])
     assert told == ["killed"]
+
+
+async def cancelled(open_sandbox: OpenSandbox) -> None:
+    """Cancelling a sandbox with all that runs in it takes no longer than a second or two."""
+    started = time.monotonic()
+    with anyio.move_on_after(30) as scope:
+        async with open_sandbox() as sandbox, sandbox.spawn(["sleep", "60"]):
+            await sandbox.run(["true"])
+            started = time.monotonic()
+            scope.cancel()
+            await sandbox.run(["sleep", "60"])
+    assert time.monotonic() - started < _SOON_S
 
 
 async def callers_error(open_sandbox: OpenSandbox) -> None:
@@ -95,6 +111,7 @@ async def facts(open_sandbox: OpenSandbox) -> None:
 CHECKS = (
     closed,
     closed_while_in_use,
+    cancelled,
     callers_error,
     one_is_not_another,
     set_up,
