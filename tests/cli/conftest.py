@@ -84,7 +84,7 @@ def git(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """An empty directory that its owner can reach, whoever that is: the parents of `tmp_path` are private."""
-    outer = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
+    outer = Path(tempfile.mkdtemp(prefix="ringfence-cli-"))
     outer.chmod(0o711)
     inner = outer / "project"
     inner.mkdir()
