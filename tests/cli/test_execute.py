@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.events import CommandEnded
+from ringfence.journal import read, resolve
+
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
 
@@ -97,3 +100,13 @@ def test_audit_works_on_it(execute: Cli, ringfence: Cli):
     shown = [ringfence("audit", *words).code for words in (["verify", "last"], ["show", "last"], ["ls"])]
     session = json.loads(ringfence("audit", "export", "last").out)
     assert (shown, session["outcome"]["state"]) == ([0, 0, 0], "succeeded")
+
+
+def test_set_up_commands_are_in_the_record(execute: Cli):
+    """Each with its output, before the command itself."""
+    assert execute("cat", "made", options=("--setup", "echo made > made; echo told"))[:2] == (0, b"made\n")
+    told = [record.event for record in read(resolve("last")) if isinstance(record.event, CommandEnded)]
+    assert [(event.argv[-1], event.stdout) for event in told] == [
+        ("echo made > made; echo told", "told\n"),
+        ("made", "made\n"),
+    ]

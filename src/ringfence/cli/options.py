@@ -107,8 +107,16 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
     """The sandbox that the configuration asks for.
 
     Raises:
-        ConfigurationError: It asks for what no backend of this version has.
+        ConfigurationError, UsageError: It asks for what no backend of this version has.
     """
+    from ringfence.sandbox.registry import backend_names
+
+    backend = effective.settings.sandbox.backend
+    if backend not in ("auto", *backend_names()):
+        known = ", ".join(("auto", *backend_names()))
+        raise effective.origins["sandbox.backend"].error(
+            f"unknown sandbox backend {backend!r}; known: {known}"
+        )
     image = effective.settings.sandbox.image
     if image is not None:
         raise ConfigurationError(

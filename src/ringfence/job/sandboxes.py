@@ -8,10 +8,10 @@ from uuid import uuid4
 import anyio
 
 from ringfence.errors import SandboxDied
-from ringfence.events import SandboxCreated, SandboxDestroyed
+from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
 from ringfence.job.recorder import Recorder
 from ringfence.job.store import JobStore
-from ringfence.sandbox import Placement, Sandbox, SandboxSpec
+from ringfence.sandbox import ExecResult, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
 
 _TELL_S = 10.0
@@ -28,7 +28,8 @@ async def opened_sandbox(
     reason = "closed"
     is_told = False
     try:
-        async with Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id) as sandbox:
+        bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
+        async with Sandbox.open(bare, placement=placement, sandbox_id=sandbox_id) as sandbox:
             is_told = True
             await recorder.emit(
                 SandboxCreated(
@@ -42,6 +43,8 @@ async def opened_sandbox(
                     started_in_ms=round((time.monotonic() - began) * 1000, 3),
                 )
             )
+            async for result in sandbox.set_up(spec.setup):
+                await recorder.emit(command_ended(sandbox, result))
             yield sandbox
     except SandboxDied as exc:
         reason = exc.reason
@@ -50,3 +53,16 @@ async def opened_sandbox(
         if is_told:
             with anyio.move_on_after(_TELL_S, shield=True):
                 await recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+
+
+def command_ended(sandbox: Sandbox, result: ExecResult) -> CommandEnded:
+    """The event that tells of a command of ours."""
+    return CommandEnded(
+        sandbox_id=sandbox.id,
+        argv=list(result.argv),
+        exit_code=result.exit_code,
+        ended_by=result.ended_by,
+        duration_ms=round(result.duration_s * 1000, 3),
+        stdout=result.stdout,
+        stderr=result.stderr,
+    )

@@ -12,10 +12,10 @@ from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Failure
 from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, errno_name, process_end
+from ringfence.sandbox.records import Failure
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.result import BoundedOutput, ExecResult
 from ringfence.sandbox.session import GuestSession
@@ -25,6 +25,7 @@ from ringfence.sandbox.workspace.ownership import place
 _FLOOD_BYTES = 1024**3
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
+_SETUP_BYTES = 64 * 1024
 
 
 class Sandbox:
@@ -107,8 +108,20 @@ class Sandbox:
     async def _begin(self) -> None:
         await self._session.greet()
         self._session.configure()
-        for command in self.spec.setup:
-            result = await self.run(["/bin/sh", "-c", command], timeout_s=_SETUP_S)
+        async for _result in self.set_up(self.spec.setup):
+            pass
+
+    async def set_up(self, commands: Sequence[str]) -> AsyncIterator[ExecResult]:
+        """Run shell commands that prepare the sandbox, one after another, giving what each came to.
+
+        Raises:
+            SandboxStartFailed: After the first that failed.
+        """
+        for command in commands:
+            result = await self.run(
+                ["/bin/sh", "-c", command], timeout_s=_SETUP_S, output_limit_bytes=_SETUP_BYTES
+            )
+            yield result
             if not result.ok:
                 raise SandboxStartFailed(
                     f"set-up command {command!r} failed with exit code {result.exit_code}: "
