@@ -6,45 +6,18 @@ frame after the last) loses its sandbox. What it can make us hold is bounded by 
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import anyio
 from anyio import lowlevel
 
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_exit, parse_failure, parse_record
 
 _READ = 1024 * 1024
-_RECORD_LIMIT = 64 * 1024
 _WRITE_STALL_S = 30.0
-_LONGEST_S = 1e9
-_LARGEST = 2**63
-_MESSAGE_LIMIT = 1000
 
 Sink = Callable[[int, bytes], None]
 """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
-
-
-class ProtocolError(Exception):
-    """The guest sent what it must not. Never leaves the sandbox room: it becomes `SandboxDied`."""
-
-
-@dataclass(frozen=True)
-class Exit:
-    """A command's EXIT frame."""
-
-    exit_code: int
-    signal: int | None
-    ended_by: str
-    duration_s: float
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A channel's FAIL frame: the command could not be started, or a file operation failed."""
-
-    stage: str
-    errno: int
-    message: str
 
 
 class Channel:
@@ -76,9 +49,9 @@ class Channel:
             self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
             self._wake()
         elif kind == frames.EXIT:
-            self._finish(_parse_exit(payload))
+            self._finish(parse_exit(payload))
         elif kind == frames.FAIL:
-            self._finish(_parse_failure(payload))
+            self._finish(parse_failure(payload))
         else:
             raise ProtocolError(f"sent frame kind {kind} on a command's channel")
 
@@ -313,10 +286,10 @@ class GuestLink:
 
     def _on_control(self, kind: int, payload: bytes) -> None:
         if kind == frames.HELLO and self.hello is None:
-            self.hello = _parse_record(payload)
+            self.hello = parse_record(payload)
             payload = b""
         elif kind == frames.BYE:
-            self.bye = _parse_record(payload).get("reason", "")
+            self.bye = parse_record(payload).get("reason", "")
             return
         elif kind not in (frames.PONG, frames.STATS_REPLY):
             raise ProtocolError(f"sent frame kind {kind} on channel 0")
@@ -342,53 +315,3 @@ class GuestLink:
 
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-def _parse_record(payload: bytes) -> dict[str, str]:
-    if len(payload) > _RECORD_LIMIT:
-        raise ProtocolError(f"sent a record of {len(payload)} bytes")
-    try:
-        return dict(frames.decode_record(payload))
-    except ValueError as exc:
-        raise ProtocolError(f"sent a bad record: {exc}") from exc
-
-
-def _parse_exit(payload: bytes) -> Exit:
-    record = _parse_record(payload)
-    try:
-        signal = int(record["signal"])
-        end = Exit(int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]))
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
-    known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")
-    is_possible = 0 <= end.exit_code <= 255 and 0 <= signal <= 64 and 0 <= end.duration_s < _LONGEST_S
-    if end.ended_by not in known or not is_possible:
-        raise ProtocolError(f"sent a bad EXIT: {str(record)[:200]!r}")
-    return end
-
-
-def parse_use(payload: bytes) -> tuple[int, float, int]:
-    """(memory in bytes, processor seconds, processes) of a STATS_REPLY.
-
-    Raises:
-        ProtocolError: They are no such numbers.
-    """
-    record = _parse_record(payload)
-    try:
-        memory, cpu_s, pids = int(record["memory"]), float(record["cpu_s"]), int(record["pids"])
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad STATS_REPLY: {str(exc)[:200]!r}") from exc
-    if not (0 <= memory < _LARGEST and 0 <= cpu_s < _LARGEST and 0 <= pids < _LARGEST):
-        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
-    return memory, cpu_s, pids
-
-
-def _parse_failure(payload: bytes) -> Failure:
-    record = _parse_record(payload)
-    try:
-        return Failure(record.get("stage", "start"), int(record["errno"]), record["message"][:_MESSAGE_LIMIT])
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad FAIL: {str(exc)[:200]!r}") from exc
-
-
-__all__ = ["Channel", "Exit", "Failure", "GuestLink", "ProtocolError", "Sink", "parse_use"]

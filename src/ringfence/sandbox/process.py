@@ -8,7 +8,8 @@ import anyio
 
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Channel, Exit, Failure
+from ringfence.sandbox.link import Channel
+from ringfence.sandbox.records import Exit, Failure
 from ringfence.sandbox.result import EndedBy
 
 WINDOW = 1024 * 1024

@@ -9,9 +9,10 @@ import anyio
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Death, Fence, ResourceUse
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Channel, Exit, Failure, GuestLink, ProtocolError, Sink, parse_use
+from ringfence.sandbox.link import Channel, GuestLink, Sink
 from ringfence.sandbox.loader import guest_payload
 from ringfence.sandbox.process import WINDOW
+from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_use
 from ringfence.sandbox.result import EndedBy
 from ringfence.sandbox.spec import SandboxSpec
 

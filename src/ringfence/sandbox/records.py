@@ -1,0 +1,95 @@
+"""What a guest says in records, taken apart. Every value is hostile: what is no such thing is a protocol death."""
+
+from dataclasses import dataclass
+
+from ringfence.sandbox.guest import frames
+
+_RECORD_LIMIT = 64 * 1024
+_LONGEST_S = 1e9
+_LARGEST = 2**63
+_MESSAGE_LIMIT = 1000
+
+
+class ProtocolError(Exception):
+    """The guest sent what it must not. Never leaves the sandbox room: it becomes `SandboxDied`."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A command's EXIT frame."""
+
+    exit_code: int
+    signal: int | None
+    ended_by: str
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A channel's FAIL frame: the command could not be started, or a file operation failed."""
+
+    stage: str
+    errno: int
+    message: str
+
+
+def parse_record(payload: bytes) -> dict[str, str]:
+    """The pairs of a record.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    if len(payload) > _RECORD_LIMIT:
+        raise ProtocolError(f"sent a record of {len(payload)} bytes")
+    try:
+        return dict(frames.decode_record(payload))
+    except ValueError as exc:
+        raise ProtocolError(f"sent a bad record: {exc}") from exc
+
+
+def parse_exit(payload: bytes) -> Exit:
+    """An EXIT frame.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    record = parse_record(payload)
+    try:
+        signal = int(record["signal"])
+        end = Exit(int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]))
+    except (KeyError, ValueError) as exc:
+        raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
+    known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")
+    is_possible = 0 <= end.exit_code <= 255 and 0 <= signal <= 64 and 0 <= end.duration_s < _LONGEST_S
+    if end.ended_by not in known or not is_possible:
+        raise ProtocolError(f"sent a bad EXIT: {str(record)[:200]!r}")
+    return end
+
+
+def parse_use(payload: bytes) -> tuple[int, float, int]:
+    """(memory in bytes, processor seconds, processes) of a STATS_REPLY.
+
+    Raises:
+        ProtocolError: They are no such numbers.
+    """
+    record = parse_record(payload)
+    try:
+        memory, cpu_s, pids = int(record["memory"]), float(record["cpu_s"]), int(record["pids"])
+    except (KeyError, ValueError) as exc:
+        raise ProtocolError(f"sent a bad STATS_REPLY: {str(exc)[:200]!r}") from exc
+    if not (0 <= memory < _LARGEST and 0 <= cpu_s < _LARGEST and 0 <= pids < _LARGEST):
+        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
+    return memory, cpu_s, pids
+
+
+def parse_failure(payload: bytes) -> Failure:
+    """A FAIL frame.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    record = parse_record(payload)
+    try:
+        return Failure(record.get("stage", "start"), int(record["errno"]), record["message"][:_MESSAGE_LIMIT])
+    except (KeyError, ValueError) as exc:
+        raise ProtocolError(f"sent a bad FAIL: {str(exc)[:200]!r}") from exc
