@@ -13,9 +13,9 @@ from tests.model.conftest import KEY, QUICK, OpenTalk
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
 from ringfence.model import AnthropicModel, ContextExceeded, ModelRequest, Patience
-from ringfence.secret import Credential
 from ringfence.model.scripted import parse_script, wire
 from ringfence.model.scripted.server import _listening, _running
+from ringfence.secret import Credential
 
 HELLO = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
 TWO_CALLS = """
