@@ -51,10 +51,11 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
     except FileNotFoundError:
         mode = 0o644 if mode is None else mode
     temporary = os.path.join(parent, ".ringfence-%d.tmp" % os.getpid())
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
+    descriptor = -1
     try:
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         while True:
             chunk = os.read(stdin, CHUNK)
             if not chunk:
@@ -63,10 +64,12 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
         os.fchmod(descriptor, mode)
         os.rename(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
         raise
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def list_dir(words: Words, _stdin: int, stdout: int) -> None:

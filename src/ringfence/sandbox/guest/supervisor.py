@@ -100,6 +100,7 @@ def _operate(spec: Spec, descriptors: list[int], status: Socket) -> None:
     import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 
     def stop(_number: int, _frame: object) -> NoReturn:
+        _signal.signal(15, _signal.SIG_IGN)  # a second one would interrupt the cleaning up
         raise KeyboardInterrupt
 
     _signal.signal(15, stop)  # lets `write` remove its temporary file
