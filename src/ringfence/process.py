@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,42 @@ class ProcessResult:
         return self.exit_code == 0 and not self.timed_out
 
 
+_SYSTEM_PATH = (
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/run/current-system/sw/bin",  # NixOS
+)
+
+
+def host_program(name: str) -> str:
+    """Where a program of the system is. PATH is not asked: an activated venv puts the workspace on it.
+
+    Raises:
+        InfrastructureFault: There is none that belongs to root and that nobody else can write.
+    """
+    for folder in map(Path, _SYSTEM_PATH):
+        found = folder / name
+        try:
+            status, above = found.stat(), folder.stat()
+        except OSError:
+            continue
+        is_roots = status.st_uid == 0 == above.st_uid and not (status.st_mode | above.st_mode) & stat.S_IWOTH
+        if is_roots and stat.S_ISREG(status.st_mode) and os.access(found, os.X_OK):
+            return str(found)
+    raise InfrastructureFault(
+        f"{name!r} is not among the system's programs ({', '.join(_SYSTEM_PATH)}); install it"
+    )
+
+
+def _resolved(argv: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    first, *rest = (os.fspath(word) for word in argv)
+    return (first if "/" in first else host_program(first), *rest)
+
+
 async def run_process(
     argv: Sequence[str | os.PathLike[str]],
     *,
@@ -61,7 +98,7 @@ async def run_process(
     Raises:
         InfrastructureFault: The program is absent or cannot be started.
     """
-    words = tuple(os.fspath(word) for word in argv)
+    words = _resolved(argv)
     try:
         # A start that is cancelled halfway would leave a process that nobody has a handle on.
         with anyio.CancelScope(shield=True):
@@ -124,7 +161,7 @@ async def start_process(
     Raises:
         InfrastructureFault: The program is absent or cannot be started.
     """
-    words = tuple(os.fspath(word) for word in argv)
+    words = _resolved(argv)
     try:
         # A start that is cancelled halfway would leave a process that nobody has a handle on.
         with anyio.CancelScope(shield=True):

@@ -46,6 +46,8 @@ def test_every_key_is_explained() -> None:
         pytest.param("sandbox", {"protect": ["!.git"]}, id="pattern that unprotects"),
         pytest.param("sandbox", {"protect": ["../x"]}, id="pattern outside"),
         pytest.param("sandbox", {"protect": ["/etc"]}, id="absolute pattern"),
+        pytest.param("sandbox", {"protect": ["*a*a*b"]}, id="pattern slow to match"),
+        pytest.param("sandbox", {"protect": ["a" * 201]}, id="pattern too long"),
         pytest.param("sandbox", {"setup": "make"}, id="text for a list"),
         pytest.param("run", {"verify": ""}, id="empty check"),
         pytest.param("run", {"toolset": "root"}, id="unknown toolset"),

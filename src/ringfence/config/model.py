@@ -8,6 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ringfence.config.units import ByteCount, Seconds
 
+_PATTERN_CHARS = 200
+
 
 def _no_boolean(value: Any) -> Any:
     # pydantic reads `true` as 1, which is never what the author of a limit meant.
@@ -40,6 +42,11 @@ def _pattern_within(value: str) -> str:
         raise ValueError(
             f"{value!r} is not a path pattern relative to the workspace; "
             "it may not start with '!', '/' or '#' nor hold '..'"
+        )
+    if len(value) > _PATTERN_CHARS or any(part.count("*") > 2 for part in value.split("/")):
+        # Matching takes time by the power of the number of stars, and a stranger may have written the pattern.
+        raise ValueError(
+            f"{value[:80]!r} has more than {_PATTERN_CHARS} characters, or more than two '*' between slashes"
         )
     return value
 

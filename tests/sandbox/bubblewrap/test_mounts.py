@@ -73,3 +73,17 @@ def test_staged_sources() -> None:
     assert paths == ["/mnt/0", "/mnt/1"]
     assert argv[:4] == ["/usr/bin/python3", "-I", "-S", "-c"]
     assert "/root/a" not in " ".join(argv[:5])
+
+
+def test_a_home_in_a_system_directory_is_covered(
+    arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Service accounts live below /opt and the like, which are shown: their keys are not."""
+    monkeypatch.setenv("HOME", "/usr/share")
+    launch = Launch(
+        "x", SandboxSpec(), Placement(uid=1000, gid=1000, workspace=None, workspace_source=None), ()
+    )
+    add_mounts(arguments, launch, ())
+    shown, covered = arguments.words.index("/usr"), arguments.words.index("/usr/share")
+    assert shown < covered
+    assert arguments.words[covered - 1] == "--tmpfs"

@@ -80,3 +80,13 @@ def test_ordinary_project(home: Path):
     (home / "project").mkdir()
     (home / "link").symlink_to("project")
     assert check_workspace(home / "link", home=home, state=home / "state") == (home / "project").resolve()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees what others hide")
+def test_root_does_not_follow_the_links_of_others(home: Path):
+    """A user's link must not show a sandbox what the user may not see."""
+    (home / "project").mkdir()
+    (home / "link").symlink_to("project")
+    os.lchown(home / "link", 1500, 1500)
+    with pytest.raises(PolicyRefused, match="a link that does not belong to root"):
+        check_workspace(home / "link", home=home / "h", state=home / "state")

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.bubblewrap.staging import Staging
@@ -123,6 +124,14 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     """The whole view of the file system, in the order in which bwrap makes it."""
     spec, placement = launch.spec, launch.placement
     _add_system(arguments)
+    for private in (
+        Path.home(),
+        Path(os.path.realpath(Path.home())),
+        state_dir(),
+        Path(os.path.realpath(state_dir())),
+    ):
+        if private.is_dir() and any(private.is_relative_to(name) for name in SYSTEM):
+            arguments.add("--perms", "0755", "--size", 1024**2, "--tmpfs", private)
     _add_etc(arguments, placement.uid, placement.gid)
     arguments.add("--proc", "/proc", "--dev", "/dev")
     # The settings of the sandbox's own IPC namespace belong to its user, who could write them.

@@ -81,7 +81,12 @@ def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Pa
         extra: Further roots (the interpreter that the guest needs).
     """
     roots = [] if hide else [home / name for name in _ROOTS if _is_there(home / name)]
-    roots = [root for root in [*roots, *extra] if not _lies_in(str(root), SYSTEM)]
+    # A home below /opt, say, is covered: what is shown of it is bound on top.
+    roots = [
+        root
+        for root in [*roots, *extra]
+        if not _lies_in(str(root), SYSTEM) or _lies_in(str(root), (str(home),))
+    ]
     shown = (*SYSTEM, *map(str, roots))
     path = [entry for entry in search_path.split(":") if entry.startswith("/") and _lies_in(entry, shown)]
     path += [entry for entry in _DEFAULT_PATH if entry not in path]

@@ -147,7 +147,10 @@ def _descends(pid: int, ancestor: int, proc: Path) -> bool:
 def _systemd(trees: list[Hierarchy], environment: Mapping[str, str]) -> CgroupPlan:
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     unified = [tree for tree in trees if tree.version == 2]
-    if shutil.which("systemd-run") is None or not (Path(runtime or "/-") / "systemd" / "private").exists():
+    if (
+        shutil.which("systemd-run", path="/usr/local/bin:/usr/bin:/bin") is None
+        or not (Path(runtime or "/-") / "systemd" / "private").exists()
+    ):
         return _none("no systemd of the user's own is running")
     uid = os.getuid()
     for tree in unified:

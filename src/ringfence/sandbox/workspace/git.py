@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.process import ProcessResult, run_process
+from ringfence.process import ProcessResult, host_program, run_process
 from ringfence.sandbox.workspace.actor import Actor
 
 _OFF = (
@@ -57,16 +57,12 @@ CLEAN_ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding -export-
 
 
 def git_program() -> str:
-    """The git on the caller's PATH; entries that are not absolute are left out, they could be the workspace.
+    """The system's git, never one that PATH names: an agent may have written it.
 
     Raises:
         InfrastructureFault: There is none.
     """
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        candidate = Path(folder) / "git"
-        if candidate.is_absolute() and os.access(candidate, os.X_OK) and candidate.is_file():
-            return str(candidate)
-    raise InfrastructureFault("git is not on PATH; install it (Debian: apt-get install git)")
+    return host_program("git")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,28 @@ def decide_for(workspace: Path, asked: WorkspaceMode | None, *, reserved: int = 
     )
     if reserved in {decision.uid, decision.gid}:
         check_reserved(reserved)
+    if decision.mode == "bind":
+        check_own_program(workspace)
     return decision
+
+
+def check_own_program(workspace: Path) -> None:
+    """See that what runs now on the host does not lie where an agent is about to write.
+
+    Raises:
+        PolicyRefused: Ringfence, its interpreter or a module path lies in the workspace.
+    """
+    resolved = workspace.resolve()
+    own = {sys.prefix, sys.base_prefix, sys.executable, *filter(None, sys.path), str(Path(__file__).parent)}
+    # Both ways: a venv's python is a link that leads out of the workspace, and lies in it all the same.
+    ways = [(path, way) for path in sorted(own) for way in (Path(path).absolute(), Path(path).resolve())]
+    inside = [path for path, way in ways if way.is_relative_to(resolved)]
+    if inside:
+        raise PolicyRefused(
+            f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use --mode "
+            "clone, or install ringfence outside of the project",
+            rule="workspace-runs-ringfence",
+        )
 
 
 def check_reserved(reserved: int) -> None:

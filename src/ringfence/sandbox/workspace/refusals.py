@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,8 @@ def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
         raise UsageError(
             f"workspace {str(workspace)!r} cannot be found: {_reason(exc)}; name a directory"
         ) from exc
+    if os.geteuid() == 0:
+        _refuse_foreign_links(workspace)
     if not resolved.is_dir():
         raise UsageError(
             f"workspace {str(workspace)!r} is no directory; name the directory the agent shall work in"
@@ -114,6 +117,19 @@ def _owner_home(path: Path) -> tuple[Path, ...]:
         return (_resolved(Path(pwd.getpwuid(path.stat().st_uid).pw_dir)),)
     except KeyError:
         return ()
+
+
+def _refuse_foreign_links(workspace: Path) -> None:
+    """Root sees everything: a link on the way, made by somebody else, would show it what that one may not see."""
+    path = workspace.absolute()
+    for part in (path, *path.parents):
+        status = part.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid != 0:
+            raise PolicyRefused(
+                f"workspace {str(workspace)!r} is refused: {str(part)!r} is a link that does not belong to root; name "
+                "the directory itself",
+                rule="workspace-foreign-link",
+            )
 
 
 def _is_bare(path: Path) -> bool:
