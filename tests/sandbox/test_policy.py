@@ -49,6 +49,8 @@ def refused(spec: SandboxSpec, around: Surroundings) -> str:
         ("~/.ssh", "mount-credentials"),
         ("~/.aws", "mount-credentials"),
         ("~/.config/gh", "mount-credentials"),
+        ("~/.git-credentials", "mount-credentials"),
+        ("~/.local/share/keyrings", "mount-credentials"),
         ("~/.local/state/ringfence", "mount-state"),
         ("~/.local/state/ringfence/runs", "mount-state"),
         ("~/.local", "mount-state"),

@@ -23,8 +23,48 @@ _FORBIDDEN_SOURCES = (
     "/var/lib/docker",
 )
 _FORBIDDEN_TARGETS = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/tmp")  # noqa: S108
+_CREDENTIALS = frozenset(
+    [
+        ".ssh",
+        ".aws",
+        ".azure",
+        ".gnupg",
+        ".docker",
+        ".kube",
+        ".claude",
+        ".claude.json",
+        ".codex",
+        ".netrc",
+        ".config",
+        ".git-credentials",
+        ".gitconfig",
+        ".mozilla",
+        ".password-store",
+        ".npmrc",
+        ".yarnrc",
+        ".yarnrc.yml",
+        ".pypirc",
+        ".m2",
+        ".gradle",
+        ".cargo",
+        ".bash_history",
+        ".zsh_history",
+        ".python_history",
+        ".pgpass",
+        ".my.cnf",
+        ".vault-token",
+        ".terraform.d",
+        ".bashrc",
+        ".bash_profile",
+        ".profile",
+        ".zshrc",
+        ".zshenv",
+        ".boto",
+    ]
+)
+"""Names in a home directory where keys and tokens are kept, or that a shell runs."""
 _ENGINE_SOCKET = re.compile(r"(docker|podman|containerd|crio|buildkitd)[^/]*\.sock$")
-_HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV)$")
+_HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV|BASH_FUNC_.*|GCONV_PATH|HOME)$")
 
 
 @dataclass(frozen=True)
@@ -76,19 +116,9 @@ def _home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
 
 def _hidden_home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
     for mount, source in _sources(spec):
-        if source.is_relative_to(around.home) and source.relative_to(around.home).parts[:1] != ():
-            first = source.relative_to(around.home).parts[0]
-            if first in (
-                ".ssh",
-                ".aws",
-                ".gnupg",
-                ".docker",
-                ".kube",
-                ".claude",
-                ".codex",
-                ".netrc",
-                ".config",
-            ):
+        if source.is_relative_to(around.home):
+            parts = source.relative_to(around.home).parts
+            if parts and (parts[0] in _CREDENTIALS or parts[:3] == (".local", "share", "keyrings")):
                 yield f"mount of {str(mount.source)!r}"
 
 

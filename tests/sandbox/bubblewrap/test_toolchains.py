@@ -52,6 +52,14 @@ def test_search_path(home: Path) -> None:
     assert "/bin" in path
 
 
+def test_activated_venv(home: Path) -> None:
+    """What of PATH lies in the workspace stays on it: an activated venv is meant."""
+    found = find_toolchains(
+        home, f"{home}/project/.venv/bin:/usr/bin", hide=False, workspace=home / "project"
+    )
+    assert found.environment["PATH"].startswith(f"{home}/project/.venv/bin:/usr/bin")
+
+
 def test_hidden(home: Path) -> None:
     """Where toolchains are hidden none is shown, but what the guest needs."""
     found = find_toolchains(home, f"{home}/.cargo/bin", hide=True, extra=(home / ".pyenv/versions/3.12",))

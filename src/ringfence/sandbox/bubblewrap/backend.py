@@ -52,7 +52,11 @@ class BubblewrapBackend(Backend):
         limits = await plan_limits(launch)
         interpreter, extra = _interpreter()
         toolchains = find_toolchains(
-            Path.home(), os.environ.get("PATH", ""), hide=launch.spec.hide_toolchains, extra=extra
+            Path.home(),
+            os.environ.get("PATH", ""),
+            hide=launch.spec.hide_toolchains,
+            extra=extra,
+            workspace=launch.placement.workspace,
         )
         arguments = Arguments(Staging() if os.getuid() == 0 else None)
         try:

@@ -14,6 +14,13 @@ _SCOPE_S = 5.0
 _SOFT: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
 
 
+def _shown(name: str, value: float) -> str:
+    if name != "memory":
+        return f"{value:g}"
+    size, unit = (value / 1024**2, "MiB") if value >= 1024**2 else (value, "bytes")
+    return f"{size:.10g} {unit}"
+
+
 @dataclass(frozen=True)
 class Limits:
     """How the limits of one launch will be enforced."""
@@ -110,8 +117,8 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
         enforced[name] = "kernel" if is_kept else weaker
         if not is_kept and name in spec.asked_limits() and not spec.soft_limits:
             raise PolicyRefused(
-                f"the limit {name}={getattr(spec, name)} cannot be enforced by the kernel here "
-                f"({found.reason}); leave it out, or accept the weaker way with --soft-limits",
+                f"the limit {name}={_shown(name, getattr(spec, name))} cannot be enforced by the kernel here; "
+                "leave it out, allow the weaker way (--soft-limits, or soft_limits=True), or see `ringfence doctor`",
                 rule="limits-enforced",
             )
     return Limits(

@@ -71,7 +71,9 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = ()) -> Toolchains:
+def find_toolchains(
+    home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = (), workspace: Path | None = None
+) -> Toolchains:
     """Toolchains under `home` that are installed, and a PATH of what can be seen inside.
 
     Args:
@@ -79,6 +81,7 @@ def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Pa
         search_path: The user's PATH.
         hide: Show none.
         extra: Further roots (the interpreter that the guest needs).
+        workspace: What of PATH lies in it (an activated venv) stays on PATH.
     """
     roots = [] if hide else [home / name for name in _ROOTS if _is_there(home / name)]
     # A home below /opt, say, is covered: what is shown of it is bound on top.
@@ -87,7 +90,7 @@ def find_toolchains(home: Path, search_path: str, *, hide: bool, extra: tuple[Pa
         for root in [*roots, *extra]
         if not _lies_in(str(root), SYSTEM) or _lies_in(str(root), (str(home),))
     ]
-    shown = (*SYSTEM, *map(str, roots))
+    shown = (*SYSTEM, *map(str, roots), *([str(workspace)] if workspace else []))
     path = [entry for entry in search_path.split(":") if entry.startswith("/") and _lies_in(entry, shown)]
     path += [entry for entry in _DEFAULT_PATH if entry not in path]
     environment = {"PATH": ":".join(dict.fromkeys(path))}
