@@ -23,45 +23,13 @@ _FORBIDDEN_SOURCES = (
     "/var/lib/docker",
 )
 _FORBIDDEN_TARGETS = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/tmp")  # noqa: S108
-_CREDENTIALS = frozenset(
-    [
-        ".ssh",
-        ".aws",
-        ".azure",
-        ".gnupg",
-        ".docker",
-        ".kube",
-        ".claude",
-        ".claude.json",
-        ".codex",
-        ".netrc",
-        ".config",
-        ".git-credentials",
-        ".gitconfig",
-        ".mozilla",
-        ".password-store",
-        ".npmrc",
-        ".yarnrc",
-        ".yarnrc.yml",
-        ".pypirc",
-        ".m2",
-        ".gradle",
-        ".cargo",
-        ".bash_history",
-        ".zsh_history",
-        ".python_history",
-        ".pgpass",
-        ".my.cnf",
-        ".vault-token",
-        ".terraform.d",
-        ".bashrc",
-        ".bash_profile",
-        ".profile",
-        ".zshrc",
-        ".zshenv",
-        ".boto",
-    ]
-)
+_CREDENTIALS = frozenset({
+    ".ssh", ".aws", ".azure", ".gnupg", ".docker", ".kube", ".claude", ".claude.json", ".codex",
+    ".netrc", ".config", ".git-credentials", ".gitconfig", ".mozilla", ".password-store", ".npmrc",
+    ".yarnrc", ".yarnrc.yml", ".pypirc", ".m2", ".gradle", ".cargo", ".bash_history", ".zsh_history",
+    ".python_history", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".bashrc", ".bash_profile",
+    ".profile", ".zshrc", ".zshenv", ".boto",
+})  # fmt: skip
 """Names in a home directory where keys and tokens are kept, or that a shell runs."""
 _ENGINE_SOCKET = re.compile(r"(docker|podman|containerd|crio|buildkitd)[^/]*\.sock$")
 _HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV|BASH_FUNC_.*|GCONV_PATH|HOME)$")
