@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.journal import resolve
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def run(ringfence: Cli, workspace: Path, script: Cli, says: Cli) -> Cli:
-    """Let an agent carry out one command in the workspace."""
+def run(ringfence: Cli, workspace: Path, script: Cli, says: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Let an agent carry out one command in the workspace, which is the current directory."""
+    monkeypatch.chdir(workspace)
 
     def go(command: str, *options: str) -> Any:
         model = script(says("x", command), says())
@@ -32,6 +34,16 @@ def test_a_bound_workspace_is_changed_and_undone(run: Cli, ringfence: Cli, works
     assert (workspace / "made").exists()
     ringfence("undo", "last")
     assert ((workspace / "made").exists(), (workspace / "app.py").read_text()) == (False, "print('one')\n")
+
+
+def test_undo_leaves_what_git_ignores(run: Cli, ringfence: Cli, workspace: Path):
+    """Files of the user's that only `.git/info/exclude` names are neither told as changes nor deleted."""
+    (workspace / ".git" / "info" / "exclude").write_text("notes.txt\n")
+    (workspace / "notes.txt").write_text("MINE")
+    run("touch made", "--mode", "bind")
+    assert "notes.txt" not in ringfence("diff", "last", "--stat").out
+    ringfence("undo", "last")
+    assert ((workspace / "made").exists(), (workspace / "notes.txt").read_text()) == (False, "MINE")
 
 
 def test_a_clone_changes_nothing_until_applied(run: Cli, ringfence: Cli, workspace: Path):
@@ -136,6 +148,69 @@ def test_a_replay_that_differs_exits_1(run: Cli, ringfence: Cli):
     assert (ended.code, "DIVERGED" in ended.out) == (1, True)
 
 
+def test_a_replay_prints_the_verdict(run: Cli, ringfence: Cli):
+    """One turn is one turn, and the run itself is shown only when asked for."""
+    run("cat app.py")
+    quiet, verbose = ringfence("replay"), ringfence("replay", "--verbose")
+    assert "replayed 2 turns of" in quiet.out
+    assert ("$ cat app.py" in quiet.err, "$ cat app.py" in verbose.err) == (False, True)
+
+
+def test_a_replay_refuses_a_record_that_was_edited(run: Cli, ringfence: Cli, workspace: Path):
+    """What somebody put into a record is not carried out; `audit show` warns of it."""
+    run("cat app.py")
+    journal = resolve("last") / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b"cat app.py", b"rm  app.py"))
+    refused, shown = ringfence("replay", "last"), ringfence("audit", "show", "last")
+    assert (refused.code, "is broken" in refused.err, shown.err.count("WARNING")) == (1, True, 1)
+
+
+def test_last_is_the_newest_run_with_work_here(
+    run: Cli, ringfence: Cli, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Runs on other workspaces and refused ones do not count; a directory below the workspace does."""
+    run("touch made", "--mode", "bind")
+    name = resolve("last").name
+    refused = run("true", "--sandbox", "host", "--mode", "clone")
+    elsewhere = run("true", "-C", tmp_path, "--mode", "clone")
+    assert (refused.code, elsewhere.code, resolve("last").name != name) == (4, 0, True)
+    (workspace / "below").mkdir()
+    monkeypatch.chdir(workspace / "below")
+    ended = ringfence("diff", "--stat")
+    assert ("made" in ended.out, ended.err) == (True, f"run {name}  {workspace}  x\n")
+
+
+@pytest.mark.parametrize("command", ["diff", "undo", "apply", "replay"])
+def test_last_is_nothing_where_nothing_was_run(
+    run: Cli, ringfence: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    """Another workspace's run is never taken for it."""
+    run("touch made")
+    monkeypatch.chdir(tmp_path)
+    ended = ringfence(command, "last")
+    assert (ended.code, "ringfence audit ls" in ended.err) == (2, True)
+
+
+def test_nothing_to_undo(run: Cli, ringfence: Cli):
+    """A run that changed nothing is still the last one."""
+    run("touch made")
+    run("true")
+    assert "nothing to undo" in ringfence("undo").err
+
+
+def test_what_is_weak_is_told_once(run: Cli):
+    """Not for each sandbox of the run."""
+    ended = run("true", "--verify", "true", "--sandbox", "host")
+    assert (ended.err.count("no fence"), ended.out.count("not enforced by the kernel")) == (1, 1)
+    assert "weaker than the default" not in ended.out
+
+
+def test_a_check_that_is_not_there_is_told(run: Cli):
+    """The state is that of a check which failed."""
+    ended = run("true", "--verify", "no-such-check")
+    assert (ended.code, "could not be run inside: command not found" in ended.out) == (3, True)
+
+
 def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
     """Also where an agent took the rights to its directories away."""
     run("mkdir -p a/b && touch a/b/c && chmod 0 a/b a", "--mode", "clone")
@@ -172,10 +247,13 @@ def test_a_directory_its_owner_cannot_reach(
     assert (ended.code, "cannot be reached by its owner" in ended.out) == (1, True)
 
 
-def test_a_workspace_that_vanishes_is_told(run: Cli, ringfence: Cli, workspace: Path):
+def test_a_workspace_that_vanishes_is_told(
+    run: Cli, ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Undo has nowhere to go."""
     run("touch made", "--mode", "bind")
+    monkeypatch.chdir("/")
     shutil.rmtree(workspace)
-    ended = ringfence("undo", "last")
+    ended = ringfence("undo", resolve("last").name)
     workspace.mkdir()
-    assert (ended.code != 0, "internal error" in ended.err, ended.err.count("\n")) == (True, False, 1)
+    assert (ended.code != 0, "internal error" in ended.err, ended.err.count("\n")) == (True, False, 2)

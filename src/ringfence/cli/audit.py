@@ -33,7 +33,7 @@ def list_(
     json: _Json = False,
     number: Annotated[int, typer.Option("-n", "--number", min=1, help="Show so many of the newest.")] = 20,
 ) -> None:
-    """List runs, the newest first."""
+    """List runs, the newest first. Whether a seal is right, `audit verify` says."""
     import msgspec
 
     from ringfence.cli.escape import safe_json
@@ -55,8 +55,10 @@ def show(run: _Run, *, json: _Json = False) -> None:
     """Print what happened in a run, in order. Text of agents is shown escaped."""
     from ringfence.journal import read, resolve
 
+    path = resolve(run)
+    _warn_if_damaged(path)
     printer = _Printer(json=json)
-    for record in read(resolve(run)):
+    for record in read(path):
         printer.show(record)
 
 
@@ -106,7 +108,9 @@ def export(
     from ringfence.journal import export as export_session
     from ringfence.journal import resolve
 
-    document = export_session(resolve(run))
+    path = resolve(run)
+    _warn_if_damaged(path)
+    document = export_session(path)
     if output is None or str(output) == "-":
         typer.echo(safe_json(msgspec.to_builtins(document), indent=2))
         return
@@ -155,9 +159,21 @@ def _run_line(run: "RunSummary", width: int) -> str:
 
     duration = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
     what = run.prompt or run.reason
-    seal = "sealed" if run.is_sealed else "open"
-    line = f"{run.id}  {run.state:<{width}}  {seal:<6}  {duration:>9}  {run.model}  {what}"
+    seal = "sealed (unchecked)" if run.is_sealed else "open"
+    line = f"{run.id}  {run.state:<{width}}  {seal:<18}  {duration:>9}  {run.model}  {what}"
     return visible(line, one_line=True).rstrip()
+
+
+def _warn_if_damaged(path: Path) -> None:
+    """Say so before a record is shown that is not what was written."""
+    from ringfence.cli.escape import visible
+    from ringfence.journal import verify as verify_journal
+
+    found = verify_journal(path)
+    if found.status in ("broken", "truncated"):
+        where = "" if found.bad_line is None else f" at line {found.bad_line}"
+        line = f"this record is {_WORDS[found.status]}{where}: {found.reason}; do not rely on what it says"
+        typer.echo(f"ringfence: WARNING: {visible(line, one_line=True)}", err=True)
 
 
 def _journals(run: str | None) -> list[Path]:
@@ -170,8 +186,9 @@ def _journals(run: str | None) -> list[Path]:
 
 def _verification_line(found: "Verification") -> str:
     from ringfence.cli.escape import visible
+    from ringfence.cli.plural import counted
 
-    parts = [_WORDS[found.status], found.run_id or str(found.path), f"{found.events} events"]
+    parts = [_WORDS[found.status], found.run_id or str(found.path), counted(found.events, "event")]
     if found.bad_line is not None:
         parts.append(f"line {found.bad_line}: {found.reason}")
     elif found.reason is not None:

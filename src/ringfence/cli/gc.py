@@ -22,10 +22,12 @@ def gc(
     """Close what dead processes left, remove old runs, their clones and their checkpoints."""
     import anyio
 
+    from ringfence.cli.plural import counted
+
     removed = anyio.run(_collect, older_than, keep, dry_run)
     for path in removed:
         typer.echo(path.name)
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} runs", err=True)
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}", err=True)
 
 
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
@@ -34,6 +36,11 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     from ringfence.errors import UsageError
     from ringfence.job.retention import abandoned_replicas, expired_runs, remove_replicas, remove_runs
 
+    if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
+        raise UsageError(
+            f"--older-than {older_than!r} is no age; the shortest is 1ms, which takes every run that has ended "
+            "(but --keep of them)"
+        )
     try:
         seconds = parse_duration(older_than)
     except ValueError as exc:

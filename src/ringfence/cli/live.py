@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.escape import visible
 from ringfence.cli.outcomes import Line, call_lines, result_lines
+from ringfence.cli.plural import counted
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
@@ -17,7 +18,6 @@ from ringfence.events import (
     JobCreated,
     ModelReplied,
     ModelRetried,
-    PolicyLoosened,
     SandboxCreated,
     TextStreamed,
     ThinkingStreamed,
@@ -54,6 +54,7 @@ class LiveView:
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
         self._last_call = ""
+        self._is_told = False
         self._turns = 0
         self._tokens = 0
         self._cost: float | None = 0.0
@@ -102,14 +103,12 @@ class LiveView:
     def _created(self, event: JobCreated) -> list[Line]:
         return [(f"run {event.job_id}  {event.model}", "bold")]
 
-    def _loosened(self, event: PolicyLoosened) -> list[Line]:
-        return [(f"! weaker than the default: {event.what} (by {event.by})", "bold red")]
-
     def _sandbox(self, event: SandboxCreated) -> list[Line]:
         is_fence = event.backend != "host"
         where = event.backend if is_fence else "NO FENCE (host)"
         weak = [name for name, how in event.enforced.items() if how != "kernel" and name != "disk"]
-        tail = f"; {', '.join(weak)} not enforced by the kernel" if weak else ""
+        tail = f"; {', '.join(weak)} not enforced by the kernel" if weak and not self._is_told else ""
+        self._is_told = True
         network = f"network: {event.policy.get('network', 'unknown')}"
         line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
         lines = [(line, "dim" if is_fence else "bold red")]
@@ -120,13 +119,13 @@ class LiveView:
     def _checkpoint(self, event: CheckpointCreated) -> list[Line]:
         if event.when != "before":
             return []
-        return [(f"  checkpoint of {event.files} files in {event.duration_ms:.0f} ms", "dim")]
+        return [(f"  checkpoint of {counted(event.files, 'file')} in {event.duration_ms:.0f} ms", "dim")]
 
     def _retried(self, event: ModelRetried) -> list[Line]:
         return [(f"  model: {event.reason}; again in {event.wait_s:.1f} s (try {event.attempt})", "yellow")]
 
     def _compacted(self, event: ConversationCompacted) -> list[Line]:
-        return [(f"  dropped {event.dropped_results} old tool results: {event.reason}", "yellow")]
+        return [(f"  dropped {counted(event.dropped_results, 'old tool result')}: {event.reason}", "yellow")]
 
     def _call(self, event: ToolCalled) -> list[Line]:
         self._calls[event.call_id] = event
@@ -180,7 +179,6 @@ class LiveView:
 
 _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     JobCreated: LiveView._created,
-    PolicyLoosened: LiveView._loosened,
     SandboxCreated: LiveView._sandbox,
     CheckpointCreated: LiveView._checkpoint,
     ModelRetried: LiveView._retried,
@@ -191,7 +189,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     VerificationStarted: LiveView._check,
     VerificationEnded: LiveView._verdict,
 }
-"""How each event is shown; those that are not here are not."""
+"""How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
 
 
 def _gathered(notes: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ import typer
 from ringfence.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ringfence.job.replay import ReplayResult
@@ -14,22 +15,28 @@ if TYPE_CHECKING:
 
 def replay(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or 'last'.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run id, the beginning of one, or 'last': the newest of an agent on this workspace.",
+        ),
     ] = "last",
     *,
     exact: Annotated[
         bool, typer.Option("--exact", help="Durations, times and temporary names count too.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print the run as it goes, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Hold a run again: recorded model, fresh sandbox, every tool executed. Exit 1 at the first divergence."""
     import anyio
 
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.journal import resolve
+    from ringfence.cli.chosen import chosen_run
+    from ringfence.cli.escape import safe_json
 
-    path = resolve(run)
-    result = anyio.run(_replay, path, exact, json)
+    path = chosen_run(run, of_agents=True)
+    _check_whole(path)
+    result = anyio.run(_replay, path, exact, verbose and not json)
     if json:
         typer.echo(
             safe_json(
@@ -43,24 +50,54 @@ def replay(
             )
         )
     else:
-        for line in result.tolerated:
-            typer.echo(f"tolerated: {visible(line, one_line=True)}", err=True)
-        told = (
-            "the same"
-            if result.divergence is None
-            else f"DIVERGED: {visible(result.divergence, one_line=True)}"
-        )
-        typer.echo(f"replayed {result.turns} turns of {path.name}: {told}")
+        _print(path, result)
     if result.divergence is not None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _replay(path: "Path", exact: bool, json: bool) -> "ReplayResult":
+def _check_whole(path: "Path") -> None:
+    """Refuse a record that is not what was written: a replay would carry out what somebody put in."""
+    from ringfence.errors import RecordError
+    from ringfence.journal import verify
+
+    found = verify(path)
+    if found.status in ("broken", "truncated"):
+        raise RecordError(
+            f"the record of run {path.name!r} is {found.status} ({found.reason}), so it is not replayed; "
+            f"see `ringfence audit verify {path.name[-8:]}`"
+        )
+
+
+def _print(path: "Path", result: "ReplayResult") -> None:
+    from ringfence.cli.escape import visible
+    from ringfence.cli.plural import counted
+
+    for line in _gathered(result.tolerated):
+        typer.echo(f"tolerated: {visible(line, one_line=True)}", err=True)
+    told = (
+        "the same" if result.divergence is None else f"DIVERGED: {visible(result.divergence, one_line=True)}"
+    )
+    typer.echo(f"replayed {counted(result.turns, 'turn')} of {path.name}: {told}")
+
+
+def _gathered(differences: "Sequence[str]") -> list[str]:
+    """Each difference once, with the turns it was met in: a request repeats what the ones before it said."""
+    turns: dict[str, list[str]] = {}
+    for difference in differences:
+        turn, _, what = difference.partition(": ")
+        turns.setdefault(what, []).append(turn.removeprefix("turn "))
+    return [
+        f"turn {seen[0]}: {what}" if len(seen) == 1 else f"turns {', '.join(seen)}: {what}"
+        for what, seen in turns.items()
+    ]
+
+
+async def _replay(path: "Path", exact: bool, verbose: bool) -> "ReplayResult":
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
     from ringfence.cli.recorded import recorded_request
     from ringfence.job.replay import replay_run
 
     spec, agent = recorded_request(path)
-    view = None if json else LiveView(open_console(stderr=True), agent.limits).show
+    view = LiveView(open_console(stderr=True), agent.limits).show if verbose else None
     return await replay_run(path, spec, agent, is_exact=exact, view=view)

@@ -83,6 +83,10 @@ def run(
 ) -> None:
     """Let an agent work on a task inside a fence; verify it; keep the record."""
     text = _prompt(prompt, file)
+    if verify is not None and not verify.strip():
+        raise UsageError(
+            f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
+        )
     effective = load_settings(
         workspace,
         backend=backend,

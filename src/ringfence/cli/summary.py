@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ringfence.cli.escape import visible
+from ringfence.cli.plural import counted
 from ringfence.events import JobEnded, WorkExported
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def print_summary(console: "Console", result: "JobResult") -> None:
 def _spent(ended: JobEnded) -> str:
     cost = "cost unknown" if ended.cost_usd is None else f"${ended.cost_usd:.4f}"
     return (
-        f"{ended.turns} turns, {ended.tool_calls} tool calls, {ended.usage.total:,} tokens, {cost}, "
-        f"{ended.duration_s:.1f} s"
+        f"{counted(ended.turns, 'turn')}, {counted(ended.tool_calls, 'tool call')}, "
+        f"{ended.usage.total:,} tokens, {cost}, {ended.duration_s:.1f} s"
     )
 
 
@@ -42,7 +43,7 @@ def _work_lines(work: WorkExported, run_id: str) -> list[tuple[str, str]]:
     lines = [(f"note: {note}", "yellow") for note in work.notes]
     if not work.files_changed and not work.refs:
         return [*lines, ("no files changed", "dim")]
-    files = f"{work.files_changed} file{'' if work.files_changed == 1 else 's'}"
+    files = counted(work.files_changed, "file")
     lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
     lines += [(f"commits: {ref}", "") for ref in work.refs]
     lines += [

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _Run = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run id, the beginning of one or of its last eight digits, or 'last'."
+        metavar="RUN",
+        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest on this workspace.",
     ),
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
@@ -62,7 +63,7 @@ def apply(run: _Run = "last", *, force: _Force = False) -> None:
     from ringfence.sandbox.workspace.work import apply_run
 
     record, state = _load(run)
-    _tell("applied", _act(apply_run, record, state, force=force))
+    _tell("apply", "applied", _act(apply_run, record, state, force=force))
 
 
 def undo(run: _Run = "last", *, force: _Force = False) -> None:
@@ -70,7 +71,7 @@ def undo(run: _Run = "last", *, force: _Force = False) -> None:
     from ringfence.sandbox.workspace.work import undo_run
 
     record, state = _load(run)
-    _tell("undone", _act(undo_run, record, state, force=force))
+    _tell("undo", "undone", _act(undo_run, record, state, force=force))
 
 
 def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
@@ -80,13 +81,14 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
     """
     import anyio
 
+    from ringfence.cli.chosen import chosen_run
     from ringfence.config.paths import state_dir
     from ringfence.errors import RingfenceError
     from ringfence.job.closing import completed_work
-    from ringfence.journal import is_alive, resolve
+    from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.work import load_record
 
-    path = resolve(run)
+    path = chosen_run(run)
     record = load_record(path)
     if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
         raise RingfenceError(
@@ -111,9 +113,11 @@ def _act(
     return anyio.run(partial(act, record, state, force=force))
 
 
-def _tell(verb: str, restored: "Restored") -> None:
+def _tell(verb: str, done: str, restored: "Restored") -> None:
     from ringfence.cli.escape import visible
+    from ringfence.cli.plural import counted
 
-    for change in restored.diff.files:
+    files = restored.diff.files
+    for change in files:
         typer.echo(f"{change.kind:<10} {visible(change.path, one_line=True)}")
-    typer.echo(f"{verb}: {len(restored.diff.files)} files", err=True)
+    typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)

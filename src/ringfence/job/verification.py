@@ -10,6 +10,8 @@ from ringfence.sandbox import ExecResult, Sandbox
 
 TIMEOUT_S = 1800.0
 _OUTPUT_BYTES = 64 * 1024
+_NOT_RUN = {126: "command not executable", 127: "command not found"}
+"""What a shell says by its exit code when there was nothing to run."""
 
 
 async def verify(command: str, sandbox: Sandbox, recorder: Recorder) -> Outcome:
@@ -35,5 +37,11 @@ async def verify(command: str, sandbox: Sandbox, recorder: Recorder) -> Outcome:
 def _decide(command: str, result: ExecResult) -> Outcome:
     if result.ok:
         return Outcome(JobState.SUCCEEDED, f"the check passed: {command}")
+    if result.ended_by == "exit" and result.exit_code in _NOT_RUN:
+        return Outcome(
+            JobState.CHECK_RED,
+            f"the check could not be run inside: {_NOT_RUN[result.exit_code]}; the sandbox sees the system and "
+            "your toolchains (ringfence policy)",
+        )
     how = f"exit code {result.exit_code}" if result.ended_by == "exit" else f"ended by {result.ended_by}"
     return Outcome(JobState.CHECK_RED, f"the check failed ({how}): {command}")

@@ -15,7 +15,8 @@ for top, _, files in os.walk("/proc/sys"):
             opened.append(path)
         except OSError:
             pass
-end(not opened, "%d of %d open for writing: %s" % (len(opened), tried, ", ".join(opened[:3])))
+told = "%d of %d open for writing" % (len(opened), tried)
+end(not opened, told + ": " + ", ".join(opened[:3]) if opened else told)
 """
 
 _NOT_WRITABLE = """

@@ -1,0 +1,83 @@
+"""Which run a command acts on: `last` is the newest one here, and what was chosen is told."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from ringfence.errors import RecordError, UsageError
+
+_TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
+_NO_AGENT = frozenset({"exec", "shell"})
+
+
+def chosen_run(reference: str, *, of_agents: bool = False) -> Path:
+    """The directory of the run that `reference` means; a line on stderr says which one that is.
+
+    Args:
+        reference: A run id or the beginning of one, from anywhere; or `last`: the newest run with work on the
+            workspace that the current directory is in.
+        of_agents: `last` means an agent's run.
+
+    Raises:
+        UsageError: No run fits, or several do.
+    """
+    from ringfence.journal import resolve
+
+    path = _last_here(of_agents) if reference == "last" else resolve(reference)
+    _tell(path)
+    return path
+
+
+def _last_here(of_agents: bool) -> Path:
+    try:
+        here = Path.cwd()
+    except OSError as exc:
+        raise UsageError(
+            "the current directory is gone, so 'last' means nothing; name a run, `ringfence audit ls` lists them"
+        ) from exc
+    places = {str(place) for place in (here, *here.parents)}
+    for path in _newest_first():
+        if _workspace(path) in places and not (of_agents and _is_no_agents(path)):
+            return path
+    raise UsageError(
+        f"there is no run with work on {str(here)!r} or a directory above it; go to its workspace or name a run, "
+        "`ringfence audit ls` lists them"
+    )
+
+
+def _newest_first() -> Iterator[Path]:
+    """All runs; only those of one second need a look inside to be put in order."""
+    from ringfence.journal import runs_dir, summarize
+
+    paths = sorted(runs_dir().iterdir(), reverse=True) if runs_dir().is_dir() else []
+    for _, group in itertools.groupby(paths, key=lambda path: path.name[:_TIMESTAMP_LENGTH]):
+        rivals = list(group)
+        if len(rivals) > 1:
+            rivals.sort(key=lambda path: (summarize(path).started_at or "", path.name), reverse=True)
+        yield from rivals
+
+
+def _workspace(path: Path) -> str | None:
+    from ringfence.sandbox.workspace.work import load_record
+
+    try:
+        return load_record(path).workspace
+    except RecordError:
+        return None
+
+
+def _is_no_agents(path: Path) -> bool:
+    from ringfence.job.continuing import creation_of
+
+    created = creation_of(path)
+    return created is not None and created.runtime in _NO_AGENT
+
+
+def _tell(path: Path) -> None:
+    from ringfence.cli.escape import visible
+    from ringfence.journal import summarize
+
+    place, task = _workspace(path) or "no workspace", summarize(path).prompt
+    typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
