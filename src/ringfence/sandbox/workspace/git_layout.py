@@ -1,4 +1,9 @@
-"""Where the parts of a workspace's git directory are: a few bounded files are read, git is not run."""
+"""Where the parts of a workspace's git directory are: a few bounded files are read, git is not run.
+
+A `.git` may be an agent's work, and then each path in it is a try to have a directory of the user's shown
+inside or written to. So all that is used lies in the workspace's own `.git`, with no link on the way. The one
+exception is a directory elsewhere that names this workspace in turn, which an agent could not have written.
+"""
 
 import errno
 import os
@@ -10,6 +15,10 @@ from pathlib import Path
 from ringfence.sandbox.workspace.tree import Tree
 
 _SMALL = 1024**2
+_MAX_DATABASES = 16
+_IN_DATABASE = re.compile(
+    r"[0-9a-f]{2}|pack|info|tmp_\w{1,64}|incoming-\w{1,64}|tmp_objdir-[\w-]{1,64}|[\w-]{1,64}\.lock"
+)
 INDEX_LIMIT = 512 * 1024**2
 
 
@@ -23,6 +32,11 @@ class GitLayout:
     """What all its work trees share: objects, refs, config. Equal to `directory` in a plain repository."""
     is_file: bool
     """Whether `.git` in the workspace is a file that names `directory` (linked work tree, submodule)."""
+    workspace: Path
+    databases: tuple[Path, ...] = ()
+    """The object database, and those it leans on."""
+    refused: str | None = None
+    """Why its history is not used: it would have to be read from elsewhere."""
 
     @property
     def objects(self) -> Path:
@@ -36,27 +50,145 @@ def has_git(workspace: Path) -> bool:
 
 
 def find_git(workspace: Path) -> GitLayout | None:
-    """The git directory of `workspace`; None where there is none, or what is called `.git` is not one.
+    """The git directory of `workspace`; None where there is none, or what is called `.git` is not used as one.
 
-    A `.git` that is a link, a fifo or a file of another kind is no git directory to us.
+    A `.git` that is a link, a fifo or a file of another kind is no git directory to us, and neither is one
+    whose parts lie elsewhere without a link back.
     """
+    found = _look(workspace)
+    return found if isinstance(found, GitLayout) else None
+
+
+def why_not_used(workspace: Path) -> str | None:
+    """What to tell the user about a `.git` that `find_git` does not use; None if there is nothing to tell."""
+    found = _look(workspace)
+    return found if isinstance(found, str) else None
+
+
+def _look(workspace: Path) -> GitLayout | str | None:
+    git = workspace / ".git"
     try:
-        entry = os.lstat(workspace / ".git")
+        entry = os.lstat(git)
     except OSError:
         return None
     if stat.S_ISDIR(entry.st_mode):
-        directory = workspace / ".git"
+        directory = common = git
+        if os.path.lexists(git / "commondir"):
+            return _unused(git / "commondir", "names another git directory; remove it if it is not yours")
     elif stat.S_ISREG(entry.st_mode):
         named = _named_directory(workspace, read_small(workspace, b".git"))
         if named is None:
-            return None
-        directory = named
+            return _unused(git, "names no git directory")
+        directory, common = named, _common_of(workspace, named)
+        if common is None:
+            return _unused(
+                git,
+                f"names {str(named)!r}, which does not name this workspace in turn, or is another user's; if it"
+                " is right, run `git worktree repair` there",
+            )
     else:
+        return _unused(git, "is neither a directory nor a file")
+    if read_small(directory, b"HEAD") is None:
         return None
-    common = _common(directory)
-    if not _is_real_dir(common / "objects") or read_small(directory, b"HEAD") is None:
+    for part in ("objects", "refs"):
+        if not _is_real_dir(common / part):
+            return _unused(common / part, "is no directory of its own; move what it links to in its place")
+    databases, refused = _databases(workspace, common)
+    return GitLayout(
+        directory=directory,
+        common=common,
+        is_file=stat.S_ISREG(entry.st_mode),
+        workspace=workspace,
+        databases=tuple(databases),
+        refused=refused,
+    )
+
+
+def _unused(path: Path, why: str) -> str:
+    return f"the git repository is not used, and no commits come out: {str(path)!r} {why}"
+
+
+def _common_of(workspace: Path, directory: Path) -> Path | None:
+    """The common directory of one elsewhere that names this workspace in turn; None where it does not."""
+    home = Path(os.path.realpath(workspace))
+    if directory.is_relative_to(home):
+        # An agent could have written both ends.
         return None
-    return GitLayout(directory=directory, common=common, is_file=stat.S_ISREG(entry.st_mode))
+    link = read_small(directory, b"gitdir")
+    if link is not None:
+        named = Path(os.path.realpath(directory / os.fsdecode(link.rstrip(b"\n"))))
+        common = directory.parent.parent
+        fits = (
+            named == home / ".git"
+            and directory.parent.name == "worktrees"
+            and _names_common(directory, common)
+        )
+    else:
+        common = directory
+        tree = read_worktree(read_small(directory, b"config") or b"")
+        fits = tree is not None and Path(os.path.realpath(directory / tree)) == home
+        fits = fits and not os.path.lexists(directory / "commondir")
+    owner = os.stat(home).st_uid
+    parts = (directory, common, common / "objects", common / "refs")
+    if (
+        not fits
+        or read_small(common, b"HEAD") is None
+        or not all(_is_real_dir(part, owner) for part in parts)
+    ):
+        return None
+    return common
+
+
+def _names_common(directory: Path, common: Path) -> bool:
+    named = read_small(directory, b"commondir") or b""
+    return Path(os.path.realpath(directory / os.fsdecode(named.rstrip(b"\n")))) == common
+
+
+def _databases(workspace: Path, common: Path) -> tuple[list[Path], str | None]:
+    """The object databases, and why they are not used."""
+    databases = [common / "objects"]
+    own = [Path(os.path.realpath(common)), Path(os.path.realpath(workspace)) / ".git"]
+    for base in databases:
+        file = base / "info" / "alternates"
+        if os.path.lexists(file) and read_small(base, b"info/alternates") is None:
+            return databases, _leans(file)
+        for line in (read_small(base, b"info/alternates") or b"").splitlines():
+            if not line or line.startswith(b"#"):
+                continue
+            path = Path(os.path.realpath(base / os.fsdecode(line.replace(b"\0", b""))))
+            if not any(path.is_relative_to(root) for root in own) or len(databases) >= _MAX_DATABASES:
+                return databases, _leans(file)
+            if _is_real_dir(path) and path not in databases and path != own[0] / "objects":
+                databases.append(path)
+        stranger = _stranger(base)
+        if stranger is not None:
+            return databases, _history(f"{str(base / stranger)!r} is nothing that git keeps there; remove it")
+    return databases, None
+
+
+def _leans(file: Path) -> str:
+    return _history(
+        f"{str(file)!r} names objects outside of the repository; to have them in it, run"
+        " `git repack -a -d && rm .git/objects/info/alternates`"
+    )
+
+
+def _history(why: str) -> str:
+    return f"the agent sees an empty repository, your files are there, and no commits come out: {why}"
+
+
+def _stranger(database: Path) -> str | None:
+    """A name in an object database that git would not have put there, or that is a link."""
+    with os.scandir(database) as entries:
+        for entry in entries:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if (
+                not _IN_DATABASE.fullmatch(entry.name)
+                or (len(entry.name) < 5 and not is_folder)
+                or entry.is_symlink()
+            ):
+                return entry.name
+    return None
 
 
 def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | None:
@@ -69,22 +201,6 @@ def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | 
             return tree.read(name, limit_bytes)[0]
     except OSError:
         return None
-
-
-def alternates(objects: Path, *, limit: int = 16) -> list[Path]:
-    """Further object databases that this one leans on, in order, each once."""
-    found: list[Path] = []
-    pending = [objects]
-    while pending and len(found) < limit:
-        base = pending.pop(0)
-        for line in (read_small(base, b"info/alternates") or b"").splitlines():
-            if not line or line.startswith(b"#"):
-                continue
-            path = Path(os.path.realpath(base / os.fsdecode(line)))
-            if _is_real_dir(path) and path not in found and path != objects:
-                found.append(path)
-                pending.append(path)
-    return found
 
 
 def read_config(text: bytes) -> dict[str, str]:
@@ -105,6 +221,12 @@ def read_config(text: bytes) -> dict[str, str]:
         if pair and section:
             settings[f"{section}.{pair[1].lower()}"] = _plain_value(pair[2])
     return settings
+
+
+def read_worktree(config: bytes) -> Path | None:
+    """The work tree that a submodule's configuration names."""
+    named = read_config(config).get("core.worktree", "")
+    return Path(named) if named and "\0" not in named else None
 
 
 def _plain_value(text: str | None) -> str:
@@ -138,17 +260,11 @@ def _named_directory(base: Path, text: bytes | None) -> Path | None:
     return path if _is_real_dir(path) else None
 
 
-def _common(directory: Path) -> Path:
-    named = read_small(directory, b"commondir")
-    if named is None:
-        return directory
-    return Path(os.path.realpath(directory / os.fsdecode(named.rstrip(b"\n"))))
-
-
-def _is_real_dir(path: Path) -> bool:
+def _is_real_dir(path: Path, owner: int | None = None) -> bool:
     try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
+        status = os.lstat(path)
     except OSError as exc:
         if exc.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}:
             return False
         raise
+    return stat.S_ISDIR(status.st_mode) and owner in (None, status.st_uid)

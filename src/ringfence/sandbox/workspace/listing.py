@@ -35,6 +35,10 @@ class Listing:
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own, wherever it is."""
     rules: Rules = field(default_factory=Rules)
+    ignored: frozenset[bytes] = frozenset()
+    """What is there and ignored: files, and directories as a whole, which end in a slash."""
+    closed: tuple[bytes, ...] = ()
+    """Directories that could not be read."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -43,6 +47,7 @@ class _Walked:
     git_entries: tuple[bytes, ...]
     ignore_files: frozenset[bytes]
     is_cut: bool
+    closed: tuple[bytes, ...]
 
 
 @dataclass
@@ -84,41 +89,53 @@ class Lister:
                 walked, repositories = await both(
                     lambda: self._actor.call(self._walk), lambda: self._list_all(scratch, listing, None)
                 )
+                listing.rules, ignored = await both(
+                    lambda: self._rules(repositories, listing.paths, walked.ignore_files),
+                    lambda: self._ignored(repositories),
+                )
+                listing.ignored |= ignored
             else:
                 # The walk comes first: rules that an agent wrote are not even tried, they may take for ever.
                 walked = await self._actor.call(self._walk)
                 same = await self._actor.call(lambda: self._unchanged(earlier, walked.ignore_files))
-                repositories = await self._list_all(scratch, listing, None if same else earlier)
-            listing.git_entries = walked.git_entries
+                await self._list_all(scratch, listing, earlier, is_same=same)
+                listing.rules = earlier
+            listing.git_entries, listing.closed = walked.git_entries, walked.closed
             if walked.is_cut:
                 listing.notes.append(f"only {_MAX_WALKED} entries were searched for git repositories")
-            listing.rules = earlier or await self._rules(repositories, listing.paths, walked.ignore_files)
         finally:
             await self._actor.clean_up(lambda: shutil.rmtree(scratch, ignore_errors=True))
         return listing
 
     def _walk(self) -> _Walked:
         git_entries, ignore_files, count = [], [], 0
+        closed: list[bytes] = []
         with Tree(self._root) as tree:
-            for folder, names in tree.walk(_MAX_WALKED):
+            for folder, names in tree.walk(_MAX_WALKED, closed):
                 count += len(names)
                 if folder and ".git" in names:
                     git_entries.append(folder + b"/.git")
                 if ".gitignore" in names:
                     ignore_files.append(folder + b"/.gitignore" if folder else b".gitignore")
-        return _Walked(tuple(sorted(git_entries)), frozenset(ignore_files), count >= _MAX_WALKED)
+        return _Walked(
+            tuple(sorted(git_entries)), frozenset(ignore_files), count >= _MAX_WALKED, tuple(closed)
+        )
 
     def _unchanged(self, earlier: Rules, present: frozenset[bytes]) -> bool:
         with Tree(self._root) as tree:
             return still_hold(earlier, tree, present)
 
-    async def _list_all(self, scratch: Path, listing: Listing, frozen: Rules | None) -> list[_Repository]:
+    async def _list_all(
+        self, scratch: Path, listing: Listing, frozen: Rules | None, *, is_same: bool = False
+    ) -> list[_Repository]:
         pending = [b""]
         repositories: list[_Repository] = []
         while pending and len(repositories) < _MAX_REPOSITORIES:
             place = pending.pop()
             repository = await self._actor.call(
-                lambda place=place: self._open(scratch / str(len(repositories)), place, frozen)  # type: ignore[misc]
+                lambda place=place: self._open(  # type: ignore[misc]
+                    scratch / str(len(repositories)), place, frozen, is_same=is_same
+                )
             )
             repositories.append(repository)
             for path in await self._list_one(repository, listing):
@@ -127,17 +144,20 @@ class Lister:
                 else:
                     listing.paths.add(place + path)
         if pending:
+            listing.ignored |= frozenset(pending)
             listing.notes.append(f"only {_MAX_REPOSITORIES} git repositories in the workspace are covered")
         return repositories
 
-    def _open(self, directory: Path, place: bytes, frozen: Rules | None) -> _Repository:
+    def _open(self, directory: Path, place: bytes, frozen: Rules | None, *, is_same: bool) -> _Repository:
         work_tree = self._root / os.fsdecode(place.rstrip(b"/"))
         write_clean_git_dir(directory)
         local, gitlinks = _copy_from_user(work_tree, directory) if self._trust_git else (b"", False)
         excludes = self._excludes.rstrip(b"\n") + b"\n" + local
+        if frozen is not None:
+            excludes = frozen.excludes.get(place, b"")
         (directory / "info" / "exclude").write_bytes(excludes)
         rules = ["--exclude-standard"]
-        if frozen is not None:
+        if frozen is not None and not is_same:
             (directory / "rules").write_bytes(flatten(frozen, place))
             rules = ["-X", str(directory / "rules")]
         return _Repository(Git(directory, work_tree, self._actor), place, rules, gitlinks, excludes)
@@ -159,6 +179,28 @@ class Lister:
         listing.notes += [line[:300] for line in result.stderr.decode("utf-8", "replace").splitlines()[:20]]
         paths = [path for path in result.stdout.split(b"\0") if path]
         return paths + (await self._submodules(repository) if repository.gitlinks else [])
+
+    async def _ignored(self, repositories: Iterable[_Repository]) -> frozenset[bytes]:
+        """What is ignored now: whatever becomes of the rules, none of it is anything that a run added."""
+        found: set[bytes] = set()
+        for repository in repositories:
+            command = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard")
+            result = await repository.git.run(*command, timeout_s=_TIMEOUT_S)
+            paths = {path for path in result.stdout.split(b"\0") if path}
+            # Named, too, are empty directories and those with nothing but ignored files: not ignored as a whole.
+            # Asked without the slash: with it, `logs/*` is said to match `logs/`.
+            folders = {path[:-1] for path in paths if path.endswith(b"/")}
+            paths = {path for path in paths if not path.endswith(b"/")}
+            paths |= {path + b"/" for path in await self._told_ignored(repository, folders)}
+            found.update(repository.place + path for path in paths)
+        return frozenset(found)
+
+    async def _told_ignored(self, repository: _Repository, folders: set[bytes]) -> set[bytes]:
+        if not folders:
+            return set()
+        asked = b"\0".join(sorted(folders))
+        told = await repository.git.run("check-ignore", "-z", "--stdin", stdin=asked, accept=(0, 1, 128))
+        return set(told.stdout.split(b"\0")) & folders
 
     async def _submodules(self, repository: _Repository) -> list[bytes]:
         # ls-files names a submodule but does not enter it, whatever is in its directory.
@@ -185,13 +227,8 @@ class Lister:
             mine = {path for path in rest if path.startswith(place)}
             rest -= mine
             folders = {path[len(place) :].rpartition(b"/")[0] for path in mine} - {b""}
-            if folders:
-                asked = b"\0".join(sorted(folders))
-                told = await repository.git.run(
-                    "check-ignore", "-z", "--stdin", stdin=asked, accept=(0, 1, 128)
-                )
-                ignored = set(told.stdout.split(b"\0"))
-                mine = {path for path in mine if path[len(place) :].rpartition(b"/")[0] not in ignored}
+            ignored = await self._told_ignored(repository, folders)
+            mine = {path for path in mine if path[len(place) :].rpartition(b"/")[0] not in ignored}
             in_force |= mine
 
         def read() -> dict[bytes, bytes]:

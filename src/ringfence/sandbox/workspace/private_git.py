@@ -22,7 +22,6 @@ from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.git_layout import (
     INDEX_LIMIT,
     GitLayout,
-    alternates,
     find_git,
     read_config,
     read_small,
@@ -40,6 +39,13 @@ _COPIED_SETTINGS = (
 _HARMLESS = re.compile(r"true|false|yes|no|on|off|0|1|input|lf|crlf|native|warn")
 _KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
 _MAX_PACK_FILES = 200_000
+_EMPTY = "the agent sees an empty repository, your files are there"
+_OBJECT_FILE = re.compile(
+    rb"[0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})"
+    rb"|pack/(pack-[0-9a-f]{40,64}\.(pack|idx|rev|bitmap|mtimes)|multi-pack-index[\w.-]{0,80})"
+    rb"|info/(packs|commit-graph|commit-graphs/(commit-graph-chain|graph-[0-9a-f]{40,64}\.graph))"
+)
+"""All that is copied of an object database."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,15 @@ async def make_private_git(
     if layout is None:
         return None
     plan = await reader.call(lambda: _read(layout, identity or Identity(), own_index=own_index))
-    shared = reader == owner or await reader.call(lambda: _readable_by_all(layout.objects))
-    databases = (
-        [layout.objects, *await reader.call(lambda: alternates(layout.objects))] if plan.has_history else []
-    )
-    copied = [] if shared else databases
+    databases = list(layout.databases) if plan.has_history else []
+    shared = reader == owner or await reader.call(lambda: all(map(_readable_by_all, databases)))
+    if databases and not shared and reader.uid == 0 and layout.is_file:
+        plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
+        databases = []
     try:
-        await Actor.current().call(lambda: _write(directory, plan, databases, copied))
+        await Actor.current().call(lambda: _write(directory, plan, len(databases)))
+        if not shared:
+            await _copy(layout, databases, directory, reader)
         await Actor.current().call(lambda: give(directory, owner))
     except OSError as exc:
         raise InfrastructureFault(
@@ -124,6 +132,8 @@ class _Plan:
 
 
 def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
+    if layout.refused is not None:
+        return _nothing(layout.refused, identity)
     config = read_config(read_small(layout.common, b"config") or b"")
     extensions = {
         key.partition(".")[2]: value for key, value in config.items() if key.startswith("extensions.")
@@ -132,12 +142,8 @@ def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
     notes = []
     unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
     if unknown or object_format not in {"sha1", "sha256"}:
-        notes.append(
-            f"the repository uses {', '.join(sorted(unknown)) or object_format}, which ringfence cannot copy:"
-            " the agent sees an empty repository, your files are there"
-        )
-        empty = Refs(b"ref: refs/heads/main\n", {}, {})
-        return _Plan({"config": _config({}, "sha1", identity)}, empty, "sha1", has_history=False, notes=notes)
+        named = ", ".join(sorted(unknown)) or object_format
+        return _nothing(f"the repository uses {named}, which ringfence cannot copy: {_EMPTY}", identity)
     if "partialclone" in extensions:
         notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
     if "worktreeconfig" in extensions:
@@ -146,6 +152,13 @@ def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
     files = {"config": _config(config, object_format, identity)}
     files |= _copies(layout, own_index=own_index)
     return _Plan(files, refs, object_format, has_history=True, notes=notes + list(refs.notes))
+
+
+def _nothing(note: str, identity: Identity | None) -> _Plan:
+    """An empty repository, and why."""
+    empty = Refs(b"ref: refs/heads/main\n", {}, {})
+    files = {"config": _config({}, "sha1", identity or Identity())}
+    return _Plan(files, empty, "sha1", has_history=False, notes=[note])
 
 
 def _copies(layout: GitLayout, *, own_index: bool) -> dict[str, bytes]:
@@ -184,7 +197,7 @@ def _quoted(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _write(directory: Path, plan: _Plan, databases: list[Path], copied: list[Path]) -> None:
+def _write(directory: Path, plan: _Plan, databases: int) -> None:
     directory.mkdir(mode=0o700, parents=True)
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         (directory / name).mkdir(parents=True)
@@ -197,14 +210,12 @@ def _write(directory: Path, plan: _Plan, databases: list[Path], copied: list[Pat
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"ref: {target}\n")
-    for number in range(len(databases)):
+    for number in range(databases):
         (directory / f"base-objects-{number}").mkdir()
-    lines = "".join(f"../base-objects-{number}\n" for number in range(len(databases)))
+    lines = "".join(f"../base-objects-{number}\n" for number in range(databases))
     if lines:
         (directory / "objects" / "info" / "alternates").write_text(lines)
         (directory / "no-alternates").write_bytes(b"")
-    for number, database in enumerate(copied):
-        _copy_database(database, directory / f"base-objects-{number}")
 
 
 def _overlays(
@@ -238,13 +249,52 @@ def _readable_by_all(objects: Path) -> bool:
     return True
 
 
-def _copy_database(source: Path, target: Path) -> None:
-    """Copy an object database for a uid that cannot read it; no hard links, as for all that an agent gets."""
-    with Tree(source) as tree:
-        for folder, names in tree.walk(_MAX_PACK_FILES):
-            here = target / os.fsdecode(folder)
-            here.mkdir(exist_ok=True)
+async def _copy(layout: GitLayout, databases: list[Path], directory: Path, reader: Actor) -> None:
+    """Copy object databases as whom they are read: root's powers would open any file that was put there.
+
+    The copies lie where only the caller can walk to, so the reader gets descriptors of the directories.
+    """
+    for number, database in enumerate(databases):
+        target = directory / f"base-objects-{number}"
+        give(target, reader)
+        held = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            await reader.call(lambda: _copy_database(layout, database, held))  # noqa: B023 - awaited at once
+        finally:
+            os.close(held)
+
+
+def _copy_database(layout: GitLayout, source: Path, target: int) -> None:
+    """Copy what git keeps in an object database; no hard links, as for all that an agent gets."""
+    root = layout.workspace if source.is_relative_to(layout.workspace) else source
+    place = b"" if root == source else os.fsencode(source.relative_to(root)) + b"/"
+    with Tree(root) as tree:
+        for folder in _folders(tree, place):
+            if folder:
+                os.mkdir(folder, 0o755, dir_fd=target)
+            with os.scandir(tree.directory((place + folder).rstrip(b"/"))) as entries:
+                names = [os.fsencode(entry.name) for entry in entries]
             for name in names:
-                path = source / os.fsdecode(folder) / name
-                if stat.S_ISREG(path.lstat().st_mode) and name != "alternates":
-                    shutil.copyfile(path, here / name, follow_symlinks=False)
+                path = folder + b"/" + name
+                if _OBJECT_FILE.fullmatch(path):
+                    _copy_file(tree, place + path, path, target)
+
+
+def _folders(tree: Tree, place: bytes) -> list[bytes]:
+    inner = tree.children(place.rstrip(b"/"))
+    wanted = [name for name in inner if re.fullmatch(rb"[0-9a-f]{2}|pack|info", name)]
+    wanted += [b"info/commit-graphs"] if b"info" in wanted else []
+    found = ((name, tree.lstat(place + name)) for name in wanted)
+    return [name for name, status in found if status is not None and stat.S_ISDIR(status.st_mode)]
+
+
+def _copy_file(tree: Tree, source: bytes, path: bytes, target: int) -> None:
+    folder, name = tree.parent(source)
+    # O_NONBLOCK: a fifo must not hang us.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=folder), "rb") as reading:
+        if not stat.S_ISREG(os.fstat(reading.fileno()).st_mode):
+            return
+        made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(path, made, 0o444, dir_fd=target), "wb") as writing:
+            shutil.copyfileobj(reading, writing, 1024**2)

@@ -19,7 +19,7 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore, lies_in
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20
@@ -48,6 +48,8 @@ class Restored:
     """What differs between the workspace before and after it."""
     safety: Checkpoint
     """The workspace as it was before: restoring this takes the restore back."""
+    kept: tuple[str, ...] = ()
+    """Files that were left alone: there in the state gone to, though that does not hold their contents."""
 
 
 async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, owner: Actor) -> None:
@@ -110,8 +112,34 @@ async def restore(
         names = tuple(sorted(map(os.fsdecode, clashes)))
         raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=names)
     todo = Diff(tuple(c for c in (await store.diff(safety.id, wanted)).files if c.raw_path in to_change))
+    there = (await store.memo(wanted)).skipped
+    kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
+    todo = Diff(tuple(change for change in todo.files if change.path not in kept))
+    if not force:
+        await _check_uncovered(store, expected, todo)
     await _apply(store, wanted, todo)
-    return Restored(todo, safety)
+    return Restored(todo, safety, tuple(sorted(kept)))
+
+
+async def _check_uncovered(store: CheckpointStore, expected: str, todo: Diff) -> None:
+    """Refuse to replace a file whose contents nothing holds: one that is ignored, unreadable or too large.
+
+    What the run itself left so is no reason: that is there only because of it.
+    """
+    memo = await store.memo(expected)
+    by_run = memo.skipped if memo.base else {}
+    added = [c.raw_path for c in todo.files if c.kind == "added" and not lies_in(c.raw_path, by_run)]
+
+    def there(tree: Tree) -> list[bytes]:
+        statuses = ((path, tree.lstat(path)) for path in added)
+        return [path for path, status in statuses if status and not stat.S_ISDIR(status.st_mode)]
+
+    clashes = await _in_tree(store.workspace, store.actor, there)
+    if clashes:
+        names = tuple(sorted(map(os.fsdecode, clashes)))
+        raise WorkspaceConflict(
+            "in the way and not covered; nothing was written (--force overwrites them)", paths=names
+        )
 
 
 async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.ignore import Rules
-from ringfence.sandbox.workspace.listing import Lister
+from ringfence.sandbox.workspace.listing import Lister, Listing
 from ringfence.sandbox.workspace.taking import Taken, Taker
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
@@ -43,6 +43,21 @@ class Memo(msgspec.Struct, frozen=True):
     """Files that only their owner could read; they are restored so."""
     git_entries: tuple[bytes, ...] = ()
     skipped: dict[bytes, str] = {}
+    """What is not covered though it is not ignored, and why; directories end in a slash."""
+    ignored: frozenset[bytes] = frozenset()
+    """What was ignored at the beginning of the chain; directories, meant as a whole, end in a slash."""
+    base: str | None = None
+    """The checkpoint this one was taken to be compared with."""
+
+
+def lies_in(path: bytes, places: Container[bytes]) -> bool:
+    """Whether a file, or a directory above it (ending in a slash), is among `places`."""
+    end = len(path)
+    while end > 0:
+        if path[:end] in places:
+            return True
+        end = path.rfind(b"/", 0, end - 1) + 1
+    return False
 
 
 class PatchTooLarge(RingfenceError):
@@ -59,7 +74,7 @@ class Checkpoint:
     """Equal states have equal trees."""
     files: int
     skipped: dict[str, str] = field(default_factory=dict)
-    """Files that are not covered, and why."""
+    """Files, and whole directories (ending in a slash), that are not covered, and why."""
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own."""
     notes: tuple[str, ...] = ()
@@ -123,9 +138,13 @@ class CheckpointStore:
             lister = Lister(root, actor, excludes=self._excludes, trust_git=memo is None)
             taker = Taker(self._git, root, actor, label, cuts=memo is not None)
             listing, _ = await both(lambda: lister.find(memo.rules if memo else None), taker.prepare)
-            paths = listing.paths | (await self._paths(memo.tree) if memo else set())
+            paths = listing.paths
+            if memo:
+                paths = {path for path in paths if not lies_in(path, memo.ignored)}
+                paths |= await self._paths(memo.tree)
             taken = await taker.take(paths, began_ns)
-            self._remember(taken, listing.rules, listing.git_entries)
+            taken.skipped.update((path + b"/", "the directory cannot be read") for path in listing.closed)
+            self._remember(taken, listing, memo, base)
         return Checkpoint(
             id=taken.commit,
             tree=taken.tree,
@@ -150,11 +169,19 @@ class CheckpointStore:
                 f"checkpoint {checkpoint!r} is not in {self.directory}; `ringfence gc` removes old ones"
             ) from exc
 
-    def _remember(self, taken: Taken, rules: Rules, git_entries: tuple[bytes, ...]) -> None:
+    def _remember(self, taken: Taken, listing: Listing, earlier: Memo | None, base: str | None) -> None:
         private = frozenset(
             path for path, entry in taken.entries.items() if not entry.mode & 0o077 and entry.mode & 0o100000
         )
-        memo = Memo(taken.tree, rules, private, git_entries, taken.skipped)
+        memo = Memo(
+            tree=taken.tree,
+            rules=listing.rules,
+            private=private,
+            git_entries=listing.git_entries,
+            skipped=taken.skipped,
+            ignored=earlier.ignored if earlier else listing.ignored,
+            base=base,
+        )
         folder = make_private_dir(self.directory / "memo")
         (folder / taken.commit).write_bytes(msgspec.msgpack.encode(memo))
 
