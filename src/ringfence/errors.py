@@ -19,6 +19,7 @@
 A command of the user that fails is never an error: it is a result.
 """
 
+import errno
 from enum import IntEnum
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -185,3 +186,20 @@ class InfrastructureFault(RingfenceError):
     """Something between us and the world failed: model unreachable, disk full. Trying again may help."""
 
     exit_code = ExitCode.INFRASTRUCTURE
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def next_step(error: OSError, *, is_state: bool = False) -> str:
+    """What to do about a file that could not be written: only a full disk asks for space.
+
+    Args:
+        error: Why it could not.
+        is_state: Whether the file is one of the state directory.
+    """
+    if error.errno in _FULL:
+        return "free some space"
+    if is_state:
+        return "see to the permissions of the state directory, or set RINGFENCE_STATE_DIR to another one"
+    return "check the path and its permissions"

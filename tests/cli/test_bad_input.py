@@ -28,6 +28,7 @@ def _is_told(ended: Any, code: int, *words: str) -> bool:
         (["--cpus", "many"], ["--cpus"]),
         (["--mode", "naked"], ["--mode", "naked"]),
         (["--env", "TOKEN"], ["--env", "'TOKEN'", "NAME=VALUE"]),
+        (["--verify", " "], ["--verify", "empty"]),
         (["--timeout", "soon"], ["--timeout", "'soon'"]),
     ],
     ids=lambda value: value[0] if value[0].startswith("--") else "",
@@ -159,3 +160,26 @@ def test_a_sandbox_that_cannot_be_opened(ringfence: Cli, workspace: Path, script
         "run", "x", "-C", workspace, "--model", script(says()), "--setup", "echo no >&2; exit 7"
     )
     assert (ended.code, "sandbox_start: set-up command" in ended.out) == (125, True)
+
+
+@pytest.mark.parametrize("age", ["0", "0s", "0.0h"])
+def test_an_age_of_nothing(ringfence: Cli, age: str):
+    """The shortest one is told."""
+    assert _is_told(ringfence("gc", "--older-than", age), 2, f"'{age}'", "1ms")
+
+
+def test_a_file_that_cannot_be_written(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
+    """The disk is not blamed for a directory that is not there."""
+    ringfence("run", "x", "-C", workspace, "--model", script(says()))
+    ended = ringfence("audit", "export", "last", "-o", "/nope/x.json")
+    assert _is_told(ended, 75, "/nope/x.json", "check the path")
+    assert "free some space" not in ended.err
+
+
+def test_a_state_directory_that_cannot_be_made(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The variable that moves it is named."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file" / "state"))
+    assert "RINGFENCE_STATE_DIR" in ringfence("run", "x", "-C", workspace, "--model", script(says())).err

@@ -1,5 +1,6 @@
 """What is told of an error that ends a command: one line on stderr, and an exit code."""
 
+import os
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ExitCode, RingfenceError
+from ringfence.errors import ExitCode, RingfenceError, next_step
 from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets
 
@@ -19,9 +20,8 @@ def tell(error: Exception) -> ExitCode:
     if isinstance(cause, RingfenceError):
         line, code = str(cause), cause.exit_code
     elif isinstance(cause, OSError) and cause.filename is not None:
-        line = (
-            f"{str(cause.filename)!r}: {cause.strerror}; see to its directory, its permissions and the disk"
-        )
+        is_state = Path(os.fsdecode(cause.filename)).is_relative_to(state_dir())
+        line = f"{os.fsdecode(cause.filename)!r}: {cause.strerror}; {next_step(cause, is_state=is_state)}"
         code = ExitCode.INFRASTRUCTURE
     else:
         line = f"internal error: {type(cause).__name__}: {cause}; {_keep(error, redactor)}"

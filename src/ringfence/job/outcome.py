@@ -13,6 +13,7 @@ from ringfence.errors import (
     SandboxDied,
     SandboxStartFailed,
     UsageError,
+    next_step,
 )
 from ringfence.job.state import JobState
 
@@ -55,7 +56,7 @@ def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
         return Outcome(JobState.INFRASTRUCTURE, str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         where = f" while {str(error.filename)!r} was written" if error.filename else ""
-        return Outcome(JobState.INFRASTRUCTURE, f"{error.strerror}{where}; free some space")
+        return Outcome(JobState.INFRASTRUCTURE, f"{error.strerror}{where}; {next_step(error)}")
     told = f"internal error: {type(error).__name__}: {error}"
     where = f"; please report it with {str(kept_in)!r}" if kept_in else ""
     return Outcome(JobState.INFRASTRUCTURE, told + where)

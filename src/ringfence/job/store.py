@@ -109,7 +109,10 @@ class JobStore:
             finally:
                 database.close()
         except sqlite3.Error as exc:
-            raise InfrastructureFault(f"the job store {str(self._file)!r} cannot be used: {exc}") from exc
+            raise InfrastructureFault(
+                f"the job store {str(self._file)!r} cannot be used: {exc}; see to its permissions and the disk, "
+                "or set RINGFENCE_STATE_DIR to another directory"
+            ) from exc
 
 
 _COLUMNS = "id, state, session_id, workspace, sandbox_ids"

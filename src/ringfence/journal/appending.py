@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import InfrastructureFault, RecordError, next_step
 
 _RESERVE_BYTES = 128 * 1024
 
@@ -28,7 +28,9 @@ class LineFile:
         except FileExistsError as exc:
             raise RecordError(f"there is a journal already: {str(path)!r}; take a new run id") from exc
         except OSError as exc:
-            raise InfrastructureFault(f"could not open the journal {str(path)!r}: {exc.strerror}") from exc
+            raise InfrastructureFault(
+                f"could not open the journal {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+            ) from exc
         self._size = os.fstat(self.fd).st_size
         self._is_torn = False
 

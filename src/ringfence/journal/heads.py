@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, next_step
 from ringfence.journal.keys import is_signed, signing_key, trusted_keys
 from ringfence.journal.sealing import head_message
 
@@ -53,7 +53,8 @@ def record_head(run_id: str, *, seq: int, head: str) -> None:
             os.close(fd)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not write the index of heads {str(heads_path())!r}: {exc.strerror}; free some space"
+            f"could not write the index of heads {str(heads_path())!r}: {exc.strerror}; "
+            f"{next_step(exc, is_state=True)}"
         ) from exc
 
 

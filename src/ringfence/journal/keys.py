@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import InfrastructureFault, RecordError, next_step
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -63,7 +63,7 @@ def signing_key() -> SigningKey:
             _publish(path.with_suffix(".pub"), private)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not read or make the signing key {str(path)!r}: {exc.strerror}"
+            f"could not read or make the signing key {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
     return key
 

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import InfrastructureFault, RecordError, next_step
 
 _PATIENCE_S = 0.5
 _STEP_S = 0.005
@@ -35,7 +35,9 @@ class RunLock:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}") from exc
+            raise InfrastructureFault(
+                f"could not open {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+            ) from exc
         deadline = time.monotonic() + _PATIENCE_S
         while not _try_lock(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, next_step
 from ringfence.events import (
     Event,
     JobCreated,
@@ -99,7 +99,7 @@ class SessionDocument(msgspec.Struct, kw_only=True):
             with suppress(OSError):
                 partial.unlink()
             raise InfrastructureFault(
-                f"could not write {str(path)!r}: {exc.strerror}; free some space"
+                f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}"
             ) from exc
 
 

@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.events import (
     Event,
     JobCreated,
@@ -78,7 +78,7 @@ class Journal:
             lock = RunLock.acquire(make_private_dir(run_dir))
         except OSError as exc:
             raise InfrastructureFault(
-                f"could not make {str(run_dir)!r}: {exc.strerror}; free some space"
+                f"could not make {str(run_dir)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
         try:
             file = LineFile(run_dir / JOURNAL_NAME, create=True)
@@ -248,7 +248,7 @@ class Journal:
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not write {event.name!r} to the journal {str(self.path)!r}: {exc.strerror}; "
-                "free some space"
+                f"{next_step(exc, is_state=True)}"
             ) from exc
         except (TypeError, ValueError, RecursionError) as exc:
             raise InfrastructureFault(
