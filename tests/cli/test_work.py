@@ -46,6 +46,44 @@ def test_undo_leaves_what_git_ignores(run: Cli, ringfence: Cli, workspace: Path)
     assert ((workspace / "made").exists(), (workspace / "notes.txt").read_text()) == (False, "MINE")
 
 
+CHECK = "echo 'echo evil' > .envrc; echo two > app.py"
+
+
+def test_what_the_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path, events: Cli):
+    """In the workspace itself it is told, with what the host would run, and undone."""
+    ended = run("echo made > made; true", "--mode", "bind", "--verify", CHECK)
+    exported = [event["data"] for event in events() if event["event"] == "work.exported"]
+    kept = [event["data"]["when"] for event in events() if event["event"] == "checkpoint.created"]
+    assert kept == ["before", "after", "checked"]
+    assert [each["runs_on_your_machine"] for each in exported] == [[], [".envrc"]]
+    assert any("the check changed" in note and ".envrc, app.py" in note for note in exported[1]["notes"])
+    assert ("3 files changed" in ended.out, "evil" in ringfence("diff", "last").out) == (True, True)
+    ringfence("undo", "last")
+    assert sorted(path.name for path in workspace.iterdir()) == [".git", "app.py"]
+    assert (workspace / "app.py").read_text() == "print('one')\n"
+
+
+def test_what_a_dying_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
+    """Its end does not matter."""
+    ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3", "--memory", "256m")
+    assert (ended.code, ".envrc" in ended.out) == (3, True)
+    ringfence("undo", "last")
+    assert not (workspace / ".envrc").exists()
+
+
+def test_a_check_that_changes_nothing_is_not_told_again(run: Cli, events: Cli):
+    """One export, one state after the run."""
+    run("touch made", "--mode", "bind", "--verify", "true")
+    assert [event["event"] for event in events()].count("work.exported") == 1
+
+
+def test_what_the_check_writes_in_a_clone_stays_there(run: Cli, ringfence: Cli, workspace: Path):
+    """It is no part of the work."""
+    run("touch made", "--mode", "clone", "--verify", CHECK)
+    ringfence("apply", "last")
+    assert ((workspace / "made").exists(), (workspace / ".envrc").exists()) == (True, False)
+
+
 def test_a_clone_changes_nothing_until_applied(run: Cli, ringfence: Cli, workspace: Path):
     """The workspace is the user's."""
     run("echo two > app.py", "--mode", "clone")

@@ -5,11 +5,12 @@ or an indent: no text of an agent begins at the left edge, where our own lines s
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.escape import visible
 from ringfence.cli.outcomes import Line, call_lines, result_lines
+from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
 from ringfence.events import (
     CheckpointCreated,
@@ -113,7 +114,7 @@ class LiveView:
         line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
         lines = [(line, "dim" if is_fence else "bold red")]
         if event.purpose == "agent":
-            lines += [(f"    {note}", "dim") for note in _gathered(event.policy.get("notes", []))]
+            lines += [(f"    {note}", "dim") for note in gathered(event.policy.get("notes", []))]
         return lines
 
     def _checkpoint(self, event: CheckpointCreated) -> list[Line]:
@@ -190,15 +191,6 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     VerificationEnded: LiveView._verdict,
 }
 """How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
-
-
-def _gathered(notes: Iterable[str]) -> list[str]:
-    """Notes of one kind in one line: `toolchain shown read-only: A, B`."""
-    kinds: dict[str, list[str]] = {}
-    for note in notes:
-        kind, _, what = note.partition(": ")
-        kinds.setdefault(kind, []).append(what)
-    return [f"{kind}: {', '.join(whats)}" if whats[0] else kind for kind, whats in kinds.items()]
 
 
 def _of(used: int, limit: int | None) -> str:

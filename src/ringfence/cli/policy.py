@@ -35,6 +35,7 @@ def policy(
     import anyio
 
     from ringfence.cli.escape import safe_json, visible
+    from ringfence.cli.plain import policy_lines
 
     effective = load_settings(workspace, backend=backend, mode=mode)
     protect = effective.settings.sandbox.protect
@@ -45,13 +46,8 @@ def policy(
     if json:
         typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
         return
-    for key, value in document.items():
-        if isinstance(value, list):
-            typer.echo(f"{key}:")
-            for item in value:
-                typer.echo(f"  - {visible(str(item), one_line=True)}")
-        else:
-            typer.echo(f"{key}: {visible(str(value), one_line=True)}")
+    for line in policy_lines(document):
+        typer.echo(visible(line, one_line=True))
 
 
 async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:
