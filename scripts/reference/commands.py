@@ -17,7 +17,8 @@ _HEAD = """\
 # Commands
 
 What they print on stdout is data, on stderr talk. Exit codes: [exit-codes.md](exit-codes.md). `RUN` is a
-run's id, the beginning of one that is clear, or `last`.
+run's id, the beginning of one that is clear, or `last`: for `audit` the newest run of all, else the newest
+one with work on the workspace that the current directory is in. Those tell on stderr which run they took.
 """
 
 

@@ -9,7 +9,7 @@ _HEAD = """\
 # Environment variables
 
 Every variable that ringfence reads. An empty one counts as unset. A variable that begins with `RINGFENCE_`
-and is not known is an error: it was meant to do something.
+and is not known is an error for the commands that load the configuration: it was meant to do something.
 
 None of them enters the fence: commands inside get an environment of their own, and `sandbox.env` adds to
 it.

@@ -4,8 +4,8 @@ Conventions, in every Markdown file:
 
 * ```` ```console ```` is run by bash, block after block of a page in one shell. Lines that start with `$ ` are
   commands (`> ` goes on with one), the rest is what they print, both streams; `...` stands for anything. A command
-  may fail only if the next one is `echo $?`. The page starts in an empty directory that holds a copy of
-  `examples/`, with a private home and state.
+  may fail only if the next one is `echo $?`. The page starts in a directory like a checkout, which holds a copy of
+  `examples/` and nothing else, with a clean home.
 * A block after `<!-- file: NAME -->` is written to that file first.
 * ```` ```python ```` compiles, and what it imports from ringfence is there.
 * Any other block (`sh`, `yaml`, `text`) is for reading.
@@ -93,7 +93,7 @@ def open_path() -> Iterator[Path]:
 @pytest.mark.parametrize("page", RUN, ids=_named)
 def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
-    place = open_path / "place"
+    place = open_path / "place" / "ringfence"
     shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     said: list[Command] = []
     script = ["set +e"]
@@ -103,7 +103,7 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
             script.append(f"cp {open_path}/file{number} {block.file}")
         elif block.kind == "console":
             for command in _commands(block):
-                script.append(_step(command, len(said), place))
+                script.append(_step(command, len(said), place.parent))
                 said.append(command)
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)],
@@ -134,12 +134,10 @@ def _step(command: Command, number: int, place: Path) -> str:
 def _environment(path: Path) -> dict[str, str]:
     home = path / "home"
     home.mkdir()
-    git = "[user]\n\tname = Reader\n\temail = reader@example.invalid\n[safe]\n\tdirectory = *\n"
-    (home / ".gitconfig").write_text(git)
+    (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
     kept = {name: os.environ[name] for name in ("LANG", "XDG_RUNTIME_DIR") if name in os.environ}
     return {
         **kept,
-        **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CONFIG", "CACHE", "DATA")},
         "HOME": str(home),
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -154,6 +152,29 @@ def _fits(printed: str, expected: str) -> bool:
 
 def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_is_a_whole_script(open_path: Path):
+    """Copied to a file and started in a project, it does what it says."""
+    (block,) = (block for block in _blocks(ROOT / "README.md") if block.kind == "python")
+    place = open_path / "red-suite"
+    shutil.copytree(ROOT / "examples" / "red-suite", place)
+    (open_path / "example.py").write_text(block.text)
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", f"{OWNER}:{OWNER}", place], check=True)
+    done = subprocess.run(
+        [sys.executable, open_path / "example.py"],
+        cwd=place,
+        env=_environment(open_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 ")
+    assert "FAILED (failures=5, errors=1)" in done.stdout
 
 
 CODE = [block for page in PAGES for block in _blocks(page) if block.kind == "python"]
