@@ -109,7 +109,7 @@ class PolicyLoosened(Event, frozen=True, kw_only=True, tag="policy.loosened"):
 
 
 class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint.created"):
-    """The workspace's state was kept. `when` is `before` or `after`."""
+    """The workspace's state was kept. `when` is `before`, `after` or `checked` (the check changed it)."""
 
     checkpoint: str
     when: str

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,16 @@ from typing import Any
 import pytest
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.journal import resolve
+from ringfence.journal import resolve, runs_dir
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
+
+
+def give(place: Path, uid: int = 12_345) -> None:
+    """Let somebody who is not root own what is in a directory, where root runs the tests."""
+    for path in place.iterdir() if os.getuid() == 0 else ():
+        os.chown(path, uid, uid, follow_symlinks=False)
 
 
 @pytest.fixture
@@ -63,9 +70,28 @@ def test_what_the_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: 
     assert (workspace / "app.py").read_text() == "print('one')\n"
 
 
-def test_what_a_dying_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
-    """Its end does not matter."""
-    ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3", "--memory", "256m")
+def test_what_a_cancelled_check_writes_is_the_runs(
+    start: Cli, ringfence: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """An interrupt stops the check; what it wrote until then is undone with the rest."""
+    os.mkfifo(workspace / "ready")
+    give(workspace)
+    check = f"{CHECK}; echo > ready; sleep 1000"
+    process = start(
+        "run", "x", "-C", workspace, "--model", script(says()), "--mode", "bind", "--verify", check
+    )
+    (workspace / "ready").read_bytes()  # until the check has written
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, b"use it: .envrc" in out) == (130, True)
+    (run,) = runs_dir().iterdir()
+    assert ringfence("undo", run.name).code == 0
+    assert not (workspace / ".envrc").exists()
+
+
+def test_what_a_red_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
+    """Its verdict does not matter."""
+    ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3")
     assert (ended.code, ".envrc" in ended.out) == (3, True)
     ringfence("undo", "last")
     assert not (workspace / ".envrc").exists()

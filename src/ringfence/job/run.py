@@ -25,7 +25,8 @@ from ringfence.job.store import JobStore
 from ringfence.job.verification import verify
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.workspace.prepare import Prepared, finish, prepare
+from ringfence.sandbox.workspace.checked import finish_again
+from ringfence.sandbox.workspace.prepare import Finished, Prepared, finish, prepare
 from ringfence.sandbox.workspace.store import Checkpoint
 from ringfence.secret import Redactor
 
@@ -207,22 +208,36 @@ class JobRun:
 
     async def _after(self, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> Outcome:
         """Bring the work out, whatever the outcome; check it if the agent came to its end."""
-        await self._bring_out(prepared, recorder)
+        work = await self._bring_out(prepared, recorder)
         if outcome.state is not JobState.UNVERIFIED or self._request.verify is None:
             return outcome
+        try:
+            return await self._check(self._request.verify, prepared, recorder)
+        finally:
+            # However the check ended: what it wrote to the workspace itself is part of the run.
+            with anyio.move_on_after(_END_S, shield=True):
+                again = await finish_again(prepared, work)
+                if again is not None:
+                    await self._export(again, "checked", prepared, recorder)
+
+    async def _check(self, command: str, prepared: Prepared, recorder: Recorder) -> Outcome:
         with self._stops.gentle():
             async with self._sandbox("verify", prepared, recorder) as sandbox:
-                return await verify(self._request.verify, sandbox, recorder)
+                return await verify(command, sandbox, recorder)
         return Outcome(JobState.CANCELLED, f"{self._stops.reason}, before the check was over")
 
-    async def _bring_out(self, prepared: Prepared, recorder: Recorder) -> None:
+    async def _bring_out(self, prepared: Prepared, recorder: Recorder) -> Finished:
         """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint."""
         if prepared.private is None:
             work = await finish(prepared, None)
         else:
             async with self._sandbox("export", prepared, recorder) as sandbox:
                 work = await finish(prepared, sandbox)
-        await recorder.emit(_checkpoint(work.after, "after"))
+        await self._export(work, "after", prepared, recorder)
+        return work
+
+    async def _export(self, work: Finished, when: str, prepared: Prepared, recorder: Recorder) -> None:
+        await recorder.emit(_checkpoint(work.after, when))
         await anyio.to_thread.run_sync(_write_patch, self.dir / PATCH_NAME, work.patch)
         await recorder.emit(
             WorkExported(
