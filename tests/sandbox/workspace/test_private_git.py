@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,9 +33,9 @@ async def shell(sandbox: Sandbox, script: str) -> str:
 def ready(request, state: Path, own) -> Callable[..., Awaitable[Prepared]]:
     """Prepares a run in both modes; as root, `bind` is on a user's workspace."""
 
-    async def make(workspace: Path, run: str = "run-1") -> Prepared:
-        if os.geteuid() == 0 and request.param == "bind":
-            own(workspace)
+    async def make(workspace: Path, run: str = "run-1", beside: Iterable[Path] = ()) -> Prepared:
+        for path in (workspace, *beside) if os.geteuid() == 0 and request.param == "bind" else ():
+            own(path)
         return await prepare(workspace, request.param, run=run, run_dir=state / "runs" / run, state=state)
 
     return make
@@ -188,19 +188,25 @@ def _shallow(path: Path, git) -> None:
     git(path.parent, "clone", "-q", "--depth=1", f"file://{source}", str(path))
 
 
-def _alternates(path: Path, git) -> None:
-    source = path.parent / "source"
-    source.mkdir()
-    _packed(source, git)
-    git(path.parent, "clone", "-q", "--shared", str(source), str(path))
-
-
 def _worktree(path: Path, git) -> None:
     main = path.parent / "source"
     main.mkdir()
     _packed(main, git)
     path.rmdir()
     git(main, "worktree", "add", "-q", str(path))
+
+
+def _submodule(path: Path, git) -> None:
+    source, above = path.parent / "origin", path.parent / "source"
+    source.mkdir()
+    _packed(source, git)
+    above.mkdir()
+    _packed(above, git)
+    git(above, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(source), "inner")
+    path.rmdir()
+    (above / "inner").rename(path)
+    (path / ".git").write_text("gitdir: ../source/.git/modules/inner\n")
+    git(above, "config", "-f", ".git/modules/inner/config", "core.worktree", str(path))
 
 
 def _split_index(path: Path, git) -> None:
@@ -223,15 +229,13 @@ def _sparse(path: Path, git) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [_unborn, _packed, _detached, _sha256, _shallow, _alternates, _worktree, _split_index, _sparse],
+    [_unborn, _packed, _detached, _sha256, _shallow, _worktree, _submodule, _split_index, _sparse],
     ids=lambda build: build.__name__.strip("_"),
 )
-async def test_every_kind_of_repository(build, workspace: Path, ready, git, own):
+async def test_every_kind_of_repository(build, workspace: Path, ready, git):
     """Whatever kind of repository it is, the agent can commit, and its commit comes out."""
     build(workspace, git)
-    if os.geteuid() == 0 and (workspace.parent / "source").exists():
-        own(workspace.parent / "source")
-    prepared = await ready(workspace)
+    prepared = await ready(workspace, beside=[workspace.parent / "source"])
     assert prepared.notes == ()
     async with fence(prepared) as sandbox:
         assert "error" not in await shell(sandbox, "git status --porcelain 2>&1")

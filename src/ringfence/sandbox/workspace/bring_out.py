@@ -10,9 +10,10 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,8 +22,9 @@ from ringfence.errors import InfrastructureFault, SandboxFileError
 from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import GitLayout, read_small
+from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
+from ringfence.sandbox.workspace.tree import Tree
 
 BUNDLE_LIMIT_BYTES = 512 * 1024**2
 MAX_REFS = 64
@@ -68,6 +70,9 @@ async def bring_out(
     bundle, notes = await make_bundle(sandbox, base)
     if bundle is None:
         return BroughtOut({}, tuple(notes))
+    why_not = await actor.call(lambda: unsafe_to_write(layout, run))
+    if why_not is not None:
+        return BroughtOut({}, (*notes, f"commits made inside were not taken over: {why_not}"))
     try:
         refs, more = await import_bundle(
             bundle, layout=layout, base=base, run=run, actor=actor, object_format=object_format
@@ -141,7 +146,7 @@ async def import_bundle(
         tips = "".join(f"{commit}\n" for commit in taken.values())
         connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
         await git.run(*connected, stdin=tips.encode(), timeout_s=600.0)
-        await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout.objects / "pack"))
+        await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout))
     users = Git(layout.directory, actor=actor)
     for target, commit in list(taken.items()):
         result = await users.run("update-ref", "--no-deref", target, commit, accept=(0, 1, 128))
@@ -207,17 +212,54 @@ async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format
         await actor.clean_up(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
-def _adopt_packs(source: Path, target: Path) -> None:
+def unsafe_to_write(layout: GitLayout, run: str) -> str | None:
+    """Why nothing is written to the user's repository; None if all that is written to is its owner's own."""
+    if layout.refused is not None:
+        return layout.refused
+    if find_git(layout.workspace) != layout:
+        return f"{str(layout.workspace / '.git')!r} is not the repository any more that the run began with"
+    refs = ("refs", "refs/ringfence", f"refs/ringfence/{run}")
+    folders = ("objects", "objects/pack", *refs, "logs", *(f"logs/{name}" for name in refs))
+    owner = layout.workspace.stat().st_uid
+    with Tree(layout.common) as tree:
+        for path in (*folders, "packed-refs", "HEAD", "config"):
+            is_kind = stat.S_ISDIR if path in folders else stat.S_ISREG
+            status = tree.lstat(os.fsencode(path))
+            if status is None:
+                continue
+            if not is_kind(status.st_mode) or status.st_uid != owner:
+                return (
+                    f"{str(layout.common / path)!r} is a link, or not the workspace owner's; put a"
+                    f" {'directory' if path in folders else 'file'} of your own in its place"
+                )
+    return None
+
+
+def _adopt_packs(source: Path, layout: GitLayout) -> None:
     """Copy packs among the user's, the index last: without it git does not see the pack."""
+    is_inside = layout.common.is_relative_to(layout.workspace)
+    root = layout.workspace if is_inside else layout.common
+    place = os.fsencode((layout.objects / "pack").relative_to(root))
     names = sorted(
         (path.name for path in source.iterdir() if path.suffix in {".pack", ".rev", ".idx"}), key=_order
     )
-    for name in names:
-        with suppress(FileExistsError):
-            partial = target / f"tmp_ringfence_{secrets.token_hex(8)}"
-            shutil.copyfile(source / name, partial)
-            partial.chmod(0o444)
-            partial.rename(target / name)
+    with Tree(root) as tree:
+        tree.directory(place, create=True)
+        for name in names:
+            if tree.lstat(place + b"/" + os.fsencode(name)) is None:
+                _adopt(source / name, tree.directory(place), name)
+
+
+def _adopt(source: Path, target: int, name: str) -> None:
+    partial = f"tmp_ringfence_{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with (
+        source.open("rb") as reading,
+        os.fdopen(os.open(partial, flags, 0o444, dir_fd=target), "wb") as writing,
+    ):
+        shutil.copyfileobj(reading, writing, 1024**2)
+        os.fchmod(writing.fileno(), 0o444)
+    os.rename(partial, name, src_dir_fd=target, dst_dir_fd=target)
 
 
 def _order(name: str) -> tuple[bool, str]:

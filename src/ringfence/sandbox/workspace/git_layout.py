@@ -79,13 +79,14 @@ def _look(workspace: Path) -> GitLayout | str | None:
         named = _named_directory(workspace, read_small(workspace, b".git"))
         if named is None:
             return _unused(git, "names no git directory")
-        directory, common = named, _common_of(workspace, named)
-        if common is None:
+        shared = _common_of(workspace, named)
+        if shared is None:
             return _unused(
                 git,
                 f"names {str(named)!r}, which does not name this workspace in turn, or is another user's; if it"
                 " is right, run `git worktree repair` there",
             )
+        directory, common = named, shared
     else:
         return _unused(git, "is neither a directory nor a file")
     if read_small(directory, b"HEAD") is None:
@@ -128,7 +129,7 @@ def _common_of(workspace: Path, directory: Path) -> Path | None:
         tree = read_worktree(read_small(directory, b"config") or b"")
         fits = tree is not None and Path(os.path.realpath(directory / tree)) == home
         fits = fits and not os.path.lexists(directory / "commondir")
-    owner = os.stat(home).st_uid
+    owner = home.stat().st_uid
     parts = (directory, common, common / "objects", common / "refs")
     if (
         not fits
@@ -160,7 +161,10 @@ def _databases(workspace: Path, common: Path) -> tuple[list[Path], str | None]:
                 return databases, _leans(file)
             if _is_real_dir(path) and path not in databases and path != own[0] / "objects":
                 databases.append(path)
-        stranger = _stranger(base)
+        try:
+            stranger = _stranger(base)
+        except OSError as exc:
+            return databases, _history(f"{str(base)!r} cannot be read: {exc.strerror}")
         if stranger is not None:
             return databases, _history(f"{str(base / stranger)!r} is nothing that git keeps there; remove it")
     return databases, None

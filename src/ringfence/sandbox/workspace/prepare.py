@@ -15,7 +15,7 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.bring_out import Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git
+from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
@@ -23,6 +23,7 @@ from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, PatchTooLarge
+from ringfence.sandbox.workspace.untrusted import distrust, why_untrusted
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,
@@ -48,7 +49,7 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """Things the user should be told."""
-        return (*self.before.notes, *(self.private.notes if self.private else ()))
+        return tuple(self.record.notes)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ async def prepare(
     reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
     await reader.call(lambda: _check_reachable(workspace))
     make_private_dir(run_dir)
-    layout = await reader.call(lambda: find_git(workspace))
+    unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
+    layout = None if unused else await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, layout)
     store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
@@ -136,7 +138,7 @@ async def prepare(
         base_commit=private.refs.head_commit() if private else None,
         clone=str(placement.workspace_source) if decision.mode == "clone" else None,
         git_present=has_git(workspace),
-        notes=[*before.notes, *(private.notes if private else ())],
+        notes=[*before.notes, *([unused] if unused else ()), *(private.notes if private else ())],
         protect=list(protect),
     )
     save_record(run_dir, record)
@@ -287,6 +289,7 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
         appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
         if not record.git_present and has_git(Path(record.workspace)):
             appeared.append(".git")
+            distrust(Path(record.workspace), record.run, state)
     record = msgspec.structs.replace(
         record, after=after.id, git_appeared=sorted(appeared), notes=[*record.notes, *after.notes]
     )

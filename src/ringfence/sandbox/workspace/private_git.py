@@ -276,7 +276,8 @@ def _copy_database(layout: GitLayout, source: Path, target: int) -> None:
                 names = [os.fsencode(entry.name) for entry in entries]
             for name in names:
                 path = folder + b"/" + name
-                if _OBJECT_FILE.fullmatch(path):
+                status = tree.lstat(place + path)
+                if status and stat.S_ISREG(status.st_mode) and _OBJECT_FILE.fullmatch(path):
                     _copy_file(tree, place + path, path, target)
 
 
@@ -292,9 +293,9 @@ def _copy_file(tree: Tree, source: bytes, path: bytes, target: int) -> None:
     folder, name = tree.parent(source)
     # O_NONBLOCK: a fifo must not hang us.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=folder), "rb") as reading:
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as reading:
         if not stat.S_ISREG(os.fstat(reading.fileno()).st_mode):
             return
         made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(path, made, 0o444, dir_fd=target), "wb") as writing:
+        with os.fdopen(os.open(path, made, 0o444, dir_fd=target), "wb") as writing:
             shutil.copyfileobj(reading, writing, 1024**2)

@@ -15,6 +15,7 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.ownership import decide_for
 from ringfence.sandbox.workspace.private_git import make_mount_point, make_private_git
 from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 
@@ -35,7 +36,8 @@ async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[P
     directory = Path(tempfile.mkdtemp(prefix="replica-", dir=make_private_dir(state / "tmp")))
     try:
         private = None
-        if record.base_commit is not None or record.git_present:
+        is_wanted = record.base_commit is not None or record.git_present
+        if is_wanted and why_untrusted(workspace, state) is None:
             private = await make_private_git(
                 workspace, directory / "git", reader=record.actor, owner=owner, identity=None
             )

@@ -1,0 +1,204 @@
+"""A `.git` that names directories elsewhere shows nothing of them inside, and has nothing written to them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.bring_out import unsafe_to_write
+from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, why_not_used
+from ringfence.sandbox.workspace.prepare import Prepared, close, prepare
+from ringfence.sandbox.workspace.private_git import make_private_git
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def secret(ground: Path) -> Path:
+    """A directory outside of the workspace."""
+    path = ground / "secret"
+    path.mkdir()
+    (path / "id_ed25519").write_text("SECRET")
+    return path
+
+
+@pytest.fixture
+def elsewhere(ground: Path, git) -> Path:
+    """Another repository, with a commit."""
+    path = ground / "elsewhere"
+    path.mkdir()
+    git(path, "init", "-q")
+    git(path, "commit", "-q", "--allow-empty", "-m", "private")
+    return path
+
+
+@pytest.fixture
+def ready(state: Path, own) -> Callable[..., object]:
+    """Prepares a run in mode `bind`."""
+
+    async def make(workspace: Path, run: str = "run-1") -> Prepared:
+        if os.geteuid() == 0:
+            own(workspace)
+        return await prepare(workspace, "bind", run=run, run_dir=state / "runs" / run, state=state)
+
+    return make
+
+
+def shown(prepared: Prepared) -> set[Path]:
+    """What of the host is mounted over the workspace."""
+    return {overlay.source for overlay in prepared.placement.overlays}
+
+
+def layout_of(workspace: Path) -> GitLayout:
+    """The git directory, which must be there."""
+    layout = find_git(workspace)
+    assert layout is not None
+    return layout
+
+
+def files(folder: Path, pattern: str) -> set[str]:
+    """The last two parts of the path of each file."""
+    return {f"{path.parent.name}/{path.name}" for path in folder.glob(pattern) if path.is_file()}
+
+
+@pytest.mark.parametrize("line", ["{secret}", "../../../secret", "../../link"])
+async def test_alternates_outside_are_not_shown(line: str, repository: Path, secret: Path, ready):
+    """An object database elsewhere is not mounted, by whatever path: the agent's repository is empty, with a note."""
+    (repository / "link").symlink_to(secret)
+    (repository / ".git/objects/info/alternates").write_text(line.format(secret=secret) + "\n")
+    prepared = await ready(repository)
+    assert shown(prepared) == {prepared.run_dir / "git"}
+    assert prepared.private.refs.direct == {}
+    assert "git repack -a -d && rm .git/objects/info/alternates" in prepared.notes[0]
+    assert unsafe_to_write(prepared.layout, "run-1") is not None
+
+
+def test_alternates_inside_are_used(repository: Path):
+    """An object database within `.git` is one of the repository's own."""
+    (repository / ".git/more/objects").mkdir(parents=True)
+    (repository / ".git/objects/info/alternates").write_text("../more/objects\n")
+    layout = layout_of(repository)
+    assert layout.refused is None
+    assert layout.databases == (layout.objects, repository / ".git/more/objects")
+
+
+@pytest.mark.parametrize("name", ["id_ed25519", "pack"])
+def test_what_is_no_object_database_is_not_shown(name: str, repository: Path, secret: Path):
+    """Files that git does not keep among objects, and links, are not mounted as objects."""
+    target = repository / ".git/objects" / name
+    if target.exists():
+        target.rmdir()
+    target.symlink_to(secret)
+    assert name in str(layout_of(repository).refused)
+
+
+async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready):
+    """A `.git` file that names another repository is shown as the file it is, and no more."""
+    (workspace / ".git").write_text(f"gitdir: {elsewhere}/.git\n")
+    prepared = await ready(workspace)
+    assert (prepared.layout, prepared.private) == (None, None)
+    assert shown(prepared) == {workspace / ".git"}
+    assert "does not name this workspace in turn" in prepared.notes[0]
+
+
+def test_both_ends_in_the_workspace(workspace: Path, git):
+    """A link back from within the workspace counts for nothing: an agent could have written it."""
+    (workspace / "main").mkdir()
+    git(workspace / "main", "init", "-q")
+    git(workspace / "main", "commit", "-q", "--allow-empty", "-m", "x")
+    git(workspace / "main", "worktree", "add", "-q", "../tree")
+    (workspace / ".git").write_text("gitdir: main/.git/worktrees/tree\n")
+    (workspace / "main/.git/worktrees/tree/gitdir").write_text(f"{workspace}/.git\n")
+    assert find_git(workspace) is None
+    assert find_git(workspace / "tree") is None
+    assert why_not_used(workspace)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_link_back_of_another_user(workspace: Path, elsewhere: Path, git, own):
+    """A repository that names the workspace but is another user's is not used."""
+    workspace.rmdir()
+    git(elsewhere, "worktree", "add", "-q", str(workspace))
+    assert find_git(workspace) is not None
+    own(elsewhere)
+    assert find_git(workspace) is None
+
+
+def test_commondir_outside(repository: Path, elsewhere: Path):
+    """A `.git` directory that leans on another by `commondir` is not used."""
+    (repository / ".git/commondir").write_text(f"{elsewhere}/.git\n")
+    assert find_git(repository) is None
+    assert "commondir" in str(why_not_used(repository))
+
+
+@pytest.mark.parametrize("name", ["objects", "refs"])
+def test_part_that_is_a_link(name: str, repository: Path, elsewhere: Path):
+    """A link in place of a part of the git directory is not followed."""
+    (repository / ".git" / name).rename(repository / ".git" / f"{name}.old")
+    (repository / ".git" / name).symlink_to(elsewhere / ".git" / name)
+    assert find_git(repository) is None
+    assert name in str(why_not_used(repository))
+
+
+@pytest.mark.parametrize(
+    "name", ["refs/ringfence", "refs/ringfence/run-1", "logs", "logs/refs", "packed-refs", "config"]
+)
+def test_nothing_is_written_through_a_link(name: str, repository: Path, secret: Path):
+    """Commits are not brought out where a link would send a write elsewhere."""
+    layout = layout_of(repository)
+    assert unsafe_to_write(layout, "run-1") is None
+    path = repository / ".git" / name
+    path.parent.mkdir(exist_ok=True)
+    if os.path.lexists(path):
+        path.rename(repository / "old")
+    path.symlink_to(secret)
+    assert "is a link" in str(unsafe_to_write(layout, "run-1"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads what its owner may not")
+@pytest.mark.parametrize("alternates", ["/etc", None])
+async def test_root_copies_objects_alone(alternates: str | None, repository: Path, state: Path):
+    """Of objects that only root can read a copy is made, of nothing else that lies or is named there."""
+    objects = repository / ".git/objects"
+    objects.chmod(0o700)
+    (objects / "pack/notes").write_text("SECRET")
+    (objects / "pack" / f"pack-{'0' * 40}.pack").symlink_to("/etc/shadow")
+    if alternates:
+        (objects / "info/alternates").write_text(alternates + "\n")
+    make_private_dir(state)
+    await make_private_git(repository, state / "git", reader=Actor(0, 0), owner=Actor(12_345, 12_345))
+    real = files(objects, "[0-9a-f][0-9a-f]/*")
+    assert files(state / "git", "base-objects-*/**/*") == (set() if alternates else real)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read for another user")
+async def test_another_users_objects_are_read_as_that_user(repository: Path, state: Path, own):
+    """Root copies an object database with its owner's rights, not its own."""
+    own(repository)
+    victim = next((repository / ".git/objects").glob("[0-9a-f][0-9a-f]/*"))
+    os.chown(victim, 0, 0)
+    victim.chmod(0o400)
+    (repository / ".git/objects").chmod(0o700)
+    make_private_dir(state)
+    making = make_private_git(
+        repository, state / "git", reader=Actor(12_345, 12_345), owner=Actor(54_321, 54_321)
+    )
+    with pytest.raises(InfrastructureFault):
+        await making
+
+
+async def test_git_that_a_run_made_is_not_used_later(workspace: Path, state: Path, ready, git):
+    """What a run made of a workspace without `.git` is read-only for the next, until it is copied."""
+    first = await ready(workspace)
+    git(workspace, "init", "-q")
+    record, _ = await close(first.record, first.run_dir, state)
+    assert record.git_appeared == [".git"]
+    second = await ready(workspace, "run-2")
+    assert (second.layout, shown(second)) == (None, {workspace / ".git"})
+    assert "made by run 'run-1'" in second.notes[0]
+    git(workspace, "-c", "alias.adopt=!cp -a .git .git.new && rm -r .git && mv .git.new .git", "adopt")
+    assert (await ready(workspace, "run-3")).layout is not None
