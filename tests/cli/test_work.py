@@ -89,6 +89,22 @@ def test_what_a_cancelled_check_writes_is_the_runs(
     assert not (workspace / ".envrc").exists()
 
 
+def test_two_runs_do_not_share_a_workspace(start: Cli, run: Cli, workspace: Path, script: Cli, says: Cli):
+    """The second is refused and told by whom; on a clone it goes on."""
+    os.mkfifo(workspace / "ready")
+    give(workspace)
+    model = script(says("x", "echo > ready; sleep 1000"), says())
+    process = start("run", "x", "-C", workspace, "--model", model, "--mode", "bind")
+    (workspace / "ready").read_bytes()  # until the first is at work
+    (first,) = runs_dir().iterdir()
+    refused = run("touch made", "--mode", "bind")
+    assert (refused.code, first.name in refused.out, (workspace / "made").exists()) == (4, True, False)
+    assert run("touch made", "--mode", "clone").code == 0
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert run("touch made", "--mode", "bind").code == 0
+
+
 def test_what_a_red_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
     """Its verdict does not matter."""
     ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3")

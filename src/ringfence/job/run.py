@@ -25,6 +25,7 @@ from ringfence.job.store import JobStore
 from ringfence.job.verification import verify
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Sandbox
+from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.checked import finish_again
 from ringfence.sandbox.workspace.prepare import Finished, Prepared, finish, prepare
 from ringfence.sandbox.workspace.store import Checkpoint
@@ -153,21 +154,24 @@ class JobRun:
         is_fenced = request.spec.backend != HOST
         if not is_fenced:
             check_host(request.spec, request.protect)
-        prepared = await prepare(
-            request.workspace,
-            request.spec.mode,
-            run=self.id,
-            run_dir=self.dir,
-            state=state_dir(),
-            protect=request.protect,
-            earlier=await unapplied_work(request.continues) if request.continues else None,
-            is_fenced=is_fenced,
-        )
-        await recorder.emit(_checkpoint(prepared.before, "before"))
-        outcome = await self._inside(prepared, recorder)
-        if self._progress.is_begun:
-            outcome = await self._after(prepared, outcome, recorder)
-        return outcome
+        with claimed(
+            request.workspace, request.spec.mode, run=self.id, state=state_dir(), is_fenced=is_fenced
+        ):
+            prepared = await prepare(
+                request.workspace,
+                request.spec.mode,
+                run=self.id,
+                run_dir=self.dir,
+                state=state_dir(),
+                protect=request.protect,
+                earlier=await unapplied_work(request.continues) if request.continues else None,
+                is_fenced=is_fenced,
+            )
+            await recorder.emit(_checkpoint(prepared.before, "before"))
+            outcome = await self._inside(prepared, recorder)
+            if self._progress.is_begun:
+                outcome = await self._after(prepared, outcome, recorder)
+            return outcome
 
     async def _announce(self, recorder: Recorder) -> None:
         request = self._request

@@ -1,0 +1,69 @@
+"""One run at a time changes a workspace itself: two could not be told apart, nor undone one by one.
+
+An exclusive `flock` on a file in the state directory, which the kernel releases when its holder dies.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault, PolicyRefused
+from ringfence.sandbox.spec import WorkspaceMode
+from ringfence.sandbox.workspace.ownership import decide_for
+from ringfence.sandbox.workspace.refusals import check_workspace
+
+_ID_LIMIT = 200
+
+
+@contextmanager
+def claimed(
+    workspace: Path, mode: WorkspaceMode | None, *, run: str, state: Path, is_fenced: bool = True
+) -> Iterator[None]:
+    """Hold a workspace for a run that works on it itself; runs on a clone, or that only read, need not.
+
+    Args:
+        workspace: As named by the user.
+        mode: The mode that was asked for; None: by the table of `ownership`.
+        run: The run's id, which others are told.
+        state: The state directory.
+        is_fenced: False for the bare host, which always works on the workspace itself.
+
+    Raises:
+        UsageError: The workspace is absent or no directory.
+        PolicyRefused: It may not be one, or not in this mode; or another run holds it (`workspace-busy`).
+        InfrastructureFault: The lock cannot be made.
+    """
+    resolved = check_workspace(workspace, home=Path.home(), state=state)
+    if is_fenced and decide_for(resolved, mode).mode != "bind":
+        yield
+        return
+    path = make_private_dir(state / "locks") / f"{hashlib.sha256(os.fsencode(resolved)).hexdigest()}.lock"
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}") from exc
+    try:
+        _take(lock, path, resolved, run)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, path: Path, workspace: Path, run: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, _ID_LIMIT, 0).decode("utf-8", "replace").strip()
+        who = f"run {holder!r}" if holder else "another run"
+        raise PolicyRefused(
+            f"{who} is working on {str(workspace)!r} just now; wait for its end, or use --mode clone",
+            rule="workspace-busy",
+        ) from None
+    except OSError as exc:
+        raise InfrastructureFault(f"could not lock {str(path)!r}: {exc.strerror}") from exc
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, run.encode() + b"\n", 0)

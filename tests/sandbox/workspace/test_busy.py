@@ -1,0 +1,41 @@
+"""A workspace is changed by one run at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.workspace.busy import claimed
+
+
+@pytest.fixture
+def mine(workspace: Path, own) -> Path:
+    """A workspace that is worked on itself, also by root."""
+    own(workspace)
+    return workspace
+
+
+def test_a_second_run_is_refused(mine: Path, state: Path):
+    """It is told by whom, and what to do; after the first's end it may."""
+    with claimed(mine, "bind", run="first", state=state):
+        with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*--mode clone") as caught:
+            claimed(mine, "bind", run="second", state=state).__enter__()
+        assert caught.value.rule == "workspace-busy"
+    with claimed(mine, "bind", run="second", state=state):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["clone", "read_only"])
+def test_others_need_not_wait(mine: Path, state: Path, mode):
+    """A run on a clone, or that changes nothing, goes on beside it."""
+    with claimed(mine, "bind", run="first", state=state), claimed(mine, mode, run="second", state=state):
+        pass
+
+
+def test_the_host_claims_too(mine: Path, state: Path):
+    """Without a fence a run works on the workspace itself."""
+    with (
+        claimed(mine, None, run="first", state=state, is_fenced=False),
+        pytest.raises(PolicyRefused, match="first"),
+    ):
+        claimed(mine, "bind", run="second", state=state).__enter__()
