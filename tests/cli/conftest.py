@@ -96,8 +96,9 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def workspace(place: Path, git: Callable[..., str]) -> Path:
-    """A small project under git; of an ordinary owner, also for root, so that it is worked on itself."""
+def workspace(place: Path, git: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project under git, the current directory; of an ordinary owner, so that root works on it itself."""
+    monkeypatch.chdir(place)
     (place / "app.py").write_text("print('one')\n")
     git(place, "init", "-q")
     git(place, "add", "-A")
