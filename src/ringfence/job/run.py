@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,10 +24,11 @@ from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
 from ringfence.job.verification import verify
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
-from ringfence.sandbox import Sandbox
+from ringfence.sandbox import Placement, Sandbox
 from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.checked import finish_again
-from ringfence.sandbox.workspace.prepare import Finished, Prepared, finish, prepare
+from ringfence.sandbox.workspace.prepare import Finished, Prepared, commits_out, finish, prepare
+from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.store import Checkpoint
 from ringfence.secret import Redactor
 
@@ -197,7 +198,7 @@ class JobRun:
         limit_s = self._request.wall_clock_s
         try:
             with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
-                async with self._sandbox(self._request.purpose, prepared, recorder) as sandbox:
+                async with self._sandbox(self._request.purpose, prepared.placement, recorder) as sandbox:
                     self._move(JobState.RUNNING)
                     self._progress.is_begun = True
                     await recorder.emit(JobStarted())
@@ -216,7 +217,7 @@ class JobRun:
         if outcome.state is not JobState.UNVERIFIED or self._request.verify is None:
             return outcome
         try:
-            return await self._check(self._request.verify, prepared, recorder)
+            return await self._check(self._request.verify, work, prepared.placement, recorder)
         finally:
             # However the check ended: what it wrote to the workspace itself is part of the run.
             with anyio.move_on_after(_END_S, shield=True):
@@ -224,19 +225,27 @@ class JobRun:
                 if again is not None:
                     await self._export(again, "checked", prepared, recorder)
 
-    async def _check(self, command: str, prepared: Prepared, recorder: Recorder) -> Outcome:
+    async def _check(self, command: str, work: Finished, placement: Placement, recorder: Recorder) -> Outcome:
+        """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
         with self._stops.gentle():
-            async with self._sandbox("verify", prepared, recorder) as sandbox:
+            async with AsyncExitStack() as stack:
+                if work.record.mode == "clone":
+                    replica = replica_of(self.dir, work.after.id, state_dir())
+                    placement = await stack.enter_async_context(replica)
+                sandbox = await stack.enter_async_context(self._sandbox("verify", placement, recorder))
                 return await verify(command, sandbox, recorder)
         return Outcome(JobState.CANCELLED, f"{self._stops.reason}, before the check was over")
 
     async def _bring_out(self, prepared: Prepared, recorder: Recorder) -> Finished:
         """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint."""
-        if prepared.private is None:
-            work = await finish(prepared, None)
-        else:
-            async with self._sandbox("export", prepared, recorder) as sandbox:
-                work = await finish(prepared, sandbox)
+        out = None
+        if prepared.private is not None:
+            # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
+            # dead before the state of the files is kept.
+            sealed = replace(prepared.placement, workspace_read_only=True)
+            async with self._sandbox("export", sealed, recorder) as sandbox:
+                out = await commits_out(prepared, sandbox)
+        work = await finish(prepared, out)
         await self._export(work, "after", prepared, recorder)
         return work
 
@@ -256,14 +265,12 @@ class JobRun:
         )
 
     def _sandbox(
-        self, purpose: str, prepared: Prepared, recorder: Recorder
+        self, purpose: str, placement: Placement, recorder: Recorder
     ) -> AbstractAsyncContextManager[Sandbox]:
         spec = self._request.spec
         if purpose == "export":
             spec = spec.model_copy(update={"setup": ()})
-        return opened_sandbox(
-            spec, prepared.placement, purpose, job_id=self.id, store=self._store, recorder=recorder
-        )
+        return opened_sandbox(spec, placement, purpose, job_id=self.id, store=self._store, recorder=recorder)
 
     def _move(self, state: JobState) -> None:
         if not self._store.move(self.id, self._progress.state, state):

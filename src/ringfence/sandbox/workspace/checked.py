@@ -8,6 +8,7 @@ import msgspec
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.prepare import Finished, Prepared
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, PatchTooLarge
+from ringfence.sandbox.workspace.untrusted import distrust
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,
@@ -37,7 +38,7 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
         return None
     store = open_store(record, prepared.state)
     after = await store.take(f"{record.run}/checked", base=record.before)
-    appeared = await _git_appeared(record, store, after)
+    appeared = await _git_appeared(record, store, after, prepared.state)
     if after.tree == work.after.tree and appeared == record.git_appeared:
         return None
     changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
@@ -67,9 +68,12 @@ async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: l
     )
 
 
-async def _git_appeared(record: WorkRecord, store: CheckpointStore, after: Checkpoint) -> list[str]:
+async def _git_appeared(
+    record: WorkRecord, store: CheckpointStore, after: Checkpoint, state: Path
+) -> list[str]:
     before = await store.memo(record.before)
     appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
     if not record.git_present and has_git(Path(record.workspace)):
         appeared.append(".git")
+        distrust(Path(record.workspace), record.run, state)
     return sorted(appeared)

@@ -13,7 +13,7 @@ from ringfence.errors import PolicyRefused, UsageError
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.bring_out import Inside, bring_out
+from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
@@ -229,27 +229,41 @@ async def _make_clone(
     await materialise(store, checkpoint, clone, owner)
 
 
-async def finish(prepared: Prepared, sandbox: Inside | None) -> Finished:
-    """Keep what a run made: its commits, its files, its patch. The agent's sandbox must be dead.
+async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
+    """Bring the commits made inside out; None where there is no git.
 
     Args:
         prepared: From `prepare`.
-        sandbox: A fresh sandbox at the same placement, to make a bundle in; None: commits are left behind.
+        sandbox: A fresh sandbox at the same placement, to make a bundle in.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    if prepared.private is None or prepared.layout is None:
+        return None
+    return await bring_out(
+        sandbox,
+        layout=prepared.layout,
+        base=prepared.private.refs,
+        run=prepared.record.run,
+        actor=prepared.record.actor,
+        object_format=prepared.private.object_format,
+    )
+
+
+async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
+    """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
+
+    Args:
+        prepared: From `prepare`.
+        out: From `commits_out`; None: commits are left behind.
 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
     record = prepared.record
     notes: list[str] = []
-    if sandbox is not None and prepared.private is not None and prepared.layout is not None:
-        out = await bring_out(
-            sandbox,
-            layout=prepared.layout,
-            base=prepared.private.refs,
-            run=record.run,
-            actor=record.actor,
-            object_format=prepared.private.object_format,
-        )
+    if out is not None:
         record = msgspec.structs.replace(record, refs=out.refs)
         notes += out.notes
     record, after = await close(record, prepared.run_dir, prepared.state)
