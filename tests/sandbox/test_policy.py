@@ -103,10 +103,10 @@ def test_targets(target: str, around: Surroundings) -> None:
     assert refused(mounting("/srv", target), around) == "mount-target"
 
 
-@pytest.mark.parametrize("target", ["/work/project", "/work", "/work/x/../project", "/work/project/"])
+@pytest.mark.parametrize("target", ["/code/project", "/code", "/code/x/../project", "/code/project/"])
 def test_over_workspace(target: str, around: Surroundings) -> None:
     """A mount does not hide the workspace."""
-    spec = SandboxSpec(workspace=Path("/work/project"), mounts=(Mount(source=Path("/srv"), target=target),))
+    spec = SandboxSpec(workspace=Path("/code/project"), mounts=(Mount(source=Path("/srv"), target=target),))
     assert refused(spec, around) == "mount-over-workspace"
 
 
@@ -136,7 +136,7 @@ def test_what_is_allowed(around: Surroundings, tmp_path: Path) -> None:
         Mount(source=tmp_path, target="/home/agent/cache", read_only=False),
     )
     spec = SandboxSpec(
-        workspace=Path("/work"), mounts=mounts[:1], env={"CI": "1", "LANG": "C", "ENVIRONMENT": "x"}
+        workspace=Path("/code"), mounts=mounts[:1], env={"CI": "1", "LANG": "C", "ENVIRONMENT": "x"}
     )
     check_spec(spec, around)
 

@@ -18,6 +18,7 @@ from ringfence.cli.options import (
     SoftOption,
     WorkspaceOption,
     load_settings,
+    secrets_of,
     spec_of,
     warn_about,
 )
@@ -63,7 +64,6 @@ def command_request(
     import shlex
 
     from ringfence.job.request import RunRequest
-    from ringfence.secret import environment_secrets
 
     place = workspace.resolve()
     settings = effective.settings
@@ -74,7 +74,7 @@ def command_request(
         purpose=purpose,
         wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
         loosenings=effective.loosenings(),
-        secrets=environment_secrets(),
+        secrets=secrets_of(settings),
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         runtime=purpose,

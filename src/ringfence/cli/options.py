@@ -137,6 +137,15 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
     return SandboxSpec(workspace=workspace, **arguments)
 
 
+def secrets_of(settings: "Settings") -> tuple[str, ...]:
+    """Values that no record may hold: the caller's own, and those given to the sandbox against all advice."""
+    import os
+
+    from ringfence.secret import environment_secrets
+
+    return environment_secrets({**os.environ, **settings.sandbox.env})
+
+
 def warn_about(effective: "Effective") -> None:
     """Print what is weaker than the default, on stderr."""
     for what, by in effective.loosenings():

@@ -19,6 +19,7 @@ from ringfence.cli.options import (
     SoftOption,
     WorkspaceOption,
     load_settings,
+    secrets_of,
     spec_of,
     warn_about,
 )
@@ -156,7 +157,6 @@ async def _requests(
     from ringfence.job.agent import check_agent
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.job.request import RunRequest
-    from ringfence.secret import environment_secrets
 
     settings = effective.settings
     place = await anyio.to_thread.run_sync(workspace.resolve)
@@ -166,7 +166,7 @@ async def _requests(
         earlier = last_run_of(place)
     agent = agent_request(prompt, settings, conversation=earlier.conversation)
     await check_agent(agent)
-    secrets = [*environment_secrets(), *([agent.credential.value] if agent.credential else [])]
+    secrets = [*secrets_of(settings), *([agent.credential.value] if agent.credential else [])]
     run = RunRequest(
         prompt=prompt,
         workspace=place,

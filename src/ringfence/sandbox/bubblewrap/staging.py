@@ -1,7 +1,7 @@
 """Sources that only root can reach, for a sandbox that does not run as root.
 
-A root caller's sandbox runs as another host uid, which cannot walk to `/root/project` or to root's state
-directory, and bwrap walks to every source by path. So a short program, as root, in a mount namespace of its
+A root caller's sandbox runs as another host uid, which cannot walk to a project in root's home or to root's
+state directory, and bwrap walks to every source by path. So a short program, as root, in a mount namespace of its
 own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
 becomes bwrap.
 """
