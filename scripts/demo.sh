@@ -45,12 +45,13 @@ say "The agent works inside the fence; then its work is checked in a new one"
 show run "Fix the failing tests" --workspace "$project" --verify "$check" --require-verified "$@"
 
 say "What it changed"
+cd "$project" # 'last' is the newest run on the workspace one is in
 show diff last
 
 say "Is the record whole?"
 show audit verify last
 
-if diff -r --exclude=.git --exclude=__pycache__ examples/red-suite "$project" >/dev/null; then
+if diff -r --exclude=.git --exclude=__pycache__ "$here/examples/red-suite" "$project" >/dev/null; then
     say "It worked on a private copy (a sandbox never runs as root); now its work is put into the project"
     show apply last
 fi
