@@ -31,7 +31,7 @@ import os, sys
 found = 0
 for name in filter(str.isdigit, os.listdir("/proc")):
     try:
-        found += open(f"/proc/{name}/cmdline").read().split("\\0")[:2] == ["sleep", sys.argv[1]]
+        found += open(f"/proc/{name}/cmdline", errors="replace").read().split("\\0")[:2] == ["sleep", sys.argv[1]]
     except OSError:
         pass
 print(found)
