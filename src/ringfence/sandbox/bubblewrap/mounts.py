@@ -100,8 +100,12 @@ class Arguments:
             self.add("--ro-bind-fd" if read_only else "--bind-fd", descriptor, target)
 
     def data(self, text: bytes, target: str) -> None:
-        """A read-only file with these bytes."""
-        self.add("--ro-bind-data", self.hold(memory_file(text)), target)
+        """A file with these bytes, in the root of the sandbox, which is read-only in the end."""
+        self.copy(self.hold(memory_file(text)), target)
+
+    def copy(self, descriptor: int, target: str) -> None:
+        """A file with what `descriptor` gives to its end. A mount takes bwrap 0.2 ms, a small file nothing."""
+        self.add("--perms", "0444", "--file", descriptor, target)
 
     def encoded(self) -> bytes:
         """As bwrap reads them from a descriptor."""
@@ -172,8 +176,12 @@ def _add_system(arguments: Arguments) -> None:
 def _add_etc(arguments: Arguments, uid: int, gid: int) -> None:
     arguments.add("--perms", "0755", "--dir", "/etc")
     for name in _ETC:
-        if Path("/etc", name).exists():
-            arguments.add("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        path = Path("/etc", name)
+        if path.is_dir():
+            arguments.add("--ro-bind-try", path, path)
+        elif path.is_file() and path.stat().st_mode & stat.S_IROTH:
+            descriptor = arguments.hold(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            arguments.copy(descriptor, str(path))
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     arguments.data(
         f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}::{HOME}:/bin/bash\n{nobody}".encode(),
