@@ -298,6 +298,14 @@ def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
     assert "no runs" in ringfence("audit", "ls").err
 
 
+def test_gc_removes_what_is_nested_without_end(run: Cli, ringfence: Cli):
+    """An agent made directories in directories, thousands deep."""
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    run(f'python3 -c "{deep}"', "--mode", "clone")
+    assert ringfence("gc", "--older-than", "1ms", "--keep", "0").code == 0
+    assert list(runs_dir().iterdir()) == []
+
+
 def test_gc_removes_what_a_killed_replay_left(ringfence: Cli):
     """Its replica; not that of one that may still go on."""
     for name, age_s in (("replica-old", 2 * 86_400), ("replica-new", 0)):

@@ -113,9 +113,10 @@ async def _open(name: str, workspace: Path) -> "AsyncIterator[Sandbox]":
 def _scratch() -> Iterator[Path]:
     """A workspace to attack from; of an ordinary owner, also for root, so that it is shown as itself."""
     import os
-    import shutil
     import tempfile
+    from contextlib import suppress
 
+    from ringfence.removal import remove_tree
     from ringfence.sandbox.workspace.ownership import RESERVED_ID
 
     outer = Path(tempfile.mkdtemp(prefix="ringfence-doctor-"))
@@ -127,7 +128,8 @@ def _scratch() -> Iterator[Path]:
             outer.chmod(0o711)
         yield workspace
     finally:
-        shutil.rmtree(outer, ignore_errors=True)
+        with suppress(OSError):  # what was found out is told all the same
+            remove_tree(outer)
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """How long runs are kept: their records, clones and checkpoints go together."""
 
-import os
-import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +11,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, list_runs, runs_dir
+from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 
@@ -37,7 +36,7 @@ async def remove_runs(paths: list[Path], store: JobStore) -> None:
     for path in paths:
         with suppress(RecordError):  # it never had checkpoints
             await open_store(load_record(path), state_dir()).gc(kept)
-        await anyio.to_thread.run_sync(_remove_tree, path)
+        await anyio.to_thread.run_sync(_remove, path)
         store.remove(path.name)
 
 
@@ -55,19 +54,13 @@ async def remove_replicas(paths: list[Path]) -> None:
         InfrastructureFault: A directory could not be removed.
     """
     for path in paths:
-        await anyio.to_thread.run_sync(_remove_tree, path)
+        await anyio.to_thread.run_sync(_remove, path)
 
 
-def _remove_tree(path: Path) -> None:
-    """Remove a directory of ours; an agent may have taken the rights to its clone's directories away."""
+def _remove(path: Path) -> None:
     try:
-        for folder, names, _ in os.walk(path):
-            for name in names:
-                inner = os.path.join(folder, name)  # noqa: PTH118 - names may be no UTF-8
-                if not os.path.islink(inner):  # noqa: PTH114 - as above
-                    os.chmod(inner, 0o700)  # noqa: PTH101 - as above
-        shutil.rmtree(path)
+        remove_tree(path)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not remove {str(exc.filename)!r}: {exc.strerror}; remove {str(path)!r} by hand"
+            f"could not remove {str(exc.filename)!r} in {str(path)!r}: {exc.strerror}; remove it by hand"
         ) from exc

@@ -1,0 +1,77 @@
+"""Removes directory trees that an agent may have written: however deep, however closed, never through a link.
+
+Directories are moved up to the top one before they are emptied, so that two open ones do for any depth: a walk
+that recurses, or holds each level open, ends with an error where an agent nested a few thousand.
+"""
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_AT_ONCE = 10_000
+"""Names read before they are acted on."""
+
+
+def remove_tree(path: Path) -> None:
+    """Remove the directory `path` with all in it. What is left by an error, a second call removes.
+
+    Nobody else may write in it any more.
+
+    Raises:
+        OSError: Something in it cannot be removed, or `path` is a link.
+    """
+    prefix = secrets.token_hex(8)
+    free_names = (f"{prefix}-{number}" for number in itertools.count())
+    with _opened(path) as top:
+        for name, is_directory in _entries(top):
+            if is_directory:
+                _dissolve(name, top, free_names)
+            else:
+                os.unlink(name, dir_fd=top)
+    path.rmdir()
+
+
+def _dissolve(name: str, top: int, free_names: Iterator[str]) -> None:
+    """Remove the directory `name` of `top`; the directories in it become directories of `top`."""
+    with _opened(name, dir_fd=top) as here:
+        for inner, is_directory in _entries(here):
+            if is_directory:
+                with _opened(inner, dir_fd=here):  # one that is closed to its owner cannot be moved
+                    os.rename(inner, next(free_names), src_dir_fd=here, dst_dir_fd=top)
+            else:
+                os.unlink(inner, dir_fd=here)
+    os.rmdir(name, dir_fd=top)
+
+
+def _entries(directory: int) -> Iterator[tuple[str, bool]]:
+    """Names and whether they are directories, until none is left: whoever asks removes what is given."""
+    while True:
+        with os.scandir(directory) as found:
+            some = [
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in itertools.islice(found, _AT_ONCE)
+            ]
+        if not some:
+            return
+        yield from some
+
+
+@contextmanager
+def _opened(path: str | Path, *, dir_fd: int | None = None) -> Iterator[int]:
+    """A descriptor of a directory, whose owner gets its rights on it back."""
+    # O_PATH needs no right on the directory itself, and pins what is changed.
+    pinned = os.open(path, os.O_PATH | _DIRECTORY, dir_fd=dir_fd)
+    try:
+        if os.fstat(pinned).st_mode & 0o700 != 0o700:
+            Path(f"/proc/self/fd/{pinned}").chmod(0o700)
+        opened = os.open(".", os.O_RDONLY | _DIRECTORY, dir_fd=pinned)
+    finally:
+        os.close(pinned)
+    try:
+        yield opened
+    finally:
+        os.close(opened)

@@ -1,0 +1,70 @@
+"""Removing what an agent may have written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ringfence.removal import remove_tree
+
+
+def _nest(top: Path, depth: int) -> None:
+    """Directories in directories, deeper than a path may be long."""
+    here = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        here, above = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=here), here
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+        os.close(above)
+    os.close(here)
+
+
+def test_depth_does_not_matter(tmp_path: Path):
+    """Neither recursion nor one descriptor for each level gets through 3,000 of them."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    _nest(tree, 3000)
+    remove_tree(tree)
+    assert not tree.exists()
+
+
+def test_directories_closed_to_their_owner_are_opened(tmp_path: Path):
+    """The top one, too."""
+    inner = tmp_path / "tree" / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    for place in (inner, inner.parent, inner.parent.parent):
+        place.chmod(0)
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path):
+    """What they lead to stays as it is, with its permissions."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o500)
+    (tmp_path / "tree" / "a").mkdir(parents=True)
+    for place in (tmp_path / "tree", tmp_path / "tree" / "a"):
+        (place / "link").symlink_to(outside)
+    remove_tree(tmp_path / "tree")
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert outside.stat().st_mode & 0o777 == 0o500
+
+
+def test_a_link_in_place_of_the_tree_is_refused(tmp_path: Path):
+    """Nothing is removed behind it."""
+    (tmp_path / "kept").touch()
+    (tmp_path / "tree").symlink_to(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        remove_tree(tmp_path / "tree")
+    assert (tmp_path / "kept").exists()
+
+
+def test_odd_names_and_kinds_are_removed(tmp_path: Path):
+    """Names that are no UTF-8, pipes, and more of them beside each other than are read at once."""
+    tree = tmp_path / "tree"
+    (tree / os.fsdecode(b"\xff\n") / "inner").mkdir(parents=True)
+    for number in range(10_100):
+        os.mkfifo(tree / str(number))
+    remove_tree(tree)
+    assert not tree.exists()
