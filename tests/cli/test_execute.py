@@ -104,6 +104,12 @@ def test_audit_works_on_it(execute: Cli, ringfence: Cli):
     assert (shown, session["outcome"]["state"]) == ([0, 0, 0], "succeeded")
 
 
+def test_files_that_run_on_the_machine_are_named(execute: Cli):
+    """On stderr: what the command says is its own."""
+    _, out, err = execute("sh", "-c", "echo done; echo 'echo evil' > .envrc")
+    assert (out, b"RUNS ON YOUR MACHINE" in err, err.count(b".envrc")) == (b"done\n", True, 1)
+
+
 def test_set_up_commands_are_in_the_record(execute: Cli):
     """Each with its output, before the command itself."""
     assert execute("cat", "made", options=("--setup", "echo made > made; echo told"))[:2] == (0, b"made\n")

@@ -169,6 +169,32 @@ def test_a_protected_path_that_appears_is_named(run: Cli, monkeypatch: pytest.Mo
     assert "is protected; look before you use it: new.lock" in ended.out
 
 
+def test_thousands_of_files_do_not_bury_one(run: Cli, ringfence: Cli):
+    """They are told by directory, each reason first; one command names all of them."""
+    many = "seq 1500 | xargs mkdir; seq -f %g/.envrc 1500 | xargs touch"
+    ended = run(f"{many}; mkdir -p z/.vscode; touch z/.vscode/x z/.vscode/y", "--mode", "bind")
+    told = ended.out[ended.out.index("RUNS ON") :]
+    assert (told.count("RUNS ON"), "z/.vscode/ (2 files)" in told) == (21, True)
+    assert "1,481 more files in 1,481 more places" in told
+    flagged = ringfence("diff", *told.partition("ringfence diff ")[2].split()[:2])
+    assert (flagged.out.count("direnv runs it"), flagged.out.count("VS Code runs")) == (1500, 2)
+
+
+def test_a_file_that_undo_cannot_give_back_is_named(run: Cli, ringfence: Cli, workspace: Path):
+    """One too large to be kept, cut short by the run, is left, and not passed over in silence."""
+    with (workspace / "big").open("wb") as file:
+        file.truncate(101 * 1024**2)
+    give(workspace)
+    run("echo short > big", "--mode", "bind")
+    ended = ringfence("undo")
+    assert (ended.err.count("NOT undone: 'big'"), "nothing to undo" in ended.err) == (1, False)
+
+
+def test_a_diff_shows_one_thing(ringfence: Cli):
+    """Options that exclude each other are refused."""
+    assert ringfence("diff", "--stat", "--raw").code == 2
+
+
 def test_too_many_protected_paths_are_refused(run: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
     """Mounts are bounded; whole directories are advised."""
     for number in range(501):

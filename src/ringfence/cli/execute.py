@@ -86,6 +86,7 @@ async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
     from functools import partial
 
     from ringfence.cli.escape import visible
+    from ringfence.cli.flagged import warnings
     from ringfence.cli.running import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
 
@@ -96,6 +97,8 @@ async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
         result = await run_to_end(request, partial(run_command, command, stdio))
+    for line in warnings(result.work.runs_on_your_machine, result.run_id) if result.work else ():
+        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
         typer.echo(f"ringfence: {result.state.value}: {visible(result.reason, one_line=True)}", err=True)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code

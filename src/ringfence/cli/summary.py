@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ringfence.cli.escape import visible
+from ringfence.cli.flagged import warnings
 from ringfence.cli.plural import counted
 from ringfence.events import JobEnded, WorkExported
 
@@ -46,8 +47,5 @@ def _work_lines(work: WorkExported, run_id: str) -> list[tuple[str, str]]:
     files = counted(work.files_changed, "file")
     lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
     lines += [(f"commits: {ref}", "") for ref in work.refs]
-    lines += [
-        (f"RUNS ON YOUR MACHINE, or is protected; look before you use it: {path}", "bold red")
-        for path in work.runs_on_your_machine
-    ]
+    lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_id)]
     return lines

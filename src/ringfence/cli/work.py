@@ -1,13 +1,17 @@
 """`ringfence diff`, `apply`, `undo`: what a run changed, into the workspace or out of it."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
+    from ringfence.sandbox.workspace.difference import FileChange
     from ringfence.sandbox.workspace.restore import Restored
     from ringfence.sandbox.workspace.work import WorkRecord
 
@@ -19,6 +23,7 @@ _Run = Annotated[
     ),
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
+_KEPT_SHOWN = 20
 
 
 def diff(
@@ -28,27 +33,30 @@ def diff(
     raw: Annotated[
         bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
     ] = False,
+    flagged: Annotated[
+        bool,
+        typer.Option("--flagged", help="Only the files that run on your machine or are protected, and why."),
+    ] = False,
 ) -> None:
     """Show what a run changed in its workspace."""
-    import sys
-
     import anyio
 
     from ringfence.cli.escape import visible
+    from ringfence.cli.flagged import listing, warnings
     from ringfence.sandbox.workspace.work import diff_run, patch_run, runs_on_your_machine
 
+    if stat + raw + flagged > 1:
+        raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, completes=True)
     changes = anyio.run(diff_run, record, state)
-    for path in runs_on_your_machine(record, changes):
-        typer.echo(
-            "ringfence: RUNS ON YOUR MACHINE, or is protected; look before you use it: "
-            f"{visible(path, one_line=True)}",
-            err=True,
-        )
+    suspects = runs_on_your_machine(record, changes)
+    if flagged:
+        _print(listing(suspects, record))
+        return
+    for line in warnings(suspects, record.run):
+        _say(line)
     if stat:
-        for change in changes.files:
-            lines = "binary" if change.binary else f"+{change.insertions} -{change.deletions}"
-            typer.echo(f"{change.kind:<10} {lines:<12} {visible(change.path, one_line=True)}")
+        _print(_stat_line(change) for change in changes.files)
         return
     patch = anyio.run(patch_run, record, state)
     if raw:
@@ -56,6 +64,24 @@ def diff(
         return
     for line in patch.decode("utf-8", "replace").splitlines():
         typer.echo(visible(line))
+
+
+def _stat_line(change: "FileChange") -> str:
+    lines = "binary" if change.binary else f"+{change.insertions} -{change.deletions}"
+    return f"{change.kind:<10} {lines:<12} {change.path}"
+
+
+def _print(lines: "Iterable[str]") -> None:
+    from ringfence.cli.escape import visible
+
+    for line in lines:
+        typer.echo(visible(line, one_line=True))
+
+
+def _say(line: str) -> None:
+    from ringfence.cli.escape import visible
+
+    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
 
 
 def apply(run: _Run = "last", *, force: _Force = False) -> None:
@@ -97,9 +123,7 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
         )
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
-        typer.echo(
-            "ringfence: the run was interrupted; this is all that has changed since it began", err=True
-        )
+        _say("the run was interrupted; this is all that has changed since it began")
     return record, state_dir()
 
 
@@ -114,10 +138,13 @@ def _act(
 
 
 def _tell(verb: str, done: str, restored: "Restored") -> None:
-    from ringfence.cli.escape import visible
     from ringfence.cli.plural import counted
 
-    files = restored.diff.files
-    for change in files:
-        typer.echo(f"{change.kind:<10} {visible(change.path, one_line=True)}")
-    typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)
+    files, kept = restored.diff.files, restored.kept
+    _print(f"{change.kind:<10} {change.path}" for change in files)
+    for path in kept[:_KEPT_SHOWN]:
+        _say(f"NOT {done}: {path!r}; what it held before could not be kept, so it is left as it is")
+    if len(kept) > _KEPT_SHOWN:
+        _say(f"NOT {done}: {counted(len(kept) - _KEPT_SHOWN, 'more file')} like these")
+    if files or not kept:
+        typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)
