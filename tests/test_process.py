@@ -1,12 +1,28 @@
-"""Which programs the host runs."""
+"""Which programs the host runs, and how they end."""
 
 import os
+import select
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ringfence.errors import InfrastructureFault
 from ringfence.process import host_program, run_process
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds open."""
+
+    opening: str
+    """Shell command that takes hold of it."""
+    reader: int
+    is_let_go: Callable[[], bool]
 
 
 def test_a_program_is_the_systems_whatever_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -18,7 +34,6 @@ def test_a_program_is_the_systems_whatever_path_says(tmp_path: Path, monkeypatch
     assert not host_program("git").startswith(str(tmp_path))
 
 
-@pytest.mark.anyio
 async def test_a_bare_name_is_not_looked_up_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where a program is named without its path."""
     planted = tmp_path / "only-on-path"
@@ -27,3 +42,53 @@ async def test_a_bare_name_is_not_looked_up_on_path(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InfrastructureFault, match="'only-on-path' is not among the system's programs"):
         await run_process(["only-on-path"])
+
+
+async def test_input_and_output_pass_through():
+    """With the exit code."""
+    done = await run_process(["sh", "-c", "cat; echo oops >&2; exit 3"], stdin=b"x" * 300_000)
+    assert (done.stdout, done.stderr, done.exit_code, done.ok) == (b"x" * 300_000, b"oops\n", 3, False)
+
+
+async def test_output_beyond_the_limit_is_dropped():
+    """The program goes on to its end, and the cut is told."""
+    done = await run_process(["sh", "-c", "head -c 100000 /dev/zero; exit 0"], output_limit_bytes=1000)
+    assert (len(done.stdout), done.truncated, done.ok) == (1000, True, True)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    """A pipe for a shell to open as descriptor 9, and whether anybody has it open still."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_let_go() -> bool:
+        return bool(select.select([reader], [], [], 10)[0]) and os.read(reader, 1) == b""
+
+    yield Held(f"exec 9>{pipe}; ", reader, is_let_go)
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("trap '' TERM; sleep 100", id="it ignores the signal", marks=pytest.mark.slow),
+        pytest.param("(trap '' TERM; sleep 100) & sleep 100", id="a child ignores the signal"),
+        pytest.param("sleep 100 & exit 0", id="a child outlives it"),
+    ],
+)
+async def test_a_deadline_ends_the_whole_group(held: Held, script: str):
+    """Whoever is left of it."""
+    done = await run_process(["sh", "-c", held.opening + script], timeout_s=0.3)
+    assert (done.timed_out, done.ok, held.is_let_go()) == (True, False, True)
+
+
+async def test_cancelling_ends_it(held: Held):
+    """Nothing outlives the task that asked for it."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_process, ["sh", "-c", f"{held.opening} echo >&9; exec sleep 100"])
+        await anyio.wait_readable(held.reader)
+        os.read(held.reader, 1)
+        tasks.cancel_scope.cancel()
+    assert held.is_let_go()

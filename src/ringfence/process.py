@@ -3,11 +3,11 @@
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -99,38 +99,36 @@ async def run_process(
         InfrastructureFault: The program is absent or cannot be started.
     """
     words = _resolved(argv)
-    try:
-        # A start that is cancelled halfway would leave a process that nobody has a handle on.
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=cwd,
-                env=env,
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
-                user=user,
-                group=group,
-                extra_groups=None if user is None else (),
-            )
-    except OSError as exc:
-        raise InfrastructureFault(f"could not start {words[0]!r}: {exc.strerror or exc}") from exc
+    process = await start_process(
+        words,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=cwd,
+        env=env,
+        user=user,
+        group=group,
+        pass_fds=pass_fds,
+    )
     stdout, stderr = _Capture(output_limit_bytes), _Capture(output_limit_bytes)
+    is_over = False
     try:
-        with anyio.move_on_after(timeout_s) as deadline:
+        with anyio.move_on_after(timeout_s):
             await _communicate(process, stdin, stdout, stderr)
             await process.wait()
+            is_over = True
     finally:
         with anyio.CancelScope(shield=True):
             await kill_group(process)
+        if not is_over:
+            # It may have ended before; whoever it left behind holds its pipes, and so its group is still there.
+            _signal_group(process.pid, signal.SIGKILL)
     return ProcessResult(
         argv=words,
         exit_code=process.returncode if process.returncode is not None else -1,
         stdout=bytes(stdout.data),
         stderr=bytes(stderr.data),
-        timed_out=deadline.cancelled_caught,
+        timed_out=not is_over,
         truncated=stdout.truncated or stderr.truncated,
     )
 
@@ -141,6 +139,7 @@ async def start_process(
     stdin: int,
     stdout: int,
     stderr: int | None,
+    cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     user: int | None = None,
     group: int | None = None,
@@ -150,9 +149,10 @@ async def start_process(
 
     Args:
         argv: Program and arguments.
-        stdin: Descriptor it reads from.
-        stdout: Descriptor it writes to.
-        stderr: Descriptor for its errors; None shares ours.
+        stdin: Descriptor it reads from, or `subprocess.PIPE`.
+        stdout: Descriptor it writes to, or `subprocess.PIPE`.
+        stderr: Descriptor for its errors, or `subprocess.PIPE`; None shares ours.
+        cwd: Working directory.
         env: Its whole environment; None inherits ours.
         user: Host uid to run as (needs root); supplementary groups are dropped with it.
         group: Host gid to run as.
@@ -170,6 +170,7 @@ async def start_process(
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
+                cwd=cwd,
                 env=env,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
@@ -188,8 +189,7 @@ async def kill_group(process: Process, *, grace_s: float = _GRACE_S) -> None:
         _signal_group(process.pid, signal.SIGTERM)
         with anyio.move_on_after(grace_s):
             await process.wait()
-    if process.returncode is None:
-        _signal_group(process.pid, signal.SIGKILL)
+        _signal_group(process.pid, signal.SIGKILL)  # also those of the group that outlived it
         await process.wait()
     await process.aclose()
 
