@@ -13,7 +13,16 @@ import anyio
 import pytest
 
 from ringfence.errors import SandboxStartFailed, UsageError
-from ringfence.sandbox.cgroup import Cgroup, adopt, create, launch_prefix, leftovers, plan, remove_leftovers
+from ringfence.sandbox.cgroup import (
+    Cgroup,
+    adopt,
+    create,
+    launch_environment,
+    launch_prefix,
+    leftovers,
+    plan,
+    remove_leftovers,
+)
 
 REAL = plan()
 kernel = pytest.mark.skipif(not all(REAL.can.values()), reason=f"limits cannot be had here: {REAL.reason}")
@@ -113,6 +122,12 @@ class TestPlan:
         assert [path for path in sorted(tmp_path.rglob("*")) if "proc" not in path.parts] == [
             path for path in before if "proc" not in path.parts
         ]
+
+
+def test_launch_environment() -> None:
+    """Of the user's environment only what leads to his systemd goes along."""
+    mine = {"XDG_RUNTIME_DIR": "/run/user/1000", "ANTHROPIC_API_KEY": "secret", "PATH": "/bin"}
+    assert launch_environment(mine) == {"XDG_RUNTIME_DIR": "/run/user/1000"}
 
 
 def test_launch_prefix() -> None:

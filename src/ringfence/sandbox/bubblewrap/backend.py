@@ -200,7 +200,7 @@ async def _start(
             stdin=guest_stdin,
             stdout=guest_stdout,
             stderr=guest_stderr,
-            env=env,
+            env={**limits.environment, **env},
             pass_fds=(args_read, *arguments.descriptors),
         )
         # bwrap waits for its arguments: until they come it has not forked, and no process escapes.

@@ -1,5 +1,6 @@
 """Puts a fence under its limits: a cgroup of ours, the user's systemd, or softly the guest's watchdog."""
 
+import os
 import platform
 from dataclasses import dataclass
 
@@ -8,7 +9,15 @@ import anyio
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
 from ringfence.process import run_process
 from ringfence.sandbox.base import Enforcement, Launch
-from ringfence.sandbox.cgroup import Cgroup, CgroupPlan, adopt, create, launch_prefix, plan
+from ringfence.sandbox.cgroup import (
+    Cgroup,
+    CgroupPlan,
+    adopt,
+    create,
+    launch_environment,
+    launch_prefix,
+    plan,
+)
 
 _SCOPE_S = 5.0
 _SOFT: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
@@ -41,6 +50,11 @@ class Limits:
         if self._plan.kind != "systemd":
             return ()
         return launch_prefix(self._sandbox_id, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the prefix needs in its environment."""
+        return launch_environment(os.environ) if self.prefix else {}
 
     def make(self) -> Cgroup | None:
         """The cgroup to put the fence's first process in, before it forks."""

@@ -3,13 +3,14 @@
 from ringfence.sandbox.cgroup.group import Cgroup, adopt, create
 from ringfence.sandbox.cgroup.leftovers import leftovers, remove_leftovers
 from ringfence.sandbox.cgroup.plan import CgroupPlan, plan
-from ringfence.sandbox.cgroup.systemd import launch_prefix
+from ringfence.sandbox.cgroup.systemd import launch_environment, launch_prefix
 
 __all__ = [
     "Cgroup",
     "CgroupPlan",
     "adopt",
     "create",
+    "launch_environment",
     "launch_prefix",
     "leftovers",
     "plan",

@@ -1,6 +1,7 @@
 """Limits by a transient scope of the user's own systemd, for ordinary users on machines that run it."""
 
 import math
+from collections.abc import Mapping
 
 
 def launch_prefix(
@@ -24,3 +25,9 @@ def launch_prefix(
         *options,
         "--",
     )
+
+
+def launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Of a user's environment, what `systemd-run` needs to find his systemd; nothing else goes along."""
+    names = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+    return {name: environment[name] for name in names if name in environment}
