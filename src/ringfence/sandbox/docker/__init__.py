@@ -1,0 +1,1 @@
+"""Container fences: Docker, Podman and gVisor behind one engine interface."""

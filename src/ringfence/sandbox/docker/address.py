@@ -1,0 +1,207 @@
+"""Where a container engine is: what was asked for, else the environment, a Docker context, the usual sockets.
+
+The order is the Docker command's own (https://docs.docker.com/reference/cli/docker/context/): an explicit choice,
+`DOCKER_HOST`, `DOCKER_CONTEXT`, the context that `config.json` names, the default socket. Podman's service has a
+variable and sockets of its own (podman-system-service(1)).
+"""
+
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from ringfence.errors import SandboxStartFailed, UsageError
+
+Product = Literal["docker", "podman"]
+AddressKind = Literal["unix", "tcp", "ssh"]
+
+_SCHEMES = ("unix", "tcp", "ssh", "http", "https")
+_JSON_BYTES = 1024 * 1024
+_TLS_PORT, _PLAIN_PORT = 2376, 2375
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Certificates for an engine behind TLS."""
+
+    authority: Path | None
+    certificate: Path | None
+    key: Path | None
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """What connections are made with.
+
+        Raises:
+            SandboxStartFailed: A file cannot be read or is no certificate.
+        """
+        try:
+            context = ssl.create_default_context(cafile=str(self.authority) if self.authority else None)
+            if not self.verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if self.certificate is not None:
+                context.load_cert_chain(str(self.certificate), str(self.key) if self.key else None)
+        except (OSError, ssl.SSLError) as exc:
+            raise SandboxStartFailed(
+                f"the engine's certificates ({self.authority}, {self.certificate}) cannot be used: {exc}; "
+                "check DOCKER_CERT_PATH or the docker context"
+            ) from exc
+        return context
+
+
+@dataclass(frozen=True)
+class Address:
+    """One place where an engine may listen."""
+
+    url: str
+    origin: str
+    """Who named it, for messages: `DOCKER_HOST`, `docker context 'x'`, `default socket`, ..."""
+    tls: TlsFiles | None = None
+
+    @property
+    def kind(self) -> AddressKind:
+        """How it is reached."""
+        scheme = urlsplit(self.url).scheme
+        if scheme in ("unix", "ssh"):
+            return "unix" if scheme == "unix" else "ssh"
+        return "tcp"
+
+    @property
+    def path(self) -> Path:
+        """Of a Unix socket."""
+        return Path(self.url.removeprefix("unix://"))
+
+    @property
+    def host(self) -> str:
+        """Name or number of the machine."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """Of a TCP address."""
+        return urlsplit(self.url).port or (_TLS_PORT if self.tls else _PLAIN_PORT)
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether the engine sees this machine's files: only a socket of this machine says so."""
+        return self.kind == "unix"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether whoever is on the way can read and change what is sent."""
+        return self.kind == "tcp" and self.tls is None and self.host not in _LOOPBACK
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.origin})"
+
+
+def find_addresses(
+    product: Product, asked: str | None, environ: Mapping[str, str], *, home: Path, uid: int
+) -> list[Address]:
+    """Where to look for an engine, in order; an explicit choice is the only one.
+
+    Args:
+        product: Whose variables and sockets count.
+        asked: An address (`unix://`, `tcp://`, `ssh://`) or the name of a Docker context.
+        environ: The environment.
+        home: The user's home.
+        uid: The user's id, for the sockets of rootless engines.
+
+    Raises:
+        UsageError: What was asked for, or a variable, is no address.
+        SandboxStartFailed: The named context is not there or damaged.
+    """
+    folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
+    if asked:
+        if "://" in asked or product == "podman":
+            return [_parse(asked, "asked for", _environment_tls(environ, folder))]
+        return [_context(folder, asked)]
+    variable = "DOCKER_HOST" if product == "docker" else "CONTAINER_HOST"
+    if environ.get(variable):
+        return [_parse(environ[variable], variable, _environment_tls(environ, folder))]
+    if product == "docker":
+        name = environ.get("DOCKER_CONTEXT") or _current_context(folder)
+        if name and name != "default":
+            return [_context(folder, name)]
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    return [Address(f"unix://{path}", "default socket") for path in _sockets(product, runtime, home, uid)]
+
+
+def _sockets(product: Product, runtime: str, home: Path, uid: int) -> tuple[str, ...]:
+    if product == "podman":
+        own = (f"{runtime}/podman/podman.sock",)
+        return ("/run/podman/podman.sock", *own) if uid == 0 else (*own, "/run/podman/podman.sock")
+    return ("/var/run/docker.sock", f"{runtime}/docker.sock", f"{home}/.docker/run/docker.sock")
+
+
+def _parse(text: str, origin: str, tls: TlsFiles | None) -> Address:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as exc:
+        raise UsageError(f"{text!r} ({origin}) is no address of an engine: {exc}") from exc
+    if parts.scheme not in _SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
+        raise UsageError(
+            f"{text!r} ({origin}) is no address of an engine; "
+            "write unix:///path, tcp://host:port or ssh://user@host"
+        )
+    if parts.password:
+        raise UsageError(f"the address from {origin} holds a password; ssh takes keys, engines certificates")
+    if parts.scheme == "unix":
+        return Address(f"unix://{parts.netloc}{parts.path}", origin)
+    if parts.scheme == "ssh":
+        return Address(text, origin)
+    secure = tls or (TlsFiles(None, None, None) if parts.scheme == "https" else None)
+    return Address(f"tcp://{parts.netloc}", origin, secure)
+
+
+def _environment_tls(environ: Mapping[str, str], folder: Path) -> TlsFiles | None:
+    """As the Docker command reads `DOCKER_TLS_VERIFY`, `DOCKER_TLS` and `DOCKER_CERT_PATH`."""
+    if not environ.get("DOCKER_TLS_VERIFY") and not environ.get("DOCKER_TLS"):
+        return None
+    return _tls_in(Path(environ.get("DOCKER_CERT_PATH") or folder), bool(environ.get("DOCKER_TLS_VERIFY")))
+
+
+def _tls_in(folder: Path, verify: bool) -> TlsFiles:
+    def present(name: str) -> Path | None:
+        return folder / name if (folder / name).is_file() else None
+
+    return TlsFiles(present("ca.pem"), present("cert.pem"), present("key.pem"), verify)
+
+
+def _current_context(folder: Path) -> str | None:
+    name = _read_json(folder / "config.json").get("currentContext")
+    return name if isinstance(name, str) else None
+
+
+def _context(folder: Path, name: str) -> Address:
+    """An endpoint of `docker context`; its files are found by the hash of its name."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    file = folder / "contexts" / "meta" / digest / "meta.json"
+    if not file.is_file():
+        raise SandboxStartFailed(f"there is no docker context {name!r}; `docker context ls` lists them")
+    try:
+        endpoint = _read_json(file)["Endpoints"]["docker"]
+        host, verify = str(endpoint["Host"]), not endpoint.get("SkipTLSVerify", False)
+    except (KeyError, TypeError) as exc:
+        raise SandboxStartFailed(f"docker context {name!r} ({file}) names no docker endpoint") from exc
+    certificates = folder / "contexts" / "tls" / digest / "docker"
+    tls = _tls_in(certificates, verify) if certificates.is_dir() or not verify else None
+    return _parse(host, f"docker context {name!r}", tls)
+
+
+def _read_json(file: Path) -> dict[str, object] | dict[str, dict[str, dict[str, object]]]:
+    try:
+        with file.open("rb") as stream:
+            found = json.loads(stream.read(_JSON_BYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise SandboxStartFailed(f"{str(file)!r} cannot be read: {exc}; mend or remove it") from exc
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,65 @@
+"""What an engine says of itself, taken from `/version` and `/info` (Docker Engine API 1.41)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_UNIT_NAMES = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What decides how a container is made on this engine."""
+
+    version: str
+    api_version: str
+    is_podman: bool
+    is_rootless: bool
+    has_user_namespace: bool
+    """Whether uids inside are other uids outside by the engine's own setting (`userns-remap`)."""
+    cgroup_version: int
+    limits: frozenset[str]
+    """Of `memory`, `cpus`, `pids`: those that it says it can enforce."""
+    has_cpuset: bool
+    has_seccomp: bool
+    has_apparmor: bool
+    runtimes: frozenset[str]
+    default_runtime: str
+    processors: int
+    memory_bytes: int
+    architecture: str
+    storage_driver: str = ""
+
+    @property
+    def product(self) -> str:
+        """Name for people."""
+        rootless = "rootless " if self.is_rootless else ""
+        return f"{rootless}{'Podman' if self.is_podman else 'Docker'} {self.version}"
+
+
+def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFacts:
+    """Read the answers of an engine; what it does not say counts as not there."""
+    options = [str(option) for option in info.get("SecurityOptions") or ()]
+
+    def has(name: str) -> bool:
+        return any(f"name={name}" in option.split(",") for option in options)
+
+    components = [str(one.get("Name", "")) for one in version.get("Components") or ()]
+    return EngineFacts(
+        version=str(version.get("Version", "?")),
+        api_version=str(version.get("ApiVersion", "")),
+        is_podman=any("podman" in name.lower() for name in components),
+        is_rootless=has("rootless"),
+        has_user_namespace=has("userns"),
+        cgroup_version=2 if str(info.get("CgroupVersion", "1")) == "2" else 1,
+        limits=frozenset(name for key, name in _UNIT_NAMES.items() if info.get(key)),
+        has_cpuset=bool(info.get("CPUSet")),
+        has_seccomp=has("seccomp"),
+        has_apparmor=has("apparmor"),
+        runtimes=frozenset(info.get("Runtimes") or ()),
+        default_runtime=str(info.get("DefaultRuntime") or "runc"),
+        processors=int(info.get("NCPU") or 0),
+        memory_bytes=int(info.get("MemTotal") or 0),
+        architecture=str(info.get("Architecture", "")),
+        storage_driver=str(info.get("Driver", "")),
+    )

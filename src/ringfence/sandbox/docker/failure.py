@@ -1,0 +1,119 @@
+"""What an engine's refusal means and what to do about it: a pure classifier over captured texts.
+
+Captured from Docker 20.10.24, Podman 4.3.1, runc 1.1.5 and runsc 20221128.
+"""
+
+import re
+from dataclasses import dataclass
+
+_TEXT_LIMIT = 600
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One row: what the engine says, and what to do about it."""
+
+    name: str
+    said: re.Pattern[str]
+    advice: str
+
+
+def _row(name: str, said: str, advice: str) -> Cause:
+    return Cause(name, re.compile(said, re.IGNORECASE | re.DOTALL), advice)
+
+
+CAUSES = (
+    _row(
+        "ssh",
+        r"\bssh: |Permission denied \(|Host key verification failed|ssh said nothing",
+        "`ssh` to that machine must work without a question: check keys, agent and known_hosts",
+    ),
+    _row(
+        "socket-permission",
+        r"permission denied.*(docker|podman)[^ ]*\.sock|\.sock\b.*permission denied",
+        "you may not use the engine's socket: `sudo usermod -aG docker $USER` and a new login allow it (whoever may, "
+        "is root of this machine), or use a rootless engine, or `--sandbox bubblewrap`",
+    ),
+    _row(
+        "not-running",
+        r"no such file or directory.*\.sock|\.sock\b.*no such file|connection refused|Cannot connect to",
+        "start it: `systemctl start docker`, `systemctl --user start podman.socket`, or `podman system service`",
+    ),
+    _row(
+        "no-image",
+        r"no such image|image not known|unable to find image|pull access denied|manifest unknown",
+        "build it with `ringfence image build`, or fetch it with `docker pull`; ringfence fetches nothing by itself",
+    ),
+    _row(
+        "no-interpreter",
+        r"python3\W.{0,40}(executable file not found|no such file or directory)|"
+        r"(executable file not found|no such file).{0,60}python3|error finding executable .{0,5}python3",
+        "the guest needs python3 (3.9 or newer) in the image: install it there, or take one of `ringfence image ls`",
+    ),
+    _row(
+        "no-runtime",
+        r"unknown or invalid runtime name|runtime .{0,80}(not found|not configured|no such file)|"
+        r"default OCI runtime .{0,80}not found",
+        "the engine does not know this runtime; for gVisor install runsc, run `runsc install`, restart the engine",
+    ),
+    _row(
+        "source-gone",
+        r"bind source path does not exist|statfs .{0,300}no such file or directory",
+        "the engine does not see this directory: it is gone, or the engine runs on another machine or in a container",
+    ),
+    _row(
+        "processors",
+        r"requested CPUs are not available|range of CPUs is from",
+        "the engine has fewer processors: ask for fewer with `--cpus`",
+    ),
+    _row(
+        "memory-too-small",
+        r"minimum memory limit|unable to start container process: container init was OOM-killed",
+        "give it more with `--memory`",
+    ),
+    _row(
+        "disk-full",
+        r"no space left on device",
+        "the engine's disk is full: `docker system df` shows what takes it",
+    ),
+    _row(
+        "no-seccomp",
+        r"seccomp is not enabled|seccomp profile.{0,80}(not supported|unable)",
+        "the engine's kernel or runtime has no seccomp filters; use another engine",
+    ),
+    _row(
+        "no-apparmor",
+        r"apparmor.{0,120}(not loaded|failed to apply|not supported)",
+        "the engine's AppArmor profile is not loaded; restart the engine, it loads it at start",
+    ),
+    _row(
+        "cgroup",
+        r"cgroups? .{0,120}(not supported|permission denied|read-only file system|not mounted)|"
+        r"crun: .{0,120}cgroup|invalid slice name",
+        "the engine cannot use this machine's control groups; see docs/how-to/use-containers.md, "
+        "or use `--sandbox bubblewrap`",
+    ),
+    _row(
+        "rlimit",
+        r"setrlimit|rlimits? .{0,80}operation not permitted",
+        "the engine may not raise this limit of processes; set `default_ulimits` in its configuration",
+    ),
+    _row(
+        "tls",
+        r"certificate verify failed|tlsv1|SSL|bad certificate|x509",
+        "check the engine's certificates: DOCKER_CERT_PATH, DOCKER_TLS_VERIFY, or the docker context",
+    ),
+)
+"""Asked in this order."""
+
+
+def classify(said: str) -> Cause | None:
+    """The row that fits what the engine said; None if none does."""
+    return next((cause for cause in CAUSES if cause.said.search(said)), None)
+
+
+def explain(said: str) -> str:
+    """What the engine said, bounded, and what to do about it where that is known."""
+    text = " ".join(said.split())[:_TEXT_LIMIT]
+    cause = classify(said)
+    return f"{text}; {cause.advice}" if cause else text
