@@ -100,6 +100,8 @@ class Fence(ABC):
     """The guest's stdout; non-blocking."""
     write_fd: int
     """The guest's stdin; non-blocking."""
+    is_greeted: bool = False
+    """A holder has sent the guest its modules and limits already; the stream begins with its HELLO all the same."""
 
     @abstractmethod
     async def wait(self) -> Death:
@@ -108,6 +110,18 @@ class Fence(ABC):
     @abstractmethod
     async def kill(self) -> None:
         """Kill everything inside and free what the fence held. Safe to call twice; a dead fence is fine."""
+
+    def wrap(self, data: bytes) -> bytes:
+        """Bytes for the guest as the fence's transport carries them."""
+        return data
+
+    def unwrap(self, data: bytes) -> bytes:
+        """What the guest sent in bytes that were read: a transport's own headers are taken off.
+
+        Raises:
+            ProtocolError: They are no such bytes.
+        """
+        return data
 
     async def last_words(self) -> str:
         """What the fence's own machinery said on stderr, for errors; bounded."""
@@ -135,8 +149,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def unavailable(self) -> str | None:
-        """Why this backend cannot be used on this machine and what to install; None if it can."""
+    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+        """Why this backend cannot be used on this machine and what to install; None if it can.
+
+        Args:
+            spec: For what, where that matters: which engine, which image.
+        """
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
         """Remove what dead holders of these sandboxes left behind; return how many things were removed."""

@@ -272,6 +272,23 @@ class Sandbox:
         """
         await files.remove(self._session, path)
 
+    @property
+    def session(self) -> GuestSession:
+        """The guest behind it, for who relays frames."""
+        return self._session
+
+    async def ping(self, *, timeout_s: float = 30.0) -> None:
+        """See that the guest answers.
+
+        Raises:
+            SandboxDied: The sandbox is gone, or did not answer in time; then it is killed.
+        """
+        with anyio.move_on_after(timeout_s):
+            await self._session.ping()
+            return
+        self._session.condemn(f"has not answered for {timeout_s:g} s")
+        raise await self._session.death()
+
     async def stats(self) -> ResourceUse:
         """What everything inside uses together: by the kernel's account, else by the guest's."""
         self._session.check_open()

@@ -43,7 +43,7 @@ class GuestSession:
         self._spec = spec
         self._id = sandbox_id
         self._directory = directory
-        self._link = GuestLink(fence.read_fd, fence.write_fd)
+        self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
         self._oom_kills = 0
         self._sentence: str | None = None
         self._sentenced = anyio.Event()
@@ -97,6 +97,23 @@ class GuestSession:
         if self._link.error is not None:
             raise self._link.error
 
+    @property
+    def hello(self) -> dict[str, str]:
+        """What the guest said of itself in its first frame."""
+        return dict(self._link.hello or {})
+
+    async def death(self) -> BaseException:
+        """Wait until the sandbox is gone; return why."""
+        return await self._link.death()
+
+    async def ping(self) -> None:
+        """Wait until the guest has answered.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        await self._link.ask(frames.PING, frames.PONG)
+
     def condemn(self, reason: str) -> None:
         """The guest broke a promise: its sandbox dies of it. Only `serve` may let go of the descriptors."""
         self._sentence = reason
@@ -123,7 +140,8 @@ class GuestSession:
         Raises:
             SandboxStartFailed: It did not come up, or cannot protect itself.
         """
-        self._link.post_raw(guest_payload())
+        if not self.fence.is_greeted:
+            self._link.post_raw(guest_payload())
         try:
             with anyio.fail_after(_START_S):
                 hello = await self._link.wait_for_hello()
@@ -144,6 +162,8 @@ class GuestSession:
 
     def configure(self) -> None:
         """Tell the guest which limits it shall watch."""
+        if self.fence.is_greeted:
+            return
         limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
         facts = self.fence.facts
         limits += [
@@ -205,7 +225,7 @@ class GuestSession:
             if not timeout_s > 0 or math.isinf(timeout_s):
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
-        return self._open([*fields, *extra], window, sink)
+        return self.open_fields([*fields, *extra], window, sink)
 
     def open_operation(
         self,
@@ -229,9 +249,15 @@ class GuestSession:
         ]
         if timeout_s is not None:
             fields.append(("timeout_s", timeout_s))
-        return self._open(fields, window, sink)
+        return self.open_fields(fields, window, sink)
 
-    def _open(self, fields: Fields, window: int, sink: Sink) -> Channel:
+    def open_fields(self, fields: Fields, window: int, sink: Sink) -> Channel:
+        """Open a channel with the fields of an OPEN record, as a relay got them from who attached to it.
+
+        Raises:
+            UsageError: Too many commands at once.
+            SandboxDied: The sandbox is gone.
+        """
         if self._link.open_channels >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
