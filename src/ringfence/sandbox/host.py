@@ -9,6 +9,7 @@ from anyio.abc import Process
 
 from ringfence.process import start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
+from ringfence.sandbox.spec import SandboxSpec
 
 _LEAVE_S = 8.0
 """The guest itself takes up to 5 s to kill what it started."""
@@ -20,7 +21,7 @@ class HostBackend(Backend):
     name = "host"
     is_fence = False
 
-    async def unavailable(self) -> str | None:
+    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """The host is always there."""
         return None
 

@@ -16,6 +16,8 @@ from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_exit, 
 _READ = 1024 * 1024
 _WRITE_STALL_S = 30.0
 
+Translation = Callable[[bytes], bytes]
+
 Sink = Callable[[int, bytes], None]
 """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
 
@@ -118,11 +120,22 @@ class GuestLink:
     Args:
         read_fd: Non-blocking; the guest's stdout.
         write_fd: Non-blocking; the guest's stdin.
+        wrap: What is written to `write_fd` for bytes to the guest.
+        unwrap: What the guest sent in bytes from `read_fd`.
     """
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
+    def __init__(
+        self,
+        read_fd: int,
+        write_fd: int,
+        *,
+        wrap: Translation | None = None,
+        unwrap: Translation | None = None,
+    ) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
+        self._wrap = wrap or _same
+        self._unwrap = unwrap or _same
         self._outgoing = bytearray()
         self._wants_room = anyio.Event()
         self._channels: dict[int, Channel] = {}
@@ -140,14 +153,14 @@ class GuestLink:
         """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants."""
         if self.error is not None:
             return  # the descriptors may be somebody else's by now
-        self._outgoing += frames.HEADER.pack(len(payload), channel, kind)
-        self._outgoing += payload
-        if len(self._outgoing) == frames.HEADER.size + len(payload):
+        is_first = not self._outgoing
+        self._outgoing += self._wrap(frames.HEADER.pack(len(payload), channel, kind) + payload)
+        if is_first:
             self._flush()
 
     def post_raw(self, data: bytes) -> None:
         """Send bytes before the first frame: the guest's own modules."""
-        self._outgoing += data
+        self._outgoing += self._wrap(data)
         self._flush()
 
     def _flush(self) -> None:
@@ -252,6 +265,7 @@ class GuestLink:
                 return
             if not data:
                 return
+            data = self._unwrap(data)
             rest = self._parse(rest + data if rest else data)
             if self.bye is not None:
                 return
@@ -311,6 +325,10 @@ class GuestLink:
             assert self.error is not None
             raise self.error
         return self.hello
+
+
+def _same(data: bytes) -> bytes:
+    return data
 
 
 def _nothing() -> None:

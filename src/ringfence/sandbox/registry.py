@@ -41,14 +41,14 @@ async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
     """
     if spec.backend != "auto":
         backend = get_backend(spec.backend)
-        lacking = await backend.unavailable()
+        lacking = await backend.unavailable(spec)
         if lacking is not None:
             raise SandboxStartFailed(f"sandbox backend {spec.backend!r} cannot be used: {lacking}")
         return backend, "named"
     reasons = []
     for name in _AUTO:
         backend = get_backend(name)
-        lacking = await backend.unavailable()
+        lacking = await backend.unavailable(spec)
         if lacking is None:
             return backend, "auto: the first that this machine can run"
         reasons.append(f"{name}: {lacking}")

@@ -22,6 +22,7 @@ from ringfence.sandbox.bubblewrap.staging import Staging
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.seccomp import filter_bytes
+from ringfence.sandbox.spec import SandboxSpec
 
 _PIPE_BYTES = 1024 * 1024
 _LAST_WORDS = 4096
@@ -32,7 +33,7 @@ class BubblewrapBackend(Backend):
 
     name = "bubblewrap"
 
-    async def unavailable(self) -> str | None:
+    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """Why bubblewrap cannot be used here."""
         if sys.platform != "linux":
             return "it needs Linux"

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ringfence.errors import SandboxStartFailed, UsageError
@@ -196,7 +196,7 @@ def _context(folder: Path, name: str) -> Address:
     return _parse(host, f"docker context {name!r}", tls)
 
 
-def _read_json(file: Path) -> dict[str, object] | dict[str, dict[str, dict[str, object]]]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             found = json.loads(stream.read(_JSON_BYTES))
