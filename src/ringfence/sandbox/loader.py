@@ -55,8 +55,13 @@ _ORDER = (
     "memory",
     "watchdog",
     "supervisor",
+    "loop",
     "stream",
+    "output",
     "command",
+    "commands",
+    "connection",
+    "connections",
     "main",
 )
 _ANY_VERSION = 2

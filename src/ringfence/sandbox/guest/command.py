@@ -9,100 +9,41 @@ import sys
 import time
 
 from . import frames, tree
+from .output import Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket as Socket  # noqa: N812
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .main import Guest
+    from .loop import Loop
+    from .stream import Stream
 
-_READ = 256 * 1024
-_FIONREAD, _TIOCSWINSZ, _F_SETPIPE_SZ = 0x541B, 0x5414, 1031
+    class Owner(Protocol):
+        """Who has the command started, waits for it, and is told its end."""
+
+        loop: Loop
+        stream: Stream
+
+        def kill(self, command: Command, reason: str) -> None:
+            """Kill everything the command started."""
+
+        def release(self, supervisor: int, sock: Socket) -> None:
+            """The command's supervisor is free."""
+
+        def forget(self, channel: int) -> bool:
+            """The command is over; False if that was known."""
+
+
+_TIOCSWINSZ, _F_SETPIPE_SZ = 0x5414, 1031
 _PIPE = 1024 * 1024
-
-
-class Output:
-    """The reading end of a command's stdout or stderr."""
-
-    def __init__(self, command: Command, descriptor: int, kind: int, credit: int) -> None:
-        self._command = command
-        self.descriptor = descriptor
-        self._kind = kind
-        self.credit = credit
-        self.left: int | None = None
-        """After the command's exit: bytes still to be sent. What stragglers write later is dropped."""
-        self.is_done = False
-        os.set_blocking(descriptor, False)
-        self._armed = False
-        self.arm()
-
-    def arm(self) -> None:
-        """Listen, if there is something to wait for and room to send it."""
-        guest = self._command.guest
-        wanted = self.descriptor >= 0 and (self.is_done or (self.credit > 0 and not guest.stream.is_full))
-        if wanted and not self._armed:
-            guest.listen(self.descriptor, self.on_ready)
-        elif self._armed and not wanted:
-            guest.ignore(self.descriptor)
-        self._armed = wanted
-
-    def on_ready(self, _mask: int) -> None:
-        """Read once: other channels get their turn before the next read."""
-        room = _READ if self.is_done else min(_READ, self.credit)
-        if self.left is not None and not self.is_done:
-            room = min(room, self.left)
-        try:
-            data = os.read(self.descriptor, room)
-        except BlockingIOError:
-            return
-        except OSError:  # EIO: the last process with the terminal open is gone
-            data = b""
-        if not data:
-            self.close()
-        elif not self.is_done:
-            self.credit -= len(data)
-            if self.left is not None:
-                self.left -= len(data)
-            self._command.guest.send(self._kind, self._command.channel, data)
-        self._settle()
-
-    def drop(self) -> None:
-        """Nobody wants the rest: read it and throw it away, so that the end need not wait for credit."""
-        if not self.is_done:
-            self.left = 0
-            self._settle()
-
-    def on_exit(self) -> None:
-        """The command is over: what is in the pipe now is the last of its output."""
-        if not self.is_done:
-            try:
-                self.left = int.from_bytes(fcntl.ioctl(self.descriptor, _FIONREAD, bytes(4)), sys.byteorder)
-            except OSError:
-                self.left = 0
-            self._settle()
-
-    def _settle(self) -> None:
-        if self.left is not None and self.left <= 0:
-            self.is_done = True
-        self.arm()
-        self._command.settle()
-
-    def close(self) -> None:
-        """The other end is closed everywhere."""
-        if self.descriptor >= 0:
-            self._command.guest.ignore(self.descriptor)
-            self._armed = False
-            os.close(self.descriptor)
-            self.descriptor = -1
-        self.is_done = True
 
 
 class Command:
     """A running command or file operation, and later the stragglers it left."""
 
-    def __init__(self, guest: Guest, channel: int, spec: dict[str, Any]) -> None:
-        self.guest = guest
+    def __init__(self, owner: Owner, channel: int, spec: dict[str, Any]) -> None:
+        self.owner = owner
         self.channel = channel
         self.is_operation = bool(spec.get("op"))
         self.supervisor = 0
@@ -135,8 +76,8 @@ class Command:
         os.set_blocking(self._stdin, False)
         self.ends: tuple[int, ...] = (stdin_read, stdout_write, stderr_write)
         self.outputs = [
-            Output(self, stdout_read, frames.STDOUT, window),
-            Output(self, stderr_read, frames.STDERR, window),
+            self._output(stdout_read, frames.STDOUT, window),
+            self._output(stderr_read, frames.STDERR, window),
         ]
 
     def _open_tty(self, spec: dict[str, Any], window: int) -> None:
@@ -146,7 +87,10 @@ class Command:
         self._stdin = os.dup(master)
         os.set_blocking(self._stdin, False)
         self.ends = (slave,)
-        self.outputs = [Output(self, master, frames.STDOUT, window)]
+        self.outputs = [self._output(master, frames.STDOUT, window)]
+
+    def _output(self, descriptor: int, kind: int, credit: int) -> Output:
+        return Output(self, descriptor, channel=self.channel, kind=kind, credit=credit)
 
     def adopt(self, supervisor: int, status: Socket) -> None:
         """The supervisor has taken over its ends of the pipes."""
@@ -155,7 +99,7 @@ class Command:
         for end in self.ends:
             os.close(end)
         status.setblocking(False)
-        self.guest.listen(status.fileno(), self._on_status)
+        self.owner.loop.listen(status.fileno(), self._on_status)
 
     def could_not_start(self, error: OSError) -> None:
         """There is no supervisor for it, and no process to make one."""
@@ -184,7 +128,7 @@ class Command:
             rows, columns = frames.SIZE.unpack(payload)
             fcntl.ioctl(self._stdin, _TIOCSWINSZ, _window_size(rows, columns))
         elif kind == frames.KILL:
-            self.guest.kill(self, "cancel")
+            self.owner.kill(self, "cancel")
             for output in self.outputs:
                 output.drop()
 
@@ -225,17 +169,17 @@ class Command:
             written += len(self._pending)
             self._pending.clear()
         if written:
-            self.guest.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
+            self.owner.stream.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
         if self._pending:
-            self.guest.listen(self._stdin, self._write, select.EPOLLOUT)
+            self.owner.loop.listen(self._stdin, self._write, select.EPOLLOUT)
         elif self._stdin >= 0:
-            self.guest.ignore(self._stdin)
+            self.owner.loop.ignore(self._stdin)
             if self._stdin_ended:
                 self._close_stdin()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:
-            self.guest.ignore(self._stdin)
+            self.owner.loop.ignore(self._stdin)
             os.close(self._stdin)
             self._stdin = -1
 
@@ -255,7 +199,7 @@ class Command:
             while self._early:
                 self._signal(self._early.pop(0))
             if self.killed_as is not None:  # it was killed before there was anything to kill
-                self.guest.kill(self, self.killed_as)
+                self.owner.kill(self, self.killed_as)
         elif kind == b"X":
             status, seconds = rest.split()
             self._finish((int(status), float(seconds)), None)
@@ -265,8 +209,8 @@ class Command:
         elif kind == b"R":
             status_socket, pid = self._status, self.supervisor
             self._status, self.supervisor = None, 0
-            self.guest.ignore(status_socket.fileno())
-            self.guest.release(pid, status_socket)
+            self.owner.loop.ignore(status_socket.fileno())
+            self.owner.release(pid, status_socket)
             self.settle()
         else:
             self._close_status()
@@ -282,7 +226,7 @@ class Command:
 
     def _close_status(self) -> None:
         if self._status is not None:
-            self.guest.ignore(self._status.fileno())
+            self.owner.loop.ignore(self._status.fileno())
             self._status.close()
             self._status = None
 
@@ -299,7 +243,7 @@ class Command:
 
     def settle(self) -> None:
         """Tell the end once it is known and all output of the command is sent."""
-        if self.channel not in self.guest.commands or not all(output.is_done for output in self.outputs):
+        if not all(output.is_done for output in self.outputs):
             return
         if self.killed_as is not None and self.supervisor:
             return  # until its whole tree is gone
@@ -318,8 +262,8 @@ class Command:
             kind = frames.EXIT
         else:
             return
-        del self.guest.commands[self.channel]
-        self.guest.send(kind, self.channel, frames.encode_record(fields))
+        if self.owner.forget(self.channel):
+            self.owner.stream.send(kind, self.channel, frames.encode_record(fields))
 
 
 def _enlarge(pipe: int) -> bool:

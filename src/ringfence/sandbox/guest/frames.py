@@ -1,11 +1,17 @@
 """The one stream's wire format, spoken by the guest and by the host.
 
 A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0
-is the sandbox itself; the host picks all other numbers. Structured payloads are records: pairs of text, each
-text a u32 length and UTF-8 bytes (surrogateescape), so that a reader in any language is a page long.
+is the sandbox itself. The host picks the numbers of commands, listeners and connections it asks for; the guest
+those of connections it accepts, from `GUEST_NUMBERS` up, so that neither waits for the other.
+Structured payloads are records: pairs of text, each text a u32 length and UTF-8 bytes (surrogateescape), so that
+a reader in any language is a page long.
 
 Flow control: each side may send on a channel's stream only as many bytes as the other has granted. The
-host's grant for a command's output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`.
+host's grant for a command's output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`; on a connection each
+side starts with `CONNECTION_WINDOW`.
+
+A connection's end: DATA_END says that its sender sends no more bytes, CLOSE that it neither sends nor takes any.
+Each side sends CLOSE exactly once, as its last frame, and a number is free when both did. Listeners likewise.
 """
 
 from __future__ import annotations
@@ -20,6 +26,8 @@ VERSION = "1"
 HEADER = struct.Struct(">IIB")
 MAX_PAYLOAD = 256 * 1024
 STDIN_WINDOW = 256 * 1024
+CONNECTION_WINDOW = 128 * 1024
+GUEST_NUMBERS = 1 << 31
 
 # host to guest
 CONFIG = 1  # record: ttl_s, memory, pids, disk, path...
@@ -33,6 +41,8 @@ CREDIT_ERR = 8  # u32: more bytes of stderr
 KILL = 9  # kill the channel's whole tree
 PING = 10
 STATS = 11
+LISTEN = 12  # record: port (0: any) or path, limit (connections at once); opens a listener's channel
+CONNECT = 13  # record: port; opens a connection's channel
 
 # guest to host
 HELLO = 32  # record: version, python, pid, undumpable, uid
@@ -44,6 +54,18 @@ FAIL = 37  # record: errno, message; the last frame of its channel
 PONG = 38
 STATS_REPLY = 39  # record: memory, cpu_s, pids
 BYE = 40  # record: reason; the last frame of all
+LISTENING = 41  # record: port; the answer to LISTEN, unless it is FAIL
+ACCEPTED = 42  # u32: number of a new connection's channel; on its listener's
+CONNECTED = 43  # the answer to CONNECT, unless it is FAIL
+
+# both ways, on a connection's channel
+DATA = 64  # bytes, at least one
+DATA_END = 65
+CREDIT = 66  # u32: more bytes of DATA
+CLOSE = 67  # empty, or `RESET`: what was on its way is lost
+
+RESET = b"\1"
+CONNECTION_KINDS = (LISTEN, CONNECT, DATA, DATA_END, CREDIT, CLOSE)
 
 U32 = struct.Struct(">I")
 SIZE = struct.Struct(">II")

@@ -10,8 +10,9 @@ from . import frames
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
-    from .main import Guest
+    from .loop import Loop
 
 _READ = 256 * 1024
 _QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
@@ -20,35 +21,49 @@ _BATCH = 64
 
 
 class Stream:
-    """Both directions of the stream to the host."""
+    """Both directions of the stream to the host.
+
+    Args:
+        loop: Where it is waited.
+        read_fd: Frames of the host.
+        write_fd: Frames to the host.
+        on_frame: Called with kind, channel and payload of each frame.
+        on_room: Called when there is room again, after `is_full` was true for somebody.
+        on_lost: Called when the host is gone; does not return.
+    """
 
     def __init__(
         self,
-        guest: Guest,
+        loop: Loop,
         read_fd: int,
         write_fd: int,
         on_frame: Callable[[int, int, bytes], None],
         on_room: Callable[[], None],
+        on_lost: Callable[[], NoReturn],
     ) -> None:
-        self._guest = guest
+        self._loop = loop
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._on_frame = on_frame
         self._on_room = on_room
+        self._on_lost = on_lost
         self._incoming = bytearray()
         self._queue: list[bytes] = []
         self._queued = 0
         self._is_waiting = False
+        self._held_somebody_up = False
         for descriptor in (read_fd, write_fd):
             os.set_blocking(descriptor, False)
-        guest.listen(read_fd, self._on_ready)
+        loop.listen(read_fd, self._on_ready)
 
     @property
     def is_full(self) -> bool:
-        """Whether commands' output must wait for the host."""
+        """Whether what commands and connections say must wait for the host."""
+        if self._queued > _QUEUE_HIGH:
+            self._held_somebody_up = True
         return self._queued > _QUEUE_HIGH
 
-    def send(self, kind: int, channel: int, payload: bytes) -> None:
+    def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
         """Queue a frame and send what the stream takes."""
         header = frames.HEADER.pack(len(payload), channel, kind)
         self._queue += [header + payload] if len(payload) < _JOIN_BELOW else [header, payload]
@@ -68,15 +83,16 @@ class Stream:
             except BlockingIOError:
                 break
             except OSError:
-                self._guest.leave()  # the host is gone
+                self._on_lost()
         must_wait = bool(self._queue)
         if must_wait != self._is_waiting:
             self._is_waiting = must_wait
             if must_wait:
-                self._guest.listen(self._write_fd, self._flush, select.EPOLLOUT)
+                self._loop.listen(self._write_fd, self._flush, select.EPOLLOUT)
             else:
-                self._guest.ignore(self._write_fd)
-        if self._queued < _QUEUE_LOW:
+                self._loop.ignore(self._write_fd)
+        if self._held_somebody_up and self._queued < _QUEUE_LOW:
+            self._held_somebody_up = False
             self._on_room()
 
     def _drop(self, written: int) -> None:
@@ -96,7 +112,7 @@ class Stream:
         except BlockingIOError:
             return
         if not data:
-            self._guest.leave()
+            self._on_lost()
         incoming, size = self._incoming, frames.HEADER.size
         incoming += data
         position = 0
