@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.options import JsonOption
 from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -23,14 +24,13 @@ _Run = Annotated[
         metavar="RUN", help="A run id, the beginning of one or of its last eight digits, or 'last'."
     ),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 _WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
 
 
 @audit_app.command("ls")
 def list_(
     *,
-    json: _Json = False,
+    json: JsonOption = False,
     number: Annotated[int, typer.Option("-n", "--number", min=1, help="Show so many of the newest.")] = 20,
 ) -> None:
     """List runs, the newest first. Whether a seal is right, `audit verify` says."""
@@ -51,7 +51,7 @@ def list_(
 
 
 @audit_app.command()
-def show(run: _Run, *, json: _Json = False) -> None:
+def show(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happened in a run, in order. Text of agents is shown escaped."""
     from ringfence.journal import read, resolve
 
@@ -73,7 +73,7 @@ def verify(
         list[Path] | None,
         typer.Option("--key", metavar="FILE", help="Trust this public key (PEM) instead of this machine's."),
     ] = None,
-    json: _Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Check that a record is what was written: exit code 0 sealed, 3 open end, 1 broken or truncated."""
     from ringfence.cli.escape import safe_json
@@ -119,7 +119,7 @@ def export(
 
 
 @audit_app.command()
-def follow(run: _Run, *, json: _Json = False) -> None:
+def follow(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happens in a run as it happens; ends with the run."""
     import anyio
 

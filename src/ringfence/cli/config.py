@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.options import JsonOption
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ config_app = typer.Typer(
 
 _SCHEMA_VERSION = 1
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
 
 @config_app.command("show")
 def show(
@@ -31,7 +30,7 @@ def show(
         Path, typer.Option("--workspace", "-C", metavar="DIR", help="The directory a run would work on.")
     ] = Path(),
     origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
-    json: _Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Print the effective configuration of a run in DIR."""
     from ringfence.cli.escape import safe_json, visible

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.options import JsonOption
 from ringfence.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def doctor(
     attack: Annotated[
         bool, typer.Option("--attack", help="Try the whole escape suite; takes a minute or two.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Open a sandbox of each backend, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
     import anyio

@@ -6,22 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.options import (
-    BackendOption,
-    CpusOption,
-    DiskOption,
-    EnvOption,
-    MemoryOption,
-    ModeOption,
-    PidsOption,
-    SetupOption,
-    SoftOption,
-    WorkspaceOption,
-    load_settings,
-    secrets_of,
-    spec_of,
-    warn_about,
-)
+from ringfence.cli import options
+from ringfence.cli.settings import load_settings, secrets_of, spec_of, warn_about
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -31,24 +17,22 @@ if TYPE_CHECKING:
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
     *,
-    workspace: WorkspaceOption = Path(),
-    backend: BackendOption = None,
-    mode: ModeOption = None,
-    memory: MemoryOption = None,
-    cpus: CpusOption = None,
-    pids: PidsOption = None,
-    disk: DiskOption = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Then it is killed, like 30m.")
-    ] = None,
-    soft_limits: SoftOption = None,
-    setup: SetupOption = None,
-    env: EnvOption = None,
+    workspace: options.WorkspaceOption = Path(),
+    sandbox: options.SandboxOption = None,
+    mode: options.ModeOption = None,
+    memory: options.MemoryOption = None,
+    cpus: options.CpusOption = None,
+    pids: options.PidsOption = None,
+    disk: options.DiskOption = None,
+    timeout: options.TimeoutOption = None,
+    soft_limits: options.SoftLimitsOption = None,
+    setup: options.SetupOption = None,
+    env: options.EnvOption = None,
 ) -> None:
     """Run one command in a sandbox; its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
-        workspace, backend=backend, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk,
-        soft_limits=soft_limits, env=env, setup=setup, more=[("limits.wall_clock", "--timeout", timeout)],
+        workspace, sandbox=sandbox, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk, timeout=timeout,
+        soft_limits=soft_limits, setup=setup, env=env,
     )  # fmt: skip
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec")

@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.options import (
-    BackendOption,
-    JsonOption,
-    ModeOption,
-    WorkspaceOption,
-    load_settings,
-    spec_of,
-)
+from ringfence.cli import options
+from ringfence.cli.settings import load_settings, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,13 +17,13 @@ if TYPE_CHECKING:
 
 def policy(
     *,
-    workspace: WorkspaceOption = Path(),
-    backend: BackendOption = None,
-    mode: ModeOption = None,
+    workspace: options.WorkspaceOption = Path(),
+    sandbox: options.SandboxOption = None,
+    mode: options.ModeOption = None,
     rules: Annotated[
         bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
     ] = False,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Print the effective policy of a sandbox for this workspace, by opening one and asking it."""
     import anyio
@@ -37,7 +31,7 @@ def policy(
     from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plain import policy_lines
 
-    effective = load_settings(workspace, backend=backend, mode=mode)
+    effective = load_settings(workspace, sandbox=sandbox, mode=mode)
     protect = effective.settings.sandbox.protect
     document = anyio.run(_inspect, spec_of(effective, workspace.resolve()), protect)
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]

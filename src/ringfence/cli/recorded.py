@@ -19,8 +19,8 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
     """
     from pydantic import ValidationError
 
-    from ringfence.cli.options import spec_from
-    from ringfence.cli.run import agent_request
+    from ringfence.cli.agent import agent_request
+    from ringfence.cli.settings import spec_from
     from ringfence.config.model import Settings
     from ringfence.job.continuing import creation_of
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.options import JsonOption
 from ringfence.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def replay(
         bool, typer.Option("--exact", help="Durations, times and temporary names count too.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the run as it goes, too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Hold a run again: recorded model, fresh sandbox, every tool executed. Exit 1 at the first divergence."""
     import anyio

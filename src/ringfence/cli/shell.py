@@ -5,27 +5,19 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import (
-    BackendOption,
-    EnvOption,
-    MemoryOption,
-    ModeOption,
-    SetupOption,
-    WorkspaceOption,
-    load_settings,
-    warn_about,
-)
+from ringfence.cli import options
+from ringfence.cli.settings import load_settings, warn_about
 from ringfence.errors import UsageError
 
 
 def shell(
     *,
-    workspace: WorkspaceOption = Path(),
-    backend: BackendOption = None,
-    mode: ModeOption = None,
-    memory: MemoryOption = None,
-    setup: SetupOption = None,
-    env: EnvOption = None,
+    workspace: options.WorkspaceOption = Path(),
+    sandbox: options.SandboxOption = None,
+    mode: options.ModeOption = None,
+    memory: options.MemoryOption = None,
+    setup: options.SetupOption = None,
+    env: options.EnvOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
     """Open a shell on this terminal, in a sandbox; afterwards `ringfence diff last` and `undo last`. Journaled."""
@@ -35,7 +27,7 @@ def shell(
 
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
-    effective = load_settings(workspace, backend=backend, mode=mode, memory=memory, setup=setup, env=env)
+    effective = load_settings(workspace, sandbox=sandbox, mode=mode, memory=memory, setup=setup, env=env)
     warn_about(effective)
     import anyio
 

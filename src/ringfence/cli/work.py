@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.options import RunArgument
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,19 +16,12 @@ if TYPE_CHECKING:
     from ringfence.sandbox.workspace.restore import Restored
     from ringfence.sandbox.workspace.work import WorkRecord
 
-_Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest on this workspace.",
-    ),
-]
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
 _KEPT_SHOWN = 20
 
 
 def diff(
-    run: _Run = "last",
+    run: RunArgument = "last",
     *,
     stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
     raw: Annotated[
@@ -84,7 +78,7 @@ def _say(line: str) -> None:
     typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
 
 
-def apply(run: _Run = "last", *, force: _Force = False) -> None:
+def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Bring a run's changes into the workspace: those of a clone, or those that were undone."""
     from ringfence.sandbox.workspace.work import apply_run
 
@@ -92,7 +86,7 @@ def apply(run: _Run = "last", *, force: _Force = False) -> None:
     _tell("apply", "applied", _act(apply_run, record, state, force=force))
 
 
-def undo(run: _Run = "last", *, force: _Force = False) -> None:
+def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Take a run's changes back out of the workspace."""
     from ringfence.sandbox.workspace.work import undo_run
 

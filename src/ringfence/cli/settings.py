@@ -1,0 +1,112 @@
+"""The way from options to a configuration and a spec."""
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ringfence.cli.options import SETTINGS
+from ringfence.errors import ConfigurationError, UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.config.model import Settings
+    from ringfence.sandbox import SandboxSpec
+
+
+def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **options: object) -> "Effective":
+    """The effective configuration: these options over environment, files and defaults.
+
+    Args:
+        workspace: Where files are looked for.
+        env: `NAME=VALUE` for inside.
+        options: Values by their names in `SETTINGS`, as the command line gave them: None, a switch that is off and
+            an empty list say nothing.
+
+    Raises:
+        ConfigurationError, UsageError: As `ringfence.config.load`.
+    """
+    from ringfence.config import Flag, load
+
+    check_directory(workspace)
+    options["env"] = _environment(env or ())
+    said = {
+        name: value for name, value in options.items() if value not in (None, [], {}) and value is not False
+    }
+    flags = [Flag(SETTINGS[name], f"--{name.replace('_', '-')}", value) for name, value in said.items()]
+    return load(workspace.absolute(), flags=flags)
+
+
+def check_directory(workspace: Path) -> None:
+    """See that a workspace is there and can be entered.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        if not stat.S_ISDIR(workspace.stat().st_mode):
+            raise UsageError(f"workspace {str(workspace)!r} is not a directory; name one with --workspace")
+        workspace.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be used: {reason}; name a directory with --workspace"
+        ) from exc
+
+
+def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
+    """The sandbox that the configuration asks for.
+
+    Raises:
+        ConfigurationError, UsageError: It asks for what no backend of this version has.
+    """
+    from ringfence.sandbox.registry import backend_names
+
+    backend = effective.settings.sandbox.backend
+    if backend not in ("auto", *backend_names()):
+        known = ", ".join(("auto", *backend_names()))
+        raise effective.origins["sandbox.backend"].error(
+            f"unknown sandbox backend {backend!r}; known: {known}"
+        )
+    image = effective.settings.sandbox.image
+    if image is not None:
+        raise ConfigurationError(
+            f"sandbox.image {image!r} ({effective.origins['sandbox.image']}) needs a container backend, which this "
+            "version does not have; leave it out"
+        )
+    return spec_from(effective.settings, workspace)
+
+
+def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
+    """The sandbox that settings ask for. Raises as `spec_of`."""
+    from ringfence.sandbox import Mount, SandboxSpec
+
+    arguments = settings.sandbox.spec_arguments()
+    arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
+    arguments.pop("image", None)
+    arguments["mounts"] = tuple(Mount(**mount) for mount in arguments.get("mounts", ()))
+    return SandboxSpec(workspace=workspace, **arguments)
+
+
+def secrets_of(settings: "Settings") -> tuple[str, ...]:
+    """Values that no record may hold: the caller's own, and those given to the sandbox against all advice."""
+    import os
+
+    from ringfence.secret import environment_secrets
+
+    return environment_secrets({**os.environ, **settings.sandbox.env})
+
+
+def warn_about(effective: "Effective") -> None:
+    """Print what is weaker than the default, on stderr."""
+    for what, by in effective.loosenings():
+        typer.echo(f"ringfence: WARNING: {what} (by {by})", err=True)
+
+
+def _environment(items: Sequence[str]) -> dict[str, str]:
+    for item in items:
+        if "=" not in item:
+            raise UsageError(f"--env {item!r} has no '='; write NAME=VALUE")
+    return dict(item.split("=", 1) for item in items)
