@@ -47,6 +47,8 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError(errno.EINVAL, "is not a regular file")
+        if not os.access(path, os.W_OK):  # replacing it needs only the directory's permission
+            raise PermissionError(errno.EACCES, "is write-protected")
         mode = stat.S_IMODE(status.st_mode) if mode is None else mode
     except FileNotFoundError:
         mode = 0o644 if mode is None else mode

@@ -131,6 +131,8 @@ async def no_permission(open_sandbox: OpenSandbox) -> None:
         assert await _errno(sandbox, "remove", "locked/file") == "EACCES"
         assert await _errno(sandbox, "write", "locked/new") == "EACCES"
         assert await _errno(sandbox, "write", "/usr/new") in ("EROFS", "EACCES")
+        await sandbox.write_file("protected", b"x", mode=0o444)
+        assert await _errno(sandbox, "write", "protected") == "EACCES"
         await shell(sandbox, "chmod 0700 locked")
 
 
