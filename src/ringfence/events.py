@@ -74,7 +74,7 @@ class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
     sandbox_id: str
     backend: str
     purpose: str
-    """`agent`, `verify`, `export`, `exec`, `shell`."""
+    """`agent`, `verify`, `export`, `exec`, `shell`, `standing`."""
     chosen_because: str
     image: str | None
     policy: JSONObject

@@ -14,10 +14,10 @@ from ringfence.secret import Credential
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
 
-Purpose = Literal["agent", "exec", "shell"]
+Purpose = Literal["agent", "exec", "shell", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
 Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
-"""What is done in the run's first sandbox: an agent's work, a command, a person's shell."""
+"""What is done in the run's first sandbox: an agent's work, a command, a person's shell, or serving others."""
 
 
 @dataclass(frozen=True)
