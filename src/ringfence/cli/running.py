@@ -10,7 +10,7 @@ from ringfence.cli.signals import on_interrupt
 if TYPE_CHECKING:
     from ringfence.job.recorder import View
     from ringfence.job.request import Part, RunRequest
-    from ringfence.job.run import JobResult
+    from ringfence.job.result import JobResult
     from ringfence.job.store import JobStore
 
 

@@ -10,7 +10,7 @@ from ringfence.events import JobEnded, WorkExported
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ringfence.job.run import JobResult
+    from ringfence.job.result import JobResult
 
 _GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
 

@@ -1,60 +1,35 @@
 """One run in a fence: prepared, worked, brought out, checked, ended once."""
 
 import time
-import traceback
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from ringfence import __version__
 from ringfence.config.paths import state_dir
+from ringfence.config.units import format_duration
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError
-from ringfence.events import CheckpointCreated, JobCreated, JobEnded, JobStarted, PolicyLoosened, WorkExported
+from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.closing import unapplied_work
+from ringfence.job.crash import keep_crash
+from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.host import HOST, check_host
 from ringfence.job.outcome import Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.request import Part, RunRequest
-from ringfence.job.sandboxes import opened_sandbox
+from ringfence.job.result import JobResult
+from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState, exit_code
 from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
-from ringfence.job.verification import verify
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
-from ringfence.sandbox import Placement, Sandbox
+from ringfence.sandbox import Placement
 from ringfence.sandbox.workspace.busy import claimed
-from ringfence.sandbox.workspace.checked import finish_again
-from ringfence.sandbox.workspace.prepare import Finished, Prepared, commits_out, finish, prepare
-from ringfence.sandbox.workspace.replica import replica_of
-from ringfence.sandbox.workspace.store import Checkpoint
+from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.secret import Redactor
 
-PATCH_NAME = "work.patch"
-CRASH_NAME = "error.txt"
 _END_S = 30.0
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """How a run ended and where its record is."""
-
-    run_id: str
-    run_dir: Path
-    state: JobState
-    reason: str
-    exit_code: ExitCode
-    final_text: str
-    ended: JobEnded
-    """The end as it was recorded, with what was used."""
-    work: WorkExported | None = None
-    """What was brought out; None if nothing was begun, or it could not be."""
-    command_exit_code: int | None = None
-    """Of the user's own command, in runs that are one."""
-    problems: tuple[str, ...] = ()
-    """What went wrong after the end was recorded, or while an error was kept."""
 
 
 @dataclass
@@ -139,12 +114,8 @@ class JobRun:
         cause = root_cause(error)
         if isinstance(cause, RingfenceError):
             return outcome_of(cause)
-        crash = self.dir / CRASH_NAME
-        trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-        try:
-            crash.write_bytes(self._redactor.redact(trace))
-        except OSError as exc:
-            self._problems.append(f"{str(crash)!r} could not be written: {exc.strerror}")
+        crash, problem = keep_crash(error, self.dir, self._redactor)
+        self._problems += [problem] if problem else []
         return outcome_of(cause, kept_in=crash)
 
     async def _work(self, recorder: Recorder) -> Outcome:
@@ -168,10 +139,12 @@ class JobRun:
                 earlier=await unapplied_work(request.continues) if request.continues else None,
                 is_fenced=is_fenced,
             )
-            await recorder.emit(_checkpoint(prepared.before, "before"))
-            outcome = await self._inside(prepared, recorder)
+            await recorder.emit(checkpoint_created(prepared.before, "before"))
+            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder)
+            outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:
-                outcome = await self._after(prepared, outcome, recorder)
+                delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)
+                outcome = await self._after(outcome, delivery)
             return outcome
 
     async def _announce(self, recorder: Recorder) -> None:
@@ -193,12 +166,12 @@ class JobRun:
         for what, by in request.loosenings:
             await recorder.emit(PolicyLoosened(what=what, by=by))
 
-    async def _inside(self, prepared: Prepared, recorder: Recorder) -> Outcome:
+    async def _inside(self, placement: Placement, sandboxes: Sandboxes, recorder: Recorder) -> Outcome:
         """The part inside, in its own sandbox, which is dead when this returns."""
         limit_s = self._request.wall_clock_s
         try:
             with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
-                async with self._sandbox(self._request.purpose, prepared.placement, recorder) as sandbox:
+                async with sandboxes.opened(self._request.purpose, placement) as sandbox:
                     self._move(JobState.RUNNING)
                     self._progress.is_begun = True
                     await recorder.emit(JobStarted())
@@ -206,71 +179,18 @@ class JobRun:
         except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is brought out
             return self._outcome_of(exc)
         if clock.cancelled_caught:
+            limit = format_duration(limit_s or 0)
             return Outcome(
-                JobState.TIMED_OUT, f"the time limit of {limit_s:g} s was reached; raise it with --timeout"
+                JobState.TIMED_OUT, f"the time limit of {limit} was reached; raise it with --timeout"
             )
         return Outcome(JobState.CANCELLED, self._stops.reason)
 
-    async def _after(self, prepared: Prepared, outcome: Outcome, recorder: Recorder) -> Outcome:
+    async def _after(self, outcome: Outcome, delivery: Delivery) -> Outcome:
         """Bring the work out, whatever the outcome; check it if the agent came to its end."""
-        work = await self._bring_out(prepared, recorder)
+        work = await delivery.bring_out()
         if outcome.state is not JobState.UNVERIFIED or self._request.verify is None:
             return outcome
-        try:
-            return await self._check(self._request.verify, work, prepared.placement, recorder)
-        finally:
-            # However the check ended: what it wrote to the workspace itself is part of the run.
-            with anyio.move_on_after(_END_S, shield=True):
-                again = await finish_again(prepared, work)
-                if again is not None:
-                    await self._export(again, "checked", prepared, recorder)
-
-    async def _check(self, command: str, work: Finished, placement: Placement, recorder: Recorder) -> Outcome:
-        """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
-        with self._stops.gentle():
-            async with AsyncExitStack() as stack:
-                if work.record.mode == "clone":
-                    replica = replica_of(self.dir, work.after.id, state_dir())
-                    placement = await stack.enter_async_context(replica)
-                sandbox = await stack.enter_async_context(self._sandbox("verify", placement, recorder))
-                return await verify(command, sandbox, recorder)
-        return Outcome(JobState.CANCELLED, f"{self._stops.reason}, before the check was over")
-
-    async def _bring_out(self, prepared: Prepared, recorder: Recorder) -> Finished:
-        """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint."""
-        out = None
-        if prepared.private is not None:
-            # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
-            # dead before the state of the files is kept.
-            sealed = replace(prepared.placement, workspace_read_only=True)
-            async with self._sandbox("export", sealed, recorder) as sandbox:
-                out = await commits_out(prepared, sandbox)
-        work = await finish(prepared, out)
-        await self._export(work, "after", prepared, recorder)
-        return work
-
-    async def _export(self, work: Finished, when: str, prepared: Prepared, recorder: Recorder) -> None:
-        await recorder.emit(_checkpoint(work.after, when))
-        await anyio.to_thread.run_sync(_write_patch, self.dir / PATCH_NAME, work.patch)
-        await recorder.emit(
-            WorkExported(
-                files_changed=len(work.diff.files),
-                insertions=work.diff.insertions,
-                deletions=work.diff.deletions,
-                patch=PATCH_NAME if work.patch else None,
-                refs=sorted(work.record.refs),
-                runs_on_your_machine=list(work.runs_on_your_machine),
-                notes=list(dict.fromkeys([*prepared.notes, *work.notes])),
-            )
-        )
-
-    def _sandbox(
-        self, purpose: str, placement: Placement, recorder: Recorder
-    ) -> AbstractAsyncContextManager[Sandbox]:
-        spec = self._request.spec
-        if purpose == "export":
-            spec = spec.model_copy(update={"setup": ()})
-        return opened_sandbox(spec, placement, purpose, job_id=self.id, store=self._store, recorder=recorder)
+        return await delivery.check(self._request.verify, work)
 
     def _move(self, state: JobState) -> None:
         if not self._store.move(self.id, self._progress.state, state):
@@ -301,19 +221,3 @@ class JobRun:
         except RingfenceError as exc:
             self._problems.append(self._redactor.redact(str(exc)))
         return ended
-
-
-def _write_patch(file: Path, patch: bytes) -> None:
-    try:
-        file.write_bytes(patch)
-    except OSError as exc:
-        raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; free some space") from exc
-
-
-def _checkpoint(checkpoint: Checkpoint, when: str) -> CheckpointCreated:
-    return CheckpointCreated(
-        checkpoint=checkpoint.id,
-        when=when,
-        files=checkpoint.files,
-        duration_ms=round(checkpoint.duration_ms, 3),
-    )

@@ -3,6 +3,8 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
 from uuid import uuid4
 
 import anyio
@@ -10,53 +12,71 @@ import anyio
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
 from ringfence.job.recorder import Recorder
+from ringfence.job.request import Purpose
 from ringfence.job.store import JobStore
 from ringfence.sandbox import ExecResult, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
 
 _TELL_S = 10.0
+_Use = Purpose | Literal["export", "verify"]
 
 
-@asynccontextmanager
-async def opened_sandbox(
-    spec: SandboxSpec, placement: Placement, purpose: str, *, job_id: str, store: JobStore, recorder: Recorder
-) -> AsyncIterator[Sandbox]:
-    """Open a sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace."""
-    sandbox_id = uuid4().hex[:12]
-    store.add_sandbox(job_id, sandbox_id)
-    began = time.monotonic()
-    reason = "closed"
-    is_told = False
-    try:
-        bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
-        async with Sandbox.open(bare, placement=placement, sandbox_id=sandbox_id) as sandbox:
-            is_told = True
-            await recorder.emit(
-                SandboxCreated(
-                    sandbox_id=sandbox_id,
-                    backend=sandbox.facts.backend,
-                    purpose=purpose,
-                    chosen_because=sandbox.chosen_because,
-                    image=None,
-                    policy=effective_policy(spec, placement, sandbox.facts),
-                    enforced=dict(sandbox.facts.enforced),
-                    started_in_ms=round((time.monotonic() - began) * 1000, 3),
-                )
+@dataclass(frozen=True)
+class Sandboxes:
+    """Opens the sandboxes of one run."""
+
+    spec: SandboxSpec
+    """As the user asked for it."""
+    job_id: str
+    store: JobStore
+    recorder: Recorder
+
+    @asynccontextmanager
+    async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
+        """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace."""
+        sandbox_id = uuid4().hex[:12]
+        self.store.add_sandbox(self.job_id, sandbox_id)
+        began = time.monotonic()
+        reason = "closed"
+        is_told = False
+        try:
+            bare = self.spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
+            async with Sandbox.open(bare, placement=placement, sandbox_id=sandbox_id) as sandbox:
+                is_told = True
+                await self._tell(sandbox, purpose, placement, started_in_s=time.monotonic() - began)
+                async for result in sandbox.set_up(self._setup(purpose)):
+                    await self.recorder.emit(_command_ended(sandbox, result))
+                yield sandbox
+        except SandboxDied as exc:
+            reason = exc.reason
+            raise
+        finally:
+            if is_told:
+                with anyio.move_on_after(_TELL_S, shield=True):
+                    await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+
+    def _setup(self, purpose: _Use) -> tuple[str, ...]:
+        return () if purpose == "export" else self.spec.setup
+
+    async def _tell(
+        self, sandbox: Sandbox, purpose: _Use, placement: Placement, *, started_in_s: float
+    ) -> None:
+        spec = self.spec.model_copy(update={"setup": self._setup(purpose)})
+        await self.recorder.emit(
+            SandboxCreated(
+                sandbox_id=sandbox.id,
+                backend=sandbox.facts.backend,
+                purpose=purpose,
+                chosen_because=sandbox.chosen_because,
+                image=None,
+                policy=effective_policy(spec, placement, sandbox.facts),
+                enforced=dict(sandbox.facts.enforced),
+                started_in_ms=round(started_in_s * 1000, 3),
             )
-            async for result in sandbox.set_up(spec.setup):
-                await recorder.emit(command_ended(sandbox, result))
-            yield sandbox
-    except SandboxDied as exc:
-        reason = exc.reason
-        raise
-    finally:
-        if is_told:
-            with anyio.move_on_after(_TELL_S, shield=True):
-                await recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+        )
 
 
-def command_ended(sandbox: Sandbox, result: ExecResult) -> CommandEnded:
-    """The event that tells of a command of ours."""
+def _command_ended(sandbox: Sandbox, result: ExecResult) -> CommandEnded:
     return CommandEnded(
         sandbox_id=sandbox.id,
         argv=list(result.argv),

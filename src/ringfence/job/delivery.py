@@ -1,0 +1,113 @@
+"""What becomes of the work when what was inside has ended: brought out, checked, told."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.events import CheckpointCreated, WorkExported
+from ringfence.job.outcome import Outcome
+from ringfence.job.recorder import Recorder
+from ringfence.job.sandboxes import Sandboxes
+from ringfence.job.state import JobState
+from ringfence.job.stopping import Stops
+from ringfence.job.verification import verify
+from ringfence.sandbox.workspace.checked import finish_again
+from ringfence.sandbox.workspace.prepare import Finished, Prepared, commits_out, finish
+from ringfence.sandbox.workspace.replica import replica_of
+from ringfence.sandbox.workspace.store import Checkpoint
+
+_PATCH_NAME = "work.patch"
+_END_S = 30.0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The way out of one run's work."""
+
+    prepared: Prepared
+    run_dir: Path
+    sandboxes: Sandboxes
+    recorder: Recorder
+    stops: Stops
+
+    async def bring_out(self) -> Finished:
+        """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint.
+
+        Raises:
+            RingfenceError: It could not be kept.
+        """
+        out = None
+        if self.prepared.private is not None:
+            # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
+            # dead before the state of the files is kept.
+            sealed = replace(self.prepared.placement, workspace_read_only=True)
+            async with self.sandboxes.opened("export", sealed) as sandbox:
+                out = await commits_out(self.prepared, sandbox)
+        work = await finish(self.prepared, out)
+        await self._tell(work, "after")
+        return work
+
+    async def check(self, command: str, work: Finished) -> Outcome:
+        """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.
+
+        Raises:
+            RingfenceError: It could not be run to its end.
+        """
+        try:
+            return await self._verify(command, work)
+        finally:
+            with anyio.move_on_after(_END_S, shield=True):
+                again = await finish_again(self.prepared, work)
+                if again is not None:
+                    await self._tell(again, "checked")
+
+    async def _verify(self, command: str, work: Finished) -> Outcome:
+        """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
+        placement = self.prepared.placement
+        with self.stops.gentle():
+            async with AsyncExitStack() as stack:
+                if work.record.mode == "clone":
+                    replica = replica_of(self.run_dir, work.after.id, state_dir())
+                    placement = await stack.enter_async_context(replica)
+                sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
+                return await verify(command, sandbox, self.recorder)
+        return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")
+
+    async def _tell(self, work: Finished, when: str) -> None:
+        await self.recorder.emit(checkpoint_created(work.after, when))
+        await anyio.to_thread.run_sync(_write_patch, self.run_dir / _PATCH_NAME, work.patch)
+        await self.recorder.emit(
+            WorkExported(
+                files_changed=len(work.diff.files),
+                insertions=work.diff.insertions,
+                deletions=work.diff.deletions,
+                patch=_PATCH_NAME if work.patch else None,
+                refs=sorted(work.record.refs),
+                runs_on_your_machine=list(work.runs_on_your_machine),
+                notes=list(dict.fromkeys([*self.prepared.notes, *work.notes])),
+            )
+        )
+
+
+def checkpoint_created(checkpoint: Checkpoint, when: str) -> CheckpointCreated:
+    """The event that tells of a checkpoint."""
+    return CheckpointCreated(
+        checkpoint=checkpoint.id,
+        when=when,
+        files=checkpoint.files,
+        duration_ms=round(checkpoint.duration_ms, 3),
+    )
+
+
+def _write_patch(file: Path, patch: bytes) -> None:
+    try:
+        file.write_bytes(patch)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc

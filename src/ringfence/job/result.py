@@ -1,0 +1,28 @@
+"""How a run ended."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.errors import ExitCode
+from ringfence.events import JobEnded, WorkExported
+from ringfence.job.state import JobState
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a run ended and where its record is."""
+
+    run_id: str
+    run_dir: Path
+    state: JobState
+    reason: str
+    exit_code: ExitCode
+    final_text: str
+    ended: JobEnded
+    """The end as it was recorded, with what was used."""
+    work: WorkExported | None = None
+    """What was brought out; None if nothing was begun, or it could not be."""
+    command_exit_code: int | None = None
+    """Of the user's own command, in runs that are one."""
+    problems: tuple[str, ...] = ()
+    """What went wrong after the end was recorded, or while an error was kept."""
