@@ -11,7 +11,8 @@
     ├── SandboxError
     │   ├── SandboxStartFailed  mend the machine (`ringfence doctor`)      exit 125
     │   ├── SandboxDied         open a new sandbox                         exit 75
-    │   └── SandboxFileError    a file operation inside was not possible   exit 1
+    │   ├── SandboxFileError    a file operation inside was not possible   exit 1
+    │   └── SandboxPortError    a port or socket inside cannot be used     exit 1
     ├── RecordError             the record is damaged or absent            exit 1
     ├── Diverged                a replay went another way: look at it      exit 1
     └── InfrastructureFault     try again later                            exit 75
@@ -160,6 +161,21 @@ class SandboxFileError(SandboxError):
 
     def __init__(self, message: str, *, path: str, errno_name: str) -> None:
         self.path = path
+        self.errno_name = errno_name
+        super().__init__(message)
+
+
+class SandboxPortError(SandboxError):
+    """A port or socket in a sandbox could not be listened on or connected to.
+
+    Args:
+        message: What failed, with the port or path.
+        where: The port or path.
+        errno_name: `EADDRINUSE`, `EACCES`, `ECONNREFUSED`, `ETIMEDOUT`, ...
+    """
+
+    def __init__(self, message: str, *, where: str, errno_name: str) -> None:
+        self.where = where
         self.errno_name = errno_name
         super().__init__(message)
 

@@ -6,8 +6,8 @@ from typing import Literal, cast
 
 from ringfence.errors import SandboxFileError
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.process import WINDOW, SandboxProcess, errno_name
-from ringfence.sandbox.records import Exit, Failure
+from ringfence.sandbox.process import WINDOW, SandboxProcess
+from ringfence.sandbox.records import Exit, Failure, errno_name
 from ringfence.sandbox.session import GuestSession
 
 EntryKind = Literal["file", "dir", "link", "other"]

@@ -6,112 +6,37 @@ frame after the last) loses its sandbox. What it can make us hold is bounded by 
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import anyio
 from anyio import lowlevel
 
+from ringfence.sandbox.channels.command import Channel, Sink
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_exit, parse_failure, parse_record
+from ringfence.sandbox.records import ProtocolError, parse_record
 
 _READ = 1024 * 1024
 _WRITE_STALL_S = 30.0
+_OUTGOING_HIGH = 4 * 1024 * 1024
+"""With so much to be sent, nothing is read: a guest that only sends cannot pile up our answers."""
+MOST_CONNECTIONS = 256
+"""Connections at once in one sandbox; the guest refuses further ones."""
 
 Translation = Callable[[bytes], bytes]
 
-Sink = Callable[[int, bytes], None]
-"""Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
 
+class Endpoint(Protocol):
+    """What takes the frames of a channel."""
 
-class Channel:
-    """One command's frames. `end` is set by the guest's last frame, `error` when the sandbox died first."""
-
-    def __init__(self, link: "GuestLink", number: int, window: int, sink: Sink) -> None:
-        self.number = number
-        self.end: Exit | Failure | None = None
-        self.error: BaseException | None = None
-        self._link = link
-        self._sink = sink
-        self._granted = {frames.STDOUT: window, frames.STDERR: window}
-        self._owed = {frames.STDOUT: 0, frames.STDERR: 0}
-        self._batch = window // 2
-        self._stdin_credit = frames.STDIN_WINDOW
-        self._changed = anyio.Event()
-        self.on_end: Callable[[], None] = _nothing
-        """Called once when `end` or `error` is set."""
+    @property
+    def is_over(self) -> bool:
+        """Whether the guest's last frame has come, and ours has gone."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame of the guest for this channel."""
-        if kind in self._granted:
-            self._granted[kind] -= len(payload)
-            # Empty ones would cost no credit: a flood of them is held for nothing.
-            if self._granted[kind] < 0 or not payload:
-                raise ProtocolError("sent more output than was granted, or none in a frame for it")
-            self._sink(kind, payload)
-        elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
-            self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
-            self._wake()
-        elif kind == frames.EXIT:
-            self._finish(parse_exit(payload))
-        elif kind == frames.FAIL:
-            self._finish(parse_failure(payload))
-        else:
-            raise ProtocolError(f"sent frame kind {kind} on a command's channel")
-
-    def _finish(self, end: Exit | Failure) -> None:
-        self.end = end
-        self._wake()
-        self.on_end()
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
-        self.error = error
-        self._wake()
-        self.on_end()
-
-    def consumed(self, kind: int, count: int) -> None:
-        """The consumer took `count` bytes; grant as many again, in batches."""
-        self._owed[kind] += count
-        if self._owed[kind] >= self._batch and self.end is None:
-            owed, self._owed[kind] = self._owed[kind], 0
-            self._granted[kind] += owed
-            credit = frames.CREDIT_OUT if kind == frames.STDOUT else frames.CREDIT_ERR
-            self._link.post(credit, self.number, frames.U32.pack(owed))
-
-    async def wait(self) -> Exit | Failure:
-        """Wait for the end.
-
-        Raises:
-            SandboxDied: The sandbox went first.
-        """
-        while self.end is None:
-            if self.error is not None:
-                raise self.error
-            await self._changed.wait()
-        return self.end
-
-    async def send_stdin(self, data: bytes) -> bool:
-        """Send as the guest grants; False if the command ended before it took all."""
-        view = memoryview(data)
-        while view and self.end is None:
-            if self.error is not None:
-                raise self.error
-            if self._stdin_credit == 0:
-                await self._changed.wait()
-                continue
-            piece = view[: min(self._stdin_credit, frames.MAX_PAYLOAD)]
-            self._stdin_credit -= len(piece)
-            self._link.post(frames.STDIN, self.number, bytes(piece))
-            view = view[len(piece) :]
-        return not view
-
-    def post(self, kind: int, payload: bytes = b"") -> None:
-        """Send a control frame on this channel, unless it is over."""
-        if self.end is None and self.error is None:
-            self._link.post(kind, self.number, payload)
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
 
 
 class GuestLink:
@@ -138,7 +63,10 @@ class GuestLink:
         self._unwrap = unwrap or _same
         self._outgoing = bytearray()
         self._wants_room = anyio.Event()
-        self._channels: dict[int, Channel] = {}
+        self._has_room = anyio.Event()
+        self._channels: dict[int, Endpoint] = {}
+        self._commands = 0
+        self._accepted = 0
         self._last_number = 0
         self._replies: dict[int, list[tuple[anyio.Event, list[bytes]]]] = {}
         self.hello: dict[str, str] | None = None
@@ -172,6 +100,8 @@ class GuestLink:
             self._wants_room.set()
         except OSError:
             self._outgoing.clear()  # the guest is gone; the reader sees it too and tells why
+        if len(self._outgoing) <= _OUTGOING_HIGH:
+            self._has_room.set()
 
     async def write_forever(self) -> None:
         """Send what `post` could not send at once.
@@ -192,9 +122,38 @@ class GuestLink:
     # --- channels
 
     @property
-    def open_channels(self) -> int:
-        """How many channels have not come to their end."""
-        return len(self._channels)
+    def open_commands(self) -> int:
+        """How many commands have not come to their end."""
+        return self._commands
+
+    def next_number(self) -> int:
+        """A channel's number that was never used."""
+        self._last_number += 1
+        return self._last_number
+
+    def attach(self, number: int, endpoint: Endpoint) -> None:
+        """Hand the frames of channel `number` to `endpoint` until it is over.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        if self.error is not None:
+            raise self.error
+        self._channels[number] = endpoint
+
+    def adopt(self, number: int, endpoint: Endpoint) -> None:
+        """Attach a connection whose number the guest picked."""
+        if number < frames.GUEST_NUMBERS or number in self._channels:
+            raise ProtocolError(f"gave a connection the number {number}, which is not free")
+        if self._accepted >= MOST_CONNECTIONS:
+            raise ProtocolError(f"accepted more than {MOST_CONNECTIONS} connections at once")
+        self._accepted += 1
+        self._channels[number] = endpoint
+
+    def release(self, number: int) -> None:
+        """Channel `number` is over."""
+        if self._channels.pop(number, None) is not None and number >= frames.GUEST_NUMBERS:
+            self._accepted -= 1
 
     def open(self, fields: Sequence[tuple[str, object]], *, window: int, sink: Sink) -> Channel:
         """Open a channel with an OPEN record of `fields`.
@@ -202,12 +161,10 @@ class GuestLink:
         Raises:
             SandboxDied: The sandbox is gone.
         """
-        if self.error is not None:
-            raise self.error
-        self._last_number += 1
         record = frames.encode_record([*fields, ("window", window)])
-        channel = Channel(self, self._last_number, window, sink)
-        self._channels[channel.number] = channel
+        channel = Channel(self, self.next_number(), window, sink)
+        self.attach(channel.number, channel)
+        self._commands += 1
         self.post(frames.OPEN, channel.number, record)
         return channel
 
@@ -270,6 +227,9 @@ class GuestLink:
             if self.bye is not None:
                 return
             await lowlevel.checkpoint()
+            while len(self._outgoing) > _OUTGOING_HIGH:
+                self._has_room = anyio.Event()
+                await self._has_room.wait()
 
     def _parse(self, data: bytes) -> bytes:
         """Handle the whole frames in `data`; return what is left."""
@@ -295,8 +255,10 @@ class GuestLink:
         if channel is None:
             raise ProtocolError(f"sent frame kind {kind} on channel {number}, which is not open")
         channel.on_frame(kind, payload)
-        if channel.end is not None:
-            del self._channels[number]
+        if channel.is_over:
+            self.release(number)
+            if isinstance(channel, Channel):
+                self._commands -= 1
 
     def _on_control(self, kind: int, payload: bytes) -> None:
         if kind == frames.HELLO and self.hello is None:
@@ -329,7 +291,3 @@ class GuestLink:
 
 def _same(data: bytes) -> bytes:
     return data
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""

@@ -1,15 +1,14 @@
 """A command running in a sandbox, as a handle: streams in and out, signals, its end."""
 
-import errno
 from collections import deque
 from dataclasses import dataclass
 
 import anyio
 
 from ringfence.errors import SandboxFileError, UsageError
+from ringfence.sandbox.channels.command import Channel
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Channel
-from ringfence.sandbox.records import Exit, Failure
+from ringfence.sandbox.records import Exit, Failure, errno_name
 from ringfence.sandbox.result import EndedBy
 
 WINDOW = 1024 * 1024
@@ -178,8 +177,3 @@ def check_size(rows: int, columns: int) -> None:
 def process_end(end: Exit) -> ProcessEnd:
     """The public form of an EXIT frame."""
     return ProcessEnd(end.exit_code, end.signal, end.ended_by, end.duration_s)  # type: ignore[arg-type]  # checked
-
-
-def errno_name(failure: Failure) -> str:
-    """`ENOENT` and so on; `EIO` for what has no name."""
-    return errno.errorcode.get(failure.errno, "EIO")

@@ -1,5 +1,6 @@
 """What a guest says in records, taken apart. Every value is hostile: what is no such thing is a protocol death."""
 
+import errno
 from dataclasses import dataclass
 
 from ringfence.sandbox.guest import frames
@@ -8,6 +9,7 @@ _RECORD_LIMIT = 64 * 1024
 _LONGEST_S = 1e9
 _LARGEST = 2**63
 _MESSAGE_LIMIT = 1000
+_HIGHEST_PORT = 65_535
 
 
 class ProtocolError(Exception):
@@ -93,3 +95,20 @@ def parse_failure(payload: bytes) -> Failure:
         return Failure(record.get("stage", "start"), int(record["errno"]), record["message"][:_MESSAGE_LIMIT])
     except (KeyError, ValueError) as exc:
         raise ProtocolError(f"sent a bad FAIL: {str(exc)[:200]!r}") from exc
+
+
+def parse_port(payload: bytes) -> int:
+    """The port of a LISTENING frame; 0 for a Unix socket.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    text = parse_record(payload).get("port", "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _HIGHEST_PORT):
+        raise ProtocolError(f"sent a bad LISTENING: {text[:200]!r}")
+    return int(text)
+
+
+def errno_name(failure: Failure) -> str:
+    """`ENOENT` and so on; `EIO` for what has no name."""
+    return errno.errorcode.get(failure.errno, "EIO")

@@ -11,14 +11,18 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
+from ringfence.sandbox.channels.connection import Connection
+from ringfence.sandbox.channels.dialing import dial
+from ringfence.sandbox.channels.listener import Listener, Serve, listening
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.link import MOST_CONNECTIONS
 from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.policy import Surroundings, check_spec
-from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, errno_name, process_end
-from ringfence.sandbox.records import Failure
+from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
+from ringfence.sandbox.records import Failure, errno_name
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.result import BoundedOutput, ExecResult
-from ringfence.sandbox.session import GuestSession
+from ringfence.sandbox.session import GuestSession, is_word
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.ownership import place
 
@@ -26,6 +30,7 @@ _FLOOD_BYTES = 1024**3
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
 _SETUP_BYTES = 64 * 1024
+_HIGHEST_PORT = 65_535
 
 
 class Sandbox:
@@ -225,6 +230,44 @@ class Sandbox:
         finally:
             await self._session.abandon(channel)
 
+    @asynccontextmanager
+    async def listen(
+        self, serve: Serve, *, port: int | None = None, unix: str | None = None, limit: int = 200
+    ) -> AsyncIterator[Listener]:
+        """Have the guest take connections of processes inside until the context is left.
+
+        Args:
+            serve: Is given each connection, in a task of its own; what it raises, other than that the
+                connection or the sandbox is gone, is raised here.
+            port: On the loopback inside; 0 picks a free one.
+            unix: Instead of a port: absolute path inside of a socket that only the sandbox's user may use.
+                Missing directories are made; what is there already is not replaced.
+            limit: Connections at once; further ones are refused.
+
+        Raises:
+            SandboxPortError: The port or path is taken or forbidden inside.
+            SandboxDied: The sandbox is gone.
+        """
+        if (port is None) == (unix is None) or not 1 <= limit <= MOST_CONNECTIONS:
+            raise UsageError(
+                f"listen takes one of port and unix, and a limit from 1 to {MOST_CONNECTIONS}, "
+                f"not {port!r}, {unix!r}, {limit!r}"
+            )
+        if unix is not None and not (unix.startswith("/") and is_word(unix)):
+            raise UsageError(f"{unix!r} is not an absolute path")
+        where: tuple[str, object] = ("path", unix) if port is None else ("port", _checked_port(port, least=0))
+        async with listening(self._session.link, serve, where, limit=limit) as listener:
+            yield listener
+
+    async def connect(self, port: int, *, timeout_s: float = 10.0) -> Connection:
+        """Connect to a port on the loopback inside; close the connection when it is no longer needed.
+
+        Raises:
+            SandboxPortError: Nothing answers there, or not in time.
+            SandboxDied: The sandbox is gone.
+        """
+        return await dial(self._session.link, _checked_port(port, least=1), timeout_s=timeout_s)
+
     async def read_file(self, path: str, *, limit_bytes: int = 64 * 1024**2) -> bytes:
         """The bytes of a file inside.
 
@@ -302,3 +345,9 @@ class Sandbox:
             pids=own.pids if kernel.pids is None else kernel.pids,
             oom_kills=kernel.oom_kills,
         )
+
+
+def _checked_port(port: int, *, least: int) -> int:
+    if not least <= port <= _HIGHEST_PORT:
+        raise UsageError(f"a port is a number from {least} to {_HIGHEST_PORT}, not {port!r}")
+    return port

@@ -8,8 +8,9 @@ import anyio
 
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Death, Fence, ResourceUse
+from ringfence.sandbox.channels.command import Channel, Sink
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import Channel, GuestLink, Sink
+from ringfence.sandbox.link import GuestLink
 from ringfence.sandbox.loader import guest_payload
 from ringfence.sandbox.process import WINDOW
 from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_use
@@ -91,6 +92,11 @@ class GuestSession:
     def close(self) -> None:
         """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
         self._tell(Death("killed", "it was closed"))
+
+    @property
+    def link(self) -> GuestLink:
+        """The stream, for connections."""
+        return self._link
 
     def check_open(self) -> None:
         """Raise why the sandbox is gone, if it is."""
@@ -207,12 +213,12 @@ class GuestSession:
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
         """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
-        if isinstance(argv, str) or not argv or not argv[0] or not all(_is_word(word) for word in argv):
+        if isinstance(argv, str) or not argv or not argv[0] or not all(is_word(word) for word in argv):
             raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
         for name, value in (env or {}).items():
-            if not name or "=" in name or not _is_word(name) or not _is_word(value):
+            if not name or "=" in name or not is_word(name) or not is_word(value):
                 raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
-        if cwd is not None and not _is_word(cwd):
+        if cwd is not None and not is_word(cwd):
             raise UsageError(f"{cwd!r} is not a path")
         environment = {**self.fence.facts.environment, **self._spec.env, **(env or {})}
         fields: list[tuple[str, object]] = [("argv", word) for word in argv]
@@ -238,7 +244,7 @@ class GuestSession:
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
         """Open a channel for one of the guest's file operations, which is killed after `timeout_s`."""
-        if not path or not _is_word(path):
+        if not path or not is_word(path):
             raise UsageError(f"{path!r} is not a path")
         fields = [
             ("op", operation),
@@ -258,7 +264,7 @@ class GuestSession:
             UsageError: Too many commands at once.
             SandboxDied: The sandbox is gone.
         """
-        if self._link.open_channels >= _MAX_COMMANDS:
+        if self._link.open_commands >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
@@ -303,7 +309,7 @@ class GuestSession:
         return ended_by
 
 
-def _is_word(text: object) -> bool:
+def is_word(text: object) -> bool:
     """Whether the kernel takes it: text without NUL, of characters or of `surrogateescape`d bytes."""
     try:
         return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
