@@ -129,7 +129,7 @@ class SandboxStartFailed(SandboxError):
     exit_code = ExitCode.SANDBOX_START
 
 
-DeathReason = Literal["memory", "killed", "protocol", "exited", "ttl"]
+DeathReason = Literal["memory", "killed", "protocol", "exited", "ttl", "engine"]
 
 
 class SandboxDied(SandboxError):
@@ -139,7 +139,8 @@ class SandboxDied(SandboxError):
         message: What was seen.
         sandbox_id: Which sandbox.
         reason: `memory` (the limit killed it), `killed` (a signal from outside), `protocol` (the guest broke
-            the protocol and was killed by us), `exited` (the guest ended by itself), `ttl` (its time was up).
+            the protocol and was killed by us), `exited` (the guest ended by itself), `ttl` (its time was up),
+            `engine` (the container engine is gone).
     """
 
     exit_code = ExitCode.INFRASTRUCTURE

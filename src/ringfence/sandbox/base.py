@@ -49,6 +49,8 @@ class Launch:
     placement: Placement
     argv: tuple[str, ...]
     """Arguments of the guest's interpreter, after the interpreter itself."""
+    run_id: str | None = None
+    """The run it belongs to; put on what a crash could leave behind."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ class Facts:
     """Each command gets this as RLIMIT_NPROC, where that is how `pids` is enforced."""
     notes: tuple[str, ...] = ()
     """Things the user should be told: toolchains shown, limits that are soft, ..."""
+    image: str | None = None
+    """The image it was made from and its digest, for backends that use one."""
+    engine: str | None = None
+    """Product and version of the container engine, if there is one."""
+    laps_ms: Mapping[str, float] = field(default_factory=dict)
+    """How long an engine took for each step: `connect`, `create`, `attach`, `start`."""
 
 
 class Fence(ABC):

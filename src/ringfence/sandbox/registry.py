@@ -8,6 +8,9 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _BACKENDS = {
     "bubblewrap": ("ringfence.sandbox.bubblewrap", "BubblewrapBackend"),
+    "docker": ("ringfence.sandbox.docker", "DockerBackend"),
+    "podman": ("ringfence.sandbox.docker", "PodmanBackend"),
+    "gvisor": ("ringfence.sandbox.docker", "GvisorBackend"),
     "host": ("ringfence.sandbox.host", "HostBackend"),
 }
 _AUTO = ("bubblewrap",)

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints
 
 from ringfence.config.units import ByteCount, Seconds
 
 WorkspaceMode = Literal["bind", "read_only", "clone"]
-Network = Literal["none"]
+Network = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
 
 
 class Mount(BaseModel):
@@ -35,7 +35,7 @@ class SandboxSpec(BaseModel):
     mode: WorkspaceMode | None = None
     """How the workspace is shown. None: by the table of `sandbox.workspace.ownership`."""
     network: Network = "none"
-    """The sandbox has a loopback interface and nothing else."""
+    """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`."""
     memory: ByteCount = ByteCount(2 * 1024**3)
     """Memory of everything inside together, bytes."""
     cpus: PositiveFloat = 2.0
@@ -55,6 +55,22 @@ class SandboxSpec(BaseModel):
     """Shell commands run once inside, before anything else, in the workspace."""
     soft_limits: bool = False
     """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
+    image: str | None = None
+    """Container image, by tag or digest; for backends that use one."""
+    engine: str | None = None
+    """Where the container engine is: an address or a docker context. None looks in the usual places."""
+    runtime: str | None = None
+    """OCI runtime of the engine, such as `runsc`. None: the backend's own."""
+    registries: tuple[str, ...] | None = None
+    """Registries that images may come from. None: any."""
+    digest_only: bool = False
+    """Refuse images that are not pinned by digest."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Put on containers and volumes, besides ringfence's own."""
+    tmp_exec: bool = False
+    """Let programs in `/tmp` be executed; elsewhere in the sandbox that is always allowed."""
+    unsafe: tuple[str, ...] = ()
+    """Loosenings of the policy, by name."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
 

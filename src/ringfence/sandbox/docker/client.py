@@ -221,15 +221,16 @@ def _is_there(path: Path) -> bool:
 
 def _session(address: Address, tunnel: SshTunnel | None) -> aiodocker.Docker:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+    kept = _known_facts.get(address.url)
+    version = f"v{kept[1].api_version}" if kept else "auto"
     if tunnel is not None:
-        return aiodocker.Docker(url=f"unix://{tunnel.socket}", timeout=timeout)
+        return aiodocker.Docker(url=f"unix://{tunnel.socket}", timeout=timeout, api_version=version)
     if address.kind == "unix":
-        return aiodocker.Docker(url=address.url, timeout=timeout)
+        return aiodocker.Docker(url=address.url, timeout=timeout, api_version=version)
     scheme = "https" if address.tls else "http"
     context = address.tls.context() if address.tls else None
-    return aiodocker.Docker(
-        url=f"{scheme}://{address.host}:{address.port}", ssl_context=context, timeout=timeout
-    )
+    url = f"{scheme}://{address.host}:{address.port}"
+    return aiodocker.Docker(url=url, ssl_context=context, timeout=timeout, api_version=version)
 
 
 async def _facts(docker: aiodocker.Docker, address: Address) -> EngineFacts:

@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 
 _TEXT_LIMIT = 600
+_READ_LIMIT = 64 * 1024
+_LONG_JSON = re.compile(r"\{.{200,}\}", re.DOTALL)
+"""Some engines repeat a whole request in their refusal; no word of it is theirs."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,12 @@ CAUSES = (
 
 def classify(said: str) -> Cause | None:
     """The row that fits what the engine said; None if none does."""
-    return next((cause for cause in CAUSES if cause.said.search(said)), None)
+    text = _LONG_JSON.sub("{...}", said[:_READ_LIMIT])
+    return next((cause for cause in CAUSES if cause.said.search(text)), None)
 
 
 def explain(said: str) -> str:
     """What the engine said, bounded, and what to do about it where that is known."""
-    text = " ".join(said.split())[:_TEXT_LIMIT]
+    text = " ".join(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]).split())[:_TEXT_LIMIT]
     cause = classify(said)
     return f"{text}; {cause.advice}" if cause else text

@@ -1,0 +1,50 @@
+"""Files that an engine on this machine reads: a sandbox's user and hosts, Podman's system call filter."""
+
+import hashlib
+import secrets
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.sandbox.docker.create import HOME
+
+_HOSTS = "127.0.0.1 localhost ringfence\n::1 localhost\n"
+_ROOT = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+_NOBODY = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+
+
+def account_files(uid: int, gid: int) -> dict[str, Path]:
+    """Host files by their place inside, for an engine that sees our files; made on first use, never changed.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    texts = {
+        "hosts": _HOSTS,
+        "passwd": f"{_ROOT}agent:x:{uid}:{gid}::{HOME}:/bin/bash\n{_NOBODY}",
+        "group": f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n",
+    }
+    folder = state_dir() / "docker" / "etc" / f"{uid}-{gid}"
+    return {f"/etc/{name}": _kept(folder / name, text) for name, text in texts.items()}
+
+
+def filter_file(text: str) -> Path:
+    """A file with a system call filter, for engines that want a path. Raises as `account_files`."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _kept(state_dir() / "docker" / f"seccomp-{digest}.json", text)
+
+
+def _kept(file: Path, text: str) -> Path:
+    """A file with this text; one that is there already is not written again, for it may be mounted."""
+    try:
+        if not file.is_file() or file.read_text() != text:
+            make_private_dir(file.parent)
+            fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+            fresh.write_text(text)
+            fresh.chmod(0o444)
+            fresh.replace(file)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+    return file

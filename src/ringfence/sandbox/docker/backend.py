@@ -1,0 +1,310 @@
+"""Starts the guest as the first process of a hardened container."""
+
+import time
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import anyio
+
+from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
+from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
+from ringfence.sandbox.docker.accounts import account_files, filter_file
+from ringfence.sandbox.docker.address import Product
+from ringfence.sandbox.docker.attach import Attached, attach
+from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
+from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, configuration, memory_places, parse_image
+from ringfence.sandbox.docker.failure import explain
+from ringfence.sandbox.docker.labels import labels_for
+from ringfence.sandbox.docker.limits import ContainerLimits, plan_limits
+from ringfence.sandbox.docker.readback import mismatches
+from ringfence.sandbox.docker.seccomp import profile_json
+from ringfence.sandbox.spec import SandboxSpec
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_KILLED_CODE = 128 + 9
+_ANSWER_S = 20.0
+_USABLE_S = 60.0
+_usable: dict[tuple[Product, str | None, str | None], float] = {}
+_NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
+
+
+class DockerBackend(Backend):
+    """A container of a Docker engine: no network, no capabilities, never uid 0, read-only, under limits."""
+
+    name = "docker"
+    product: ClassVar[Product] = "docker"
+    runtime: ClassVar[str | None] = None
+    """OCI runtime, unless the spec names one."""
+
+    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+        """Why no engine can be used, and how to start one."""
+        key = (self.product, spec.engine if spec else None, self._runtime(spec))
+        if time.monotonic() - _usable.get(key, -_USABLE_S) < _USABLE_S:
+            return None  # one that went meanwhile is told of by the start
+        try:
+            async with await open_engine(self.product, spec.engine if spec else None) as engine:
+                _check_runtime(engine, self._runtime(spec))
+        except RingfenceError as exc:
+            return str(exc)
+        _usable[key] = time.monotonic()
+        return None
+
+    def _runtime(self, spec: SandboxSpec | None) -> str | None:
+        return (spec.runtime if spec else None) or self.runtime
+
+    async def start(self, launch: Launch) -> "DockerFence":
+        """Create a container, see that it is what was asked for, attach to it, start it."""
+        if launch.placement.uid == 0 or launch.placement.gid == 0:
+            raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
+        began = time.monotonic()
+        engine = await open_engine(self.product, launch.spec.engine)
+        try:
+            remember(self.product, launch.spec.engine)
+            await clean_up_once(engine)
+            return await self._start(engine, launch, began)
+        except BaseException as exc:
+            await engine.aclose()
+            if isinstance(exc, EngineError):
+                raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
+            raise
+
+    async def _start(self, engine: Engine, launch: Launch, began: float) -> "DockerFence":
+        clock = _Clock(began)
+        recipe = await self._recipe(engine, launch)
+        clock.lap("connect")
+        asked = configuration(recipe)
+        container = await engine.create(asked, f"ringfence-{launch.sandbox_id}")
+        attached: Attached | None = None
+        try:
+            clock.lap("create")
+            _check(asked, await engine.inspect(container), engine)
+            attached = await attach(engine.dialled, container, engine.facts.api_version)
+            clock.lap("attach")
+            await engine.start(container)
+            clock.lap("start")
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(EngineError):
+                if attached is not None:
+                    attached.close()
+                await engine.remove(container)
+            raise
+        return DockerFence(engine, container, attached, _facts(self.name, recipe, clock.laps_ms))
+
+    async def _recipe(self, engine: Engine, launch: Launch) -> Recipe:
+        spec, placement, runtime = launch.spec, launch.placement, self._runtime(launch.spec)
+        if spec.image is None:
+            raise SandboxStartFailed(
+                f"sandbox backend {self.name!r} needs an image: name one with --image (or sandbox.image); "
+                "`ringfence image ls` lists those that were built, `ringfence image build` builds one"
+            )
+        _check_runtime(engine, runtime)
+        _check_files(engine, launch)
+        image = parse_image(spec.image, await engine.image(spec.image))
+        is_local = engine.address.shares_files
+        return Recipe(
+            launch=launch,
+            engine=engine.facts,
+            image=image,
+            limits=plan_limits(
+                spec,
+                engine.facts,
+                is_gvisor=is_gvisor(runtime or engine.facts.default_runtime),
+                key=zlib.crc32(launch.sandbox_id.encode()),
+            ),
+            labels=labels_for(launch.sandbox_id, launch.run_id, spec.ttl_s, spec.labels),
+            runtime=runtime,
+            account_files=account_files(placement.uid, placement.gid) if is_local else {},
+            seccomp=_filter(engine, is_local=is_local),
+        )
+
+    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
+        """Remove the containers of these sandboxes, and of all whose holder is dead, from every engine used."""
+        return await clean_up(self.product, sandbox_ids)
+
+
+class PodmanBackend(DockerBackend):
+    """A container of Podman's service, rootful or rootless."""
+
+    name = "podman"
+    product = "podman"
+
+
+class GvisorBackend(DockerBackend):
+    """A container of a Docker engine on gVisor: its system calls never reach the machine's kernel."""
+
+    name = "gvisor"
+    runtime = "runsc"
+
+
+class DockerFence(Fence):
+    """A running container with the guest in it."""
+
+    def __init__(self, engine: Engine, container: str, attached: Attached, facts: Facts) -> None:
+        self.facts = facts
+        self.read_fd = self.write_fd = attached.fd
+        self.container = container
+        self._engine = engine
+        self._attached = attached
+        self._is_killed = False
+
+    def wrap(self, data: bytes) -> bytes:
+        """As the connection carries them."""
+        return self._attached.wrap(data)
+
+    def unwrap(self, data: bytes) -> bytes:
+        """Without the engine's headers."""
+        return self._attached.unwrap(data)
+
+    async def wait(self) -> Death:
+        """Wait until the container does not run."""
+        if self._is_killed:
+            return Death("killed", "it was closed")
+        try:
+            await self._engine.wait(self.container)
+            state = (await self._engine.inspect(self.container)).get("State") or {}
+        except EngineError as exc:
+            if exc.is_absent:
+                return Death("killed", "its container was removed from outside")
+            return Death("engine", f"the container engine is gone: {exc}")
+        return death_of(state, await self.last_words())
+
+    async def last_words(self) -> str:
+        """What the guest's interpreter wrote on stderr."""
+        if not self._is_killed:
+            self._attached.read_last_words()
+        return explain(self._attached.last_words.decode("utf-8", "replace"))
+
+    async def kill(self) -> None:
+        """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
+        if self._is_killed:
+            return
+        self._is_killed = True
+        self._attached.close()
+        try:
+            with suppress(EngineError):
+                with anyio.move_on_after(_ANSWER_S):
+                    await self._engine.remove(self.container)
+        finally:
+            await self._engine.aclose()
+
+
+def death_of(state: Mapping[str, Any], words: str) -> Death:
+    """Why a container ended, by the engine's account of its state."""
+    code = int(state.get("ExitCode") or 0)
+    if state.get("OOMKilled") and code == _KILLED_CODE:
+        return Death("memory", "the memory limit killed it")
+    if code == _KILLED_CODE:
+        return Death("killed", "killed from outside")
+    said = "; ".join(filter(None, (str(state.get("Error") or ""), words)))
+    return Death("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))
+
+
+def is_gvisor(runtime: str) -> bool:
+    """Whether an OCI runtime is gVisor, by its name."""
+    return runtime.startswith("runsc") or "gvisor" in runtime
+
+
+def _filter(engine: Engine, *, is_local: bool) -> str | None:
+    text = profile_json(engine.facts.architecture)
+    if not engine.facts.is_podman:
+        return text
+    return str(filter_file(text)) if is_local else None
+
+
+class _Clock:
+    def __init__(self, began: float) -> None:
+        self.laps_ms: dict[str, float] = {}
+        self._last = began
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps_ms[name] = round((now - self._last) * 1000, 3)
+        self._last = now
+
+
+def _check_runtime(engine: Engine, runtime: str | None) -> None:
+    # Podman names only the runtimes it was started with, and takes paths.
+    if runtime is not None and not engine.facts.is_podman and runtime not in engine.facts.runtimes:
+        known = ", ".join(sorted(engine.facts.runtimes))
+        raise SandboxStartFailed(
+            f"{engine.facts.product} has no runtime {runtime!r}, only {known}; for gVisor install runsc, "
+            "run `runsc install` as root and restart the engine"
+        )
+
+
+def _check_files(engine: Engine, launch: Launch) -> None:
+    """Refuse what would show a host directory through an engine that cannot.
+
+    Raises:
+        PolicyRefused: The engine runs elsewhere, or under other uids.
+    """
+    placement, facts = launch.placement, engine.facts
+    if not engine.address.shares_files and (placement.workspace is not None or launch.spec.mounts):
+        raise PolicyRefused(
+            f"the engine at {engine.address} does not see this machine's files, so the workspace cannot be shown; "
+            "use an engine on a Unix socket of this machine",
+            rule="workspace-on-engine",
+        )
+    shifts = facts.has_user_namespace or (facts.is_rootless and not facts.is_podman)
+    if shifts and placement.workspace is not None and not placement.workspace_read_only:
+        raise PolicyRefused(
+            f"{facts.product} runs containers under other uids than ours (rootless, or userns-remap), so the agent "
+            "could not write the workspace; use --mode read_only, Podman, or --sandbox bubblewrap",
+            rule="workspace-on-engine",
+        )
+
+
+def _check(asked: Mapping[str, Any], made: Mapping[str, Any], engine: Engine) -> None:
+    wrong = mismatches(asked, made)
+    if wrong:
+        raise SandboxStartFailed(
+            f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
+        )
+
+
+def _facts(name: str, recipe: Recipe, laps_ms: Mapping[str, float]) -> Facts:
+    launch, image, limits = recipe.launch, recipe.image, recipe.limits
+    environment = {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        **{key: value for key, value in image.environment.items() if key not in _NOT_FROM_IMAGE},
+        "HOME": HOME,
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/bash",
+        "TMPDIR": SCRATCH,
+        "RINGFENCE": launch.sandbox_id,
+    }
+    workspace = launch.placement.workspace
+    is_written = workspace is not None and not launch.placement.workspace_read_only
+    return Facts(
+        backend=name,
+        enforced=limits.enforced,
+        process_limit=limits.process_limit,
+        home=HOME,
+        environment=environment,
+        watched_paths=(str(workspace),) if is_written else (),
+        tmpfs_paths=(*memory_places(recipe), "/dev/shm"),  # noqa: S108 -- inside
+        notes=tuple(_notes(recipe)),
+        image=f"{image.reference} ({image.id})",
+        engine=recipe.engine.product,
+        laps_ms=dict(laps_ms),
+    )
+
+
+def _notes(recipe: Recipe) -> list[str]:
+    limits: ContainerLimits = recipe.limits
+    runtime = recipe.runtime or recipe.engine.default_runtime
+    notes = [f"engine: {recipe.engine.product}, runtime {runtime}, image {recipe.image.reference}"]
+    notes += [f"limit {limit} is {how}" for limit, how in limits.enforced.items() if how != "kernel"]
+    if is_gvisor(runtime):
+        notes.append("gVisor answers system calls itself: the engine's system call filter is not in use")
+    notes += [f"the image's volume {place} is memory, gone at the end" for place in recipe.image.volumes]
+    if recipe.seccomp is None:
+        notes.append("the engine's own system call filter is in use: ours is a file that it cannot see")
+    if recipe.has_network:
+        notes.append(f"UNSAFE: the sandbox is on the engine's network {recipe.launch.spec.network!r}")
+    return notes

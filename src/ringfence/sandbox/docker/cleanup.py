@@ -1,0 +1,79 @@
+"""Removing what dead holders left on engines, found by labels: this ringfence's own things and no others."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, RingfenceError, next_step
+from ringfence.sandbox.docker.address import Product
+from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, instance_id, is_over
+
+_FOLDER = ("docker", "engines")
+_cleaned: set[str] = set()
+
+
+def remember(product: Product, asked: str | None) -> None:
+    """Note that something of ours is about to be on this engine, so that a later process looks there.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    text = json.dumps({"product": product, "engine": asked})
+    file = state_dir().joinpath(*_FOLDER) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    try:
+        if not file.is_file():
+            make_private_dir(file.parent)
+            file.write_text(text)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+
+
+async def clean_up(product: Product, sandbox_ids: frozenset[str]) -> int:
+    """Remove containers of these sandboxes, and of all that are over, from every engine of a product used so far.
+
+    An engine that does not answer now is left for the next time.
+    """
+    removed = 0
+    for asked in _remembered(product):
+        with suppress(RingfenceError):
+            async with await open_engine(product, asked) as engine:
+                removed += await clean_up_engine(engine, sandbox_ids)
+    return removed
+
+
+async def clean_up_once(engine: Engine) -> None:
+    """On this process's first use of an engine: remove what earlier ones left there."""
+    if engine.address.url not in _cleaned:
+        _cleaned.add(engine.address.url)
+        with suppress(EngineError):  # what cannot be removed now does not stand in our way
+            await clean_up_engine(engine, frozenset())
+
+
+async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str]) -> int:
+    """Remove this ringfence's containers of these sandboxes, and those that are over; how many they were."""
+    removed = 0
+    for row in await engine.containers([f"{INSTANCE}={instance_id()}"]):
+        labels = {str(key): str(value) for key, value in (row.get("Labels") or {}).items()}
+        if labels.get(SANDBOX) in sandbox_ids or is_over(labels):
+            removed += await engine.remove(str(row["Id"]))
+    return removed
+
+
+def _remembered(product: Product) -> Iterator[str | None]:
+    folder = state_dir().joinpath(*_FOLDER)
+    for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        yield from _read(file, product)
+
+
+def _read(file: Path, product: Product) -> Iterator[str | None]:
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text())
+        if isinstance(found, dict) and found.get("product") == product:
+            asked = found.get("engine")
+            yield asked if isinstance(asked, str) else None

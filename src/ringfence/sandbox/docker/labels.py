@@ -1,0 +1,133 @@
+"""Whose a container or volume is: labels that say which ringfence made it, for which sandbox, until when.
+
+Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, next_step
+
+PREFIX = "ringfence."
+INSTANCE = "ringfence.instance"
+SANDBOX = "ringfence.sandbox"
+RUN = "ringfence.run"
+HOLDER = "ringfence.holder"
+EXPIRES = "ringfence.expires"
+
+_LIFE_S = 7 * 86_400.0
+"""Of a sandbox without a time to live: when nobody can say whether its holder lives, it is over after this."""
+_GRACE_S = 60.0
+_FILE = "instance"
+
+
+def instance_id() -> str:
+    """Name of this ringfence: one per state directory, made on first use.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    file = state_dir() / _FILE
+    with suppress(FileNotFoundError):
+        found = file.read_text().strip()
+        if found:
+            return found
+    try:
+        make_private_dir(file.parent)
+        fresh = file.with_name(f"{_FILE}.{secrets.token_hex(4)}")
+        fresh.write_text(secrets.token_hex(8))
+        with suppress(FileExistsError):
+            os.link(fresh, file)  # the first one wins, whoever else is at it
+        fresh.unlink()
+        return file.read_text().strip()
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+
+
+def labels_for(
+    sandbox_id: str, run_id: str | None, ttl_s: float | None, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """All labels of a sandbox's things."""
+    return {
+        **extra,
+        INSTANCE: instance_id(),
+        SANDBOX: sandbox_id,
+        RUN: run_id or "",
+        HOLDER: str(Holder.current()),
+        EXPIRES: str(int(time.time() + (_LIFE_S if ttl_s is None else ttl_s + _GRACE_S))),
+    }
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process, told apart from a later one of the same number, on this boot of this machine."""
+
+    boot: str
+    namespace: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        return f"{self.boot}:{self.namespace}:{self.pid}:{self.started}"
+
+    @classmethod
+    def current(cls) -> "Holder":
+        """This process."""
+        return cls(_boot(), _namespace(), os.getpid(), _started(os.getpid()) or "?")
+
+    @classmethod
+    def parse(cls, text: str) -> "Holder | None":
+        """A holder as written on a label; None if it is none."""
+        parts = text.split(":")
+        if len(parts) != 4 or not parts[2].isdecimal():
+            return None
+        return cls(parts[0], parts[1], int(parts[2]), parts[3])
+
+    def is_alive(self) -> bool | None:
+        """Whether it runs; None if that cannot be seen from here."""
+        if self.boot != _boot():
+            return False
+        if self.namespace != _namespace():
+            return None
+        return _started(self.pid) == self.started
+
+
+def is_over(labels: Mapping[str, str]) -> bool:
+    """Whether nobody needs the thing with these labels: its holder is dead, or out of sight and it expired."""
+    holder = Holder.parse(labels.get(HOLDER, ""))
+    alive = holder.is_alive() if holder else None
+    if alive is not None:
+        return not alive
+    expires = labels.get(EXPIRES, "")
+    return expires.isdecimal() and int(expires) < time.time()
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "?"
+
+
+def _namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "?"
+
+
+def _started(pid: int) -> str | None:
+    """Start time of a process in ticks since boot; None if there is none, or it is dead and not reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
