@@ -10,13 +10,14 @@ Each check is an async function whose docstring is one promise; it is given a wa
         await check(open_my_sandbox)
 """
 
-from ringfence.testing.conformance import bounds, commands, files, lifetime, streams
+from ringfence.testing.conformance import bounds, commands, connections, files, lifetime, streams
 from ringfence.testing.conformance.check import Check, OpenSandbox
 
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
     *files.CHECKS,
     *streams.CHECKS,
+    *connections.CHECKS,
     *bounds.CHECKS,
     *lifetime.CHECKS,
 )
@@ -30,6 +31,9 @@ SLOW: frozenset[Check] = frozenset(
         files.large_directory,
         files.removing_deep_trees,
         streams.floods_that_are_read,
+        connections.large_and_exact,
+        connections.two_hundred,
+        connections.storm,
         bounds.timeout_of_a_tree,
         bounds.timeout_spares_others,
         bounds.more_than_fit,
