@@ -200,8 +200,9 @@ async def test_large_file_is_skipped(workspace: Path, store: CheckpointStore):
 
 async def test_too_much_is_refused(workspace: Path, store: CheckpointStore):
     """A workspace beyond the total limit is a usage error that says what to do."""
-    with (workspace / "vast").open("wb") as file:
-        file.truncate(taking.TOTAL_LIMIT_BYTES + 1)
+    for number in range(taking.TOTAL_LIMIT_BYTES // taking.FILE_LIMIT_BYTES + 1):
+        with (workspace / f"z{number:02}").open("wb") as file:
+            file.truncate(taking.FILE_LIMIT_BYTES)
     with pytest.raises(UsageError, match="gitignore"):
         await store.take("r/x")
 

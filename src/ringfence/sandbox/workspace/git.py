@@ -65,6 +65,10 @@ def git_program() -> str:
     return host_program("git")
 
 
+class GitGaveUp(InfrastructureFault):
+    """A git command took longer, or said more, than is waited for or kept."""
+
+
 @dataclass(frozen=True)
 class Git:
     """One git directory and how git is run on it."""
@@ -86,7 +90,8 @@ class Git:
         """Run a git command to its end.
 
         Raises:
-            InfrastructureFault: Its exit code is none of `accept`, or it took too long, or said too much.
+            GitGaveUp: It took too long, or said too much.
+            InfrastructureFault: Its exit code is none of `accept`.
         """
         program = git_program()
         env = {
@@ -108,7 +113,9 @@ class Git:
             user=self.actor.process_user,
             group=self.actor.process_group,
         )
-        if result.timed_out or result.truncated or result.exit_code not in accept:
+        if result.timed_out or result.truncated:
+            raise GitGaveUp(_complaint(result, str(arguments[0]), self.directory))
+        if result.exit_code not in accept:
             raise InfrastructureFault(_complaint(result, str(arguments[0]), self.directory))
         return result
 

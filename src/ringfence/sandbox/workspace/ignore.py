@@ -7,7 +7,8 @@ import msgspec
 
 from ringfence.sandbox.workspace.tree import Tree
 
-_MAX_BYTES = 1024**2
+MAX_RULES_BYTES = 1024**2
+"""A `.gitignore` that is longer has no rules to us."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -15,8 +16,6 @@ class Rules(msgspec.Struct, frozen=True):
 
     files: dict[bytes, bytes] = {}
     """Each `.gitignore` in force and its contents."""
-    present: frozenset[bytes] = frozenset()
-    """Every `.gitignore` on disk, also those in ignored directories."""
     excludes: dict[bytes, bytes] = {}
     """For each repository (`b""`: the workspace) the rules that are not in `.gitignore` files."""
 
@@ -28,15 +27,10 @@ def read_rules(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, bytes]:
         try:
             fd_status = tree.lstat(path)
             if fd_status is not None and (fd_status.st_mode & 0o170000) == 0o100000:
-                found[path] = tree.read(path, _MAX_BYTES)[0]
+                found[path] = tree.read(path, MAX_RULES_BYTES)[0]
         except OSError:
             continue
     return found
-
-
-def still_hold(rules: Rules, tree: Tree, present: frozenset[bytes]) -> bool:
-    """Whether the tree's rules are the same as `rules`, `present` being every `.gitignore` it has now."""
-    return present == rules.present and read_rules(tree, rules.files) == rules.files
 
 
 def flatten(rules: Rules, place: bytes = b"") -> bytes:

@@ -1,30 +1,27 @@
 """Which files of a workspace a checkpoint covers: those git would track or offer to add.
 
-Git answers (`ls-files`), on a git directory of ours that holds nothing but a copy of the index. Repositories
-within the workspace are listed one by one, so that nothing can hide in one. The ignore rules are those of the
-workspace; after a run, those from before it: an agent that edits `.gitignore` can neither hide what it made
-nor make files of the user look like its own.
+Before a run git is asked. Where it would wait for ever or gives up, and always after a run, the tree is looked
+over by our own hand, and git only says, in an empty directory, which of the names the rules ignore. The rules
+after a run are those from before it: an agent that edits `.gitignore` can neither hide what it made nor make
+files of the user look like its own.
 """
 
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
+
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor, both
-from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
-from ringfence.sandbox.workspace.ignore import Rules, flatten, read_rules, still_hold
+from ringfence.sandbox.workspace.git_listing import GitLister
+from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules, read_rules
+from ringfence.sandbox.workspace.ignored import ignored_among
+from ringfence.sandbox.workspace.memo import Memo, lies_in
+from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.survey import BEYOND, MAX_ENTRIES, Survey, survey
 from ringfence.sandbox.workspace.tree import Tree
-
-_MAX_REPOSITORIES = 1000
-_MAX_WALKED = 2_000_000
-_TIMEOUT_S = 60.0
-_GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
 @dataclass
@@ -37,227 +34,140 @@ class Listing:
     rules: Rules = field(default_factory=Rules)
     ignored: frozenset[bytes] = frozenset()
     """What is there and ignored: files, and directories as a whole, which end in a slash."""
-    closed: tuple[bytes, ...] = ()
-    """Directories that could not be read."""
+    closed: dict[bytes, str] = field(default_factory=dict)
+    """Directories, ending in a slash, that were not looked into, and why."""
+    trusted: frozenset[bytes] = frozenset()
+    """Files that the host runs or trusts by their name, ignored or not."""
+    specials: frozenset[bytes] = frozenset()
+    """Sockets, fifos and devices, ignored or not."""
+    unlocked: tuple[bytes, ...] = ()
+    """Directories on which the owner was given rights back; empty for the root."""
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Walked:
-    git_entries: tuple[bytes, ...]
-    ignore_files: frozenset[bytes]
-    is_cut: bool
-    closed: tuple[bytes, ...]
+async def list_again(root: Path, actor: Actor, earlier: Memo, known: set[bytes]) -> Listing:
+    """List a tree after a run, by the rules from before it. Git does not enter it, and nothing in it is obeyed.
 
-
-@dataclass
-class _Repository:
-    git: Git
-    place: bytes
-    """Its path in the workspace, ending in a slash; empty for the workspace itself."""
-    rules: list[str]
-    gitlinks: bool
-    excludes: bytes
-
-
-class Lister:
-    """Lists one directory tree.
+    Rights that the owner was deprived of are given back: what can be looked at is looked at.
 
     Args:
         root: The workspace, or a clone of it.
         actor: On whose behalf it is read.
-        excludes: The user's own ignore rules, that hold everywhere.
-        trust_git: Whether each `.git` in the tree is the user's own, so that its index and excludes count.
+        earlier: What was known before.
+        known: Files of that time, which are covered whatever the rules.
     """
-
-    def __init__(self, root: Path, actor: Actor, *, excludes: bytes = b"", trust_git: bool = True) -> None:
-        self._root = root
-        self._actor = actor
-        self._excludes = excludes
-        self._trust_git = trust_git
-
-    async def find(self, earlier: Rules | None = None) -> Listing:
-        """List the tree.
-
-        Args:
-            earlier: Rules that are used instead of the tree's own where the two differ.
-        """
-        scratch = Path(await self._actor.call(lambda: tempfile.mkdtemp(prefix="ringfence-list-")))
-        listing = Listing()
-        try:
-            if earlier is None:
-                walked, repositories = await both(
-                    lambda: self._actor.call(self._walk), lambda: self._list_all(scratch, listing, None)
-                )
-                listing.rules, ignored = await both(
-                    lambda: self._rules(repositories, listing.paths, walked.ignore_files),
-                    lambda: self._ignored(repositories),
-                )
-                listing.ignored |= ignored
-            else:
-                # The walk comes first: rules that an agent wrote are not even tried, they may take for ever.
-                walked = await self._actor.call(self._walk)
-                same = await self._actor.call(lambda: self._unchanged(earlier, walked.ignore_files))
-                await self._list_all(scratch, listing, earlier, is_same=same)
-                listing.rules = earlier
-            listing.git_entries, listing.closed = walked.git_entries, walked.closed
-            if walked.is_cut:
-                listing.notes.append(f"only {_MAX_WALKED} entries were searched for git repositories")
-        finally:
-            await self._actor.clean_up(lambda: shutil.rmtree(scratch, ignore_errors=True))
-        return listing
-
-    def _walk(self) -> _Walked:
-        git_entries, ignore_files, count = [], [], 0
-        closed: list[bytes] = []
-        with Tree(self._root) as tree:
-            for folder, names in tree.walk(_MAX_WALKED, closed):
-                count += len(names)
-                if folder and ".git" in names:
-                    git_entries.append(folder + b"/.git")
-                if ".gitignore" in names:
-                    ignore_files.append(folder + b"/.gitignore" if folder else b".gitignore")
-        return _Walked(
-            tuple(sorted(git_entries)), frozenset(ignore_files), count >= _MAX_WALKED, tuple(closed)
-        )
-
-    def _unchanged(self, earlier: Rules, present: frozenset[bytes]) -> bool:
-        with Tree(self._root) as tree:
-            return still_hold(earlier, tree, present)
-
-    async def _list_all(
-        self, scratch: Path, listing: Listing, frozen: Rules | None, *, is_same: bool = False
-    ) -> list[_Repository]:
-        pending = [b""]
-        repositories: list[_Repository] = []
-        while pending and len(repositories) < _MAX_REPOSITORIES:
-            place = pending.pop()
-            repository = await self._actor.call(
-                lambda place=place: self._open(  # type: ignore[misc]
-                    scratch / str(len(repositories)), place, frozen, is_same=is_same
-                )
-            )
-            repositories.append(repository)
-            for path in await self._list_one(repository, listing):
-                if path.endswith(b"/"):
-                    pending.append(place + path)
-                else:
-                    listing.paths.add(place + path)
-        if pending:
-            listing.ignored |= frozenset(pending)
-            listing.notes.append(f"only {_MAX_REPOSITORIES} git repositories in the workspace are covered")
-        return repositories
-
-    def _open(self, directory: Path, place: bytes, frozen: Rules | None, *, is_same: bool) -> _Repository:
-        work_tree = self._root / os.fsdecode(place.rstrip(b"/"))
-        write_clean_git_dir(directory)
-        local, gitlinks = _copy_from_user(work_tree, directory) if self._trust_git else (b"", False)
-        excludes = self._excludes.rstrip(b"\n") + b"\n" + local
-        if frozen is not None:
-            excludes = frozen.excludes.get(place, b"")
-        (directory / "info" / "exclude").write_bytes(excludes)
-        rules = ["--exclude-standard"]
-        if frozen is not None and not is_same:
-            (directory / "rules").write_bytes(flatten(frozen, place))
-            rules = ["-X", str(directory / "rules")]
-        return _Repository(Git(directory, work_tree, self._actor), place, rules, gitlinks, excludes)
-
-    async def _list_one(self, repository: _Repository, listing: Listing) -> list[bytes]:
-        command = ("ls-files", "-z", "-c", "-o", *repository.rules)
-        try:
-            result = await repository.git.run(*command, timeout_s=_TIMEOUT_S)
-        except InfrastructureFault:
-            # An index we cannot use (sparse, damaged, of a newer git): the files are found without it.
-            directory = repository.git.directory
-            await self._actor.call(lambda: (directory / "index").unlink(missing_ok=True))
-            repository.gitlinks = False
-            result = await repository.git.run(*command, timeout_s=_TIMEOUT_S)
-            name = os.fsdecode(repository.place) or "."
-            listing.notes.append(
-                f"the git index of {name!r} was not used: files that are ignored are left out"
-            )
-        listing.notes += [line[:300] for line in result.stderr.decode("utf-8", "replace").splitlines()[:20]]
-        paths = [path for path in result.stdout.split(b"\0") if path]
-        return paths + (await self._submodules(repository) if repository.gitlinks else [])
-
-    async def _ignored(self, repositories: Iterable[_Repository]) -> frozenset[bytes]:
-        """What is ignored now: whatever becomes of the rules, none of it is anything that a run added."""
-        found: set[bytes] = set()
-        for repository in repositories:
-            command = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard")
-            result = await repository.git.run(*command, timeout_s=_TIMEOUT_S)
-            paths = {path for path in result.stdout.split(b"\0") if path}
-            # Named, too, are empty directories and those with nothing but ignored files: not ignored as a whole.
-            # Asked without the slash: with it, `logs/*` is said to match `logs/`.
-            folders = {path[:-1] for path in paths if path.endswith(b"/")}
-            paths = {path for path in paths if not path.endswith(b"/")}
-            paths |= {path + b"/" for path in await self._told_ignored(repository, folders)}
-            found.update(repository.place + path for path in paths)
-        return frozenset(found)
-
-    async def _told_ignored(self, repository: _Repository, folders: set[bytes]) -> set[bytes]:
-        if not folders:
-            return set()
-        asked = b"\0".join(sorted(folders))
-        told = await repository.git.run("check-ignore", "-z", "--stdin", stdin=asked, accept=(0, 1, 128))
-        return set(told.stdout.split(b"\0")) & folders
-
-    async def _submodules(self, repository: _Repository) -> list[bytes]:
-        # ls-files names a submodule but does not enter it, whatever is in its directory.
-        staged = (await repository.git.run("ls-files", "-z", "-s", timeout_s=_TIMEOUT_S)).stdout.split(b"\0")
-        links = [entry.partition(b"\t")[2] for entry in staged if entry.startswith(b"160000 ")]
-
-        def real() -> list[bytes]:
-            with Tree(self._root) as tree:
-                found = [(path, tree.lstat(repository.place + path)) for path in links]
-            return [path + b"/" for path, status in found if status and stat.S_ISDIR(status.st_mode)]
-
-        return await self._actor.call(real)
-
-    async def _rules(
-        self, repositories: Iterable[_Repository], covered: set[bytes], present: frozenset[bytes]
-    ) -> Rules:
-        """The rules in force: `.gitignore` files that are covered, and those in directories that are."""
-        in_force = present & covered
-        rest = present - covered
-        excludes = {}
-        for repository in sorted(repositories, key=lambda repository: -len(repository.place)):
-            place = repository.place
-            excludes[place] = repository.excludes
-            mine = {path for path in rest if path.startswith(place)}
-            rest -= mine
-            folders = {path[len(place) :].rpartition(b"/")[0] for path in mine} - {b""}
-            ignored = await self._told_ignored(repository, folders)
-            mine = {path for path in mine if path[len(place) :].rpartition(b"/")[0] not in ignored}
-            in_force |= mine
-
-        def read() -> dict[bytes, bytes]:
-            with Tree(self._root) as tree:
-                return read_rules(tree, sorted(in_force))
-
-        return Rules(files=await self._actor.call(read), present=present, excludes=excludes)
+    found = await actor.call(lambda: survey(root, leave_out=earlier.ignored, shut=earlier.skipped))
+    listing = _listing_of(found)
+    listing.rules = earlier.rules
+    new = {path for path in found.files - known if not lies_in(path, earlier.ignored)}
+    listing.paths = known | (new - await _ignored(new, earlier.rules, listing))
+    return listing
 
 
-def _copy_from_user(work_tree: Path, target: Path) -> tuple[bytes, bool]:
-    """Copy a repository's index; return its local ignore rules and whether it may have submodules."""
-    layout = find_git(work_tree)
-    if layout is None:
-        return b"", False
-    excludes = read_small(layout.common, b"info/exclude") or b""
-    index = read_small(layout.directory, b"index", INDEX_LIMIT)
-    if index is None:
-        return excludes, False
-    object_format = read_config(read_small(layout.common, b"config") or b"").get(
-        "extensions.objectformat", "sha1"
+async def _ignored(paths: set[bytes], rules: Rules, listing: Listing) -> set[bytes]:
+    if not paths:
+        return set()
+    try:
+        async with scratch_directory(Actor.current()) as scratch:
+            return await ignored_among(paths, rules, scratch)
+    except InfrastructureFault as exc:
+        listing.notes.append(f"new files that are ignored are covered, too: {exc}")
+        return set()
+
+
+def _listing_of(found: Survey) -> Listing:
+    return Listing(
+        git_entries=tuple(sorted(found.git_entries)),
+        closed=found.closed,
+        trusted=frozenset(found.trusted),
+        specials=frozenset(found.specials),
+        unlocked=found.unlocked,
     )
-    write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
-    # A sparse index names directories only; git finds the files in the objects.
-    (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-    (target / "index").write_bytes(index)
-    gitlinks = _GITLINK in index
-    for path in sorted(layout.directory.glob("sharedindex.*"))[:4]:
-        shared = read_small(layout.directory, os.fsencode(path.name), INDEX_LIMIT)
-        if shared is not None:
-            (target / path.name).write_bytes(shared)
-            gitlinks = gitlinks or _GITLINK in shared
-    return excludes, gitlinks
+
+
+async def list_before(root: Path, actor: Actor, *, excludes: bytes = b"") -> Listing:
+    """List a tree before a run, by the rules that are in it now.
+
+    Args:
+        root: The workspace.
+        actor: On whose behalf it is read.
+        excludes: The user's own ignore rules, that hold everywhere.
+    """
+    async with scratch_directory(actor) as scratch:
+        git = GitLister(root, actor, excludes, scratch)
+        found, hindrance = await _ask_git(git)
+        if hindrance is None:
+            try:
+                return await _told_by_git(git, found)
+            except InfrastructureFault as exc:
+                hindrance = str(exc)
+    return await _listed_by_hand(root, actor, excludes, hindrance)
+
+
+async def _ask_git(git: GitLister) -> tuple[Survey, str | None]:
+    """Have the files listed while the tree is looked over; and what keeps git from listing them."""
+    hindrances: list[str] = []
+
+    async def look(asking: anyio.CancelScope) -> Survey:
+        found = await git.actor.call(lambda: survey(git.root, gathers=False))
+        hindrance = await git.actor.call(lambda: _hindrance(git.root, found))
+        if hindrance is not None:
+            hindrances.append(hindrance)
+            asking.cancel()
+        return found
+
+    async def ask(asking: anyio.CancelScope) -> None:
+        with asking:
+            try:
+                await git.list_all()
+            except InfrastructureFault as exc:
+                hindrances.append(str(exc))
+
+    asking = anyio.CancelScope()
+    found, _ = await both(lambda: look(asking), lambda: ask(asking))
+    return found, hindrances[0] if hindrances else None
+
+
+def _hindrance(root: Path, found: Survey) -> str | None:
+    """What git would wait on for ever, or read without end; None if there is nothing."""
+    opened = sorted(found.ignore_files)
+    opened += [entry + name for entry in sorted(found.git_entries) for name in (b"/HEAD", b"/commondir")]
+    with Tree(root) as tree:
+        for path in opened:
+            status = tree.lstat(path)
+            if status is None or stat.S_ISDIR(status.st_mode):
+                continue
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_RULES_BYTES:
+                return f"{os.fsdecode(path)!r} is no file of rules, or longer than {MAX_RULES_BYTES} bytes"
+    return None
+
+
+async def _told_by_git(git: GitLister, found: Survey) -> Listing:
+    listing = _listing_of(found)
+    listing.paths = git.paths
+    listing.rules, listing.ignored = await both(lambda: git.rules(frozenset(found.ignore_files)), git.ignored)
+    listing.notes = git.notes
+    if found.is_cut:
+        # What git lists is whole all the same.
+        listing.closed = {path: why for path, why in found.closed.items() if why != BEYOND}
+        listing.notes.append(f"only {MAX_ENTRIES} entries were searched for what your machine trusts")
+    return listing
+
+
+async def _listed_by_hand(root: Path, actor: Actor, excludes: bytes, hindrance: str) -> Listing:
+    found = await actor.call(lambda: survey(root))
+    listing = _listing_of(found)
+    listing.notes.append(f"git was not asked which files are ignored: {hindrance}; look at it, and remove it")
+
+    def read() -> dict[bytes, bytes]:
+        with Tree(root) as tree:
+            return read_rules(tree, sorted(found.ignore_files))
+
+    async with scratch_directory(actor) as scratch:
+        git = GitLister(root, actor, excludes, scratch)
+        beside = await git.tracked()
+    listing.rules = Rules(files=await actor.call(read), excludes=beside.excludes)
+    untracked = found.files - git.paths
+    ignored = await _ignored(untracked, listing.rules, listing)
+    listing.paths, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)
+    return listing

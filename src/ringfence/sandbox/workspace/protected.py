@@ -89,6 +89,8 @@ PROTECTED = (
     Protected(".editorconfig", "reported", "editors follow it; it runs nothing, but decides what is written"),
 )  # fmt: skip
 """The table. The git directory itself is not in it: it is replaced, see `private_git`."""
+TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].lower() for entry in PROTECTED)
+"""What `is_trusted` can hold for, by the last part of the path."""
 
 
 def overlays_for(
@@ -205,7 +207,7 @@ def flag(changed: Iterable[str]) -> list[str]:
     """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
     paths = sorted(set(changed))
     repositories = _bare_repositories(paths)
-    return [path for path in paths if _is_trusted(path) or path in repositories]
+    return [path for path in paths if is_trusted(path) or path in repositories]
 
 
 def reason(path: str) -> str:
@@ -218,11 +220,17 @@ def reason(path: str) -> str:
     )
 
 
-def _is_trusted(path: str) -> bool:
+def is_trusted(path: str) -> bool:
+    """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
     # File systems that do not tell upper from lower case take `.GIT` for `.git`.
     if any(part.lower() == ".git" for part in path.split("/")):
         return True
     return any(_matches(path, entry) for entry in PROTECTED)
+
+
+def is_run(path: str) -> bool:
+    """Whether a row says so that an agent must not write to."""
+    return any(entry.treatment == "read_only" and _matches(path, entry) for entry in PROTECTED)
 
 
 def _matches(path: str, entry: Protected) -> bool:

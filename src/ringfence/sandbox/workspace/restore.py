@@ -8,7 +8,7 @@ first file is replaced; each file is replaced by a rename.
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,9 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore, lies_in
+from ringfence.sandbox.workspace.memo import lies_in
+from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20
@@ -115,19 +117,26 @@ async def restore(
     there = (await store.memo(wanted)).skipped
     kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
     todo = Diff(tuple(change for change in todo.files if change.path not in kept))
+    by_run = await _left_by_run(store, expected, there)
     if not force:
-        await _check_uncovered(store, expected, todo)
-    await _apply(store, wanted, todo)
+        await _check_uncovered(store, by_run, todo)
+    await _apply(store, wanted, todo, by_run)
     return Restored(todo, safety, tuple(sorted(kept)))
 
 
-async def _check_uncovered(store: CheckpointStore, expected: str, todo: Diff) -> None:
+async def _left_by_run(store: CheckpointStore, expected: str, there: Container[bytes]) -> frozenset[bytes]:
+    """What nothing holds and is there only because of the run: fifos, sockets, files too large or unreadable."""
+    memo = await store.memo(expected)
+    if memo.base is None:
+        return frozenset()
+    return frozenset(path for path in memo.skipped if path != ELSEWHERE and path not in there)
+
+
+async def _check_uncovered(store: CheckpointStore, by_run: frozenset[bytes], todo: Diff) -> None:
     """Refuse to replace a file whose contents nothing holds: one that is ignored, unreadable or too large.
 
     What the run itself left so is no reason: that is there only because of it.
     """
-    memo = await store.memo(expected)
-    by_run = memo.skipped if memo.base else {}
     added = [c.raw_path for c in todo.files if c.kind == "added" and not lies_in(c.raw_path, by_run)]
 
     def there(tree: Tree) -> list[bytes]:
@@ -142,13 +151,13 @@ async def _check_uncovered(store: CheckpointStore, expected: str, todo: Diff) ->
         )
 
 
-async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:
+async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: frozenset[bytes]) -> None:
     deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
     written = {change.raw_path for change in todo.files} - deleted
     blobs = [blob for blob in await store.blobs(wanted) if blob.path in written]
     private = (await store.memo(wanted)).private
     root, actor = store.workspace, store.actor
-    await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted))
+    deleted |= await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted, by_run))
     scratch = await _in_tree(root, actor, lambda tree: tree.make_scratch())
     try:
         staged: list[tuple[Blob, bytes]] = []
@@ -161,22 +170,29 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff) -> None:
             await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
 
 
-def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes]) -> None:
-    """Refuse where a directory with files of others stands in the place of a file, or a file above one."""
-    clashes = []
+def _check_ways(
+    tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: frozenset[bytes]
+) -> set[bytes]:
+    """What of the run's own has to be removed, too; what of others stands in the way is refused.
+
+    In the way is a directory with files in the place of a file, or a file in the place of a directory.
+    """
+    in_the_way: set[bytes] = set()
     for blob in blobs:
         status = tree.lstat(blob.path)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            clashes += [path for path in _below(tree, blob.path) if path not in deleted]
+            in_the_way.update(_below(tree, blob.path))
         parts = blob.path.split(b"/")
         for depth in range(1, len(parts)):
             above = b"/".join(parts[:depth])
             status = tree.lstat(above)
-            if status is not None and not stat.S_ISDIR(status.st_mode) and above not in deleted:
-                clashes.append(above)
+            if status is not None and not stat.S_ISDIR(status.st_mode):
+                in_the_way.add(above)
+    clashes = in_the_way - deleted - by_run
     if clashes:
-        names = tuple(sorted({os.fsdecode(path) for path in clashes}))
+        names = tuple(sorted(map(os.fsdecode, clashes)))
         raise WorkspaceConflict("in the way and not covered; nothing was written, move them", paths=names)
+    return in_the_way & by_run
 
 
 def _below(tree: Tree, path: bytes) -> list[bytes]:
@@ -216,7 +232,7 @@ def _commit(tree: Tree, staged: Iterable[tuple[Blob, bytes]], deleted: set[bytes
 
 async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) -> _Result:
     def run() -> _Result:
-        with Tree(root, unlock=True) as tree:
+        with Tree(root, unlock=stat.S_IRWXU) as tree:
             return work(tree)
 
     try:

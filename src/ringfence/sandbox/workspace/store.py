@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,45 +19,23 @@ import anyio
 import msgspec
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, RecordError, RingfenceError, UsageError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
-from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.ignore import Rules
-from ringfence.sandbox.workspace.listing import Lister, Listing
-from ringfence.sandbox.workspace.taking import Taken, Taker
+from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
+from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
+from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
+from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
+from ringfence.sandbox.workspace.taking import Taker
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
+_LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
+"""More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _BATCH_BYTES = 32 * 1024**2
 _OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m", "fastimport.unpackLimit=200")
+_SHOWN = 20
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
-
-
-class Memo(msgspec.Struct, frozen=True):
-    """What a checkpoint knows besides its tree."""
-
-    tree: str
-    rules: Rules = Rules()
-    private: frozenset[bytes] = frozenset()
-    """Files that only their owner could read; they are restored so."""
-    git_entries: tuple[bytes, ...] = ()
-    skipped: dict[bytes, str] = {}
-    """What is not covered though it is not ignored, and why; directories end in a slash."""
-    ignored: frozenset[bytes] = frozenset()
-    """What was ignored at the beginning of the chain; directories, meant as a whole, end in a slash."""
-    base: str | None = None
-    """The checkpoint this one was taken to be compared with."""
-
-
-def lies_in(path: bytes, places: Container[bytes]) -> bool:
-    """Whether a file, or a directory above it (ending in a slash), is among `places`."""
-    end = len(path)
-    while end > 0:
-        if path[:end] in places:
-            return True
-        end = path.rfind(b"/", 0, end - 1) + 1
-    return False
 
 
 class PatchTooLarge(RingfenceError):
@@ -118,10 +96,9 @@ class CheckpointStore:
 
         Args:
             label: `<run>/before`, `<run>/after` or the like.
-            base: A checkpoint this one will be compared with: its files are looked at even if they are
-            ignored by
-                now, its ignore rules count in place of those an agent may have written since, and the git
-                directories of the tree are not looked into.
+            base: A checkpoint this one will be compared with, an agent having worked since: its files are
+                looked at even if they are ignored by now, its ignore rules count in place of those in the tree,
+                git does not enter the tree, rights that the owner was deprived of are given back.
             root: Look at this directory in place of the workspace: a clone of it.
             actor: Who reads `root`; default as for the workspace.
 
@@ -134,26 +111,41 @@ class CheckpointStore:
         start, began_ns = time.perf_counter(), time.time_ns()
         root, actor = root or self.workspace, actor or self.actor
         async with self._locked():
-            memo = await self.memo(base) if base else None
-            lister = Lister(root, actor, excludes=self._excludes, trust_git=memo is None)
-            taker = Taker(self._git, root, actor, label, cuts=memo is not None)
-            listing, _ = await both(lambda: lister.find(memo.rules if memo else None), taker.prepare)
-            paths = listing.paths
-            if memo:
-                paths = {path for path in paths if not lies_in(path, memo.ignored)}
-                paths |= await self._paths(memo.tree)
-            taken = await taker.take(paths, began_ns)
-            taken.skipped.update((path + b"/", "the directory cannot be read") for path in listing.closed)
-            self._remember(taken, listing, memo, base)
+            earlier = await self.memo(base) if base else None
+            taker = Taker(self._git, root, actor, label, shut=earlier.skipped if earlier else None)
+            listing = await self._list(root, actor, earlier, taker)
+            taken = await taker.take(listing.paths, began_ns)
+            taken.skipped.update(listing.closed)
+            memo = Memo(
+                tree=taken.tree,
+                rules=listing.rules,
+                private=taken.private,
+                git_entries=listing.git_entries,
+                skipped=taken.skipped,
+                ignored=earlier.ignored if earlier else listing.ignored,
+                base=base,
+            )
+            watched = watched_paths(memo, listing.trusted, taken.entries)
+            memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
+            await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
         return Checkpoint(
             id=taken.commit,
             tree=taken.tree,
             files=len(taken.entries),
             skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
             git_entries=listing.git_entries,
-            notes=tuple(listing.notes),
+            notes=(*listing.notes, *_unlocked_note((*listing.unlocked, *taken.unlocked))),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
+
+    async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
+        if earlier is None:
+            listing, _ = await both(lambda: list_before(root, actor, excludes=self._excludes), taker.prepare)
+            return listing
+        # First the look that gives rights back.
+        listing = await list_again(root, actor, earlier, await self._paths(earlier.tree))
+        await taker.prepare()
+        return listing
 
     async def memo(self, checkpoint: str) -> Memo:
         """What is known of a checkpoint besides its files.
@@ -161,29 +153,7 @@ class CheckpointStore:
         Raises:
             RecordError: There is no such checkpoint.
         """
-        try:
-            data = await anyio.to_thread.run_sync((self.directory / "memo" / checkpoint).read_bytes)
-            return msgspec.msgpack.decode(data, type=Memo)
-        except (OSError, msgspec.DecodeError) as exc:
-            raise RecordError(
-                f"checkpoint {checkpoint!r} is not in {self.directory}; `ringfence gc` removes old ones"
-            ) from exc
-
-    def _remember(self, taken: Taken, listing: Listing, earlier: Memo | None, base: str | None) -> None:
-        private = frozenset(
-            path for path, entry in taken.entries.items() if not entry.mode & 0o077 and entry.mode & 0o100000
-        )
-        memo = Memo(
-            tree=taken.tree,
-            rules=listing.rules,
-            private=private,
-            git_entries=listing.git_entries,
-            skipped=taken.skipped,
-            ignored=earlier.ignored if earlier else listing.ignored,
-            base=base,
-        )
-        folder = make_private_dir(self.directory / "memo")
-        (folder / taken.commit).write_bytes(msgspec.msgpack.encode(memo))
+        return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
 
     async def has(self, label: str) -> bool:
         """Whether there is a checkpoint under this label."""
@@ -193,36 +163,40 @@ class CheckpointStore:
         return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
 
     async def _paths(self, tree: str) -> set[bytes]:
-        result = await self._git.run("ls-tree", "-r", "-z", "--name-only", tree)
+        result = await self._git.run(
+            "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
+        )
         return set(result.stdout.split(b"\0")) - {b""}
 
     async def diff(self, earlier: str, later: str) -> Diff:
         """What changed from one checkpoint to another."""
         options = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
-        result = await self._git.run("diff-tree", *options, earlier, later)
+        result = await self._git.run(
+            "diff-tree", *options, earlier, later, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES
+        )
         return parse_diff(result.stdout)
 
     async def patch(self, earlier: str, later: str) -> bytes:
         """The changes as a patch that `git apply` takes, binary files included.
 
         Raises:
-            PatchTooLarge: It is larger than 256 MiB.
+            PatchTooLarge: It is larger than 256 MiB, or takes minutes.
         """
         options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
         command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", earlier, later)
         try:
             result = await self._git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)
-        except InfrastructureFault as exc:
-            if "more output" not in str(exc):
-                raise
+        except GitGaveUp as exc:
             raise PatchTooLarge(
-                f"the patch is larger than {PATCH_LIMIT_BYTES} bytes; use `ringfence apply` instead"
+                f"the patch is larger than {PATCH_LIMIT_BYTES} bytes, or takes too long to make; use `ringfence"
+                " apply` instead"
             ) from exc
         return result.stdout
 
     async def blobs(self, checkpoint: str) -> list[Blob]:
         """All files of a checkpoint."""
-        result = await self._git.run("ls-tree", "-r", "-z", "-l", checkpoint)
+        command = ("ls-tree", "-r", "-z", "-l", checkpoint)
+        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [_blob(line) for line in result.stdout.split(b"\0") if line]
 
     async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
@@ -269,6 +243,14 @@ class CheckpointStore:
                 write_clean_git_dir(self.directory)
                 (self.directory / "workspace").write_bytes(os.fsencode(self.workspace) + b"\n")
             yield
+
+
+def _unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
+    if not paths:
+        return ()
+    names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return (f"rights that the owner no longer had were given back: {names}{more}",)
 
 
 def _try_lock(fd: int) -> bool:

@@ -3,7 +3,8 @@
 import gc
 import hashlib
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.memo import Mark, marks_of
 from ringfence.sandbox.workspace.scan import Content, Entry, Scan, StatCache, git_mode, read_batch, scan
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -33,6 +35,15 @@ class Taken:
     tree: str
     entries: dict[bytes, Entry]
     skipped: dict[bytes, str]
+    unlocked: tuple[bytes, ...]
+    """Files that the owner could not read and was given the right to."""
+
+    @property
+    def private(self) -> frozenset[bytes]:
+        """Files that nobody but their owner has rights on."""
+        return frozenset(
+            path for path, entry in self.entries.items() if not entry.mode & 0o077 and entry.mode & 0o100000
+        )
 
 
 class Taker:
@@ -43,14 +54,18 @@ class Taker:
         root: The directory.
         actor: On whose behalf it is read.
         label: Name of the checkpoint's ref.
-        cuts: Whether files beyond the total limit are skipped; else they are refused.
+        shut: After a run: what its owner's rights are not given back on. Files beyond the total limit are
+            skipped then. None: before one; such files are refused, rights stay as they are.
     """
 
-    def __init__(self, git: Git, root: Path, actor: Actor, label: str, *, cuts: bool = False) -> None:
+    def __init__(
+        self, git: Git, root: Path, actor: Actor, label: str, *, shut: Container[bytes] | None = None
+    ) -> None:
         self._git = git
         self._root = root
         self._actor = actor
-        self._cuts = cuts
+        self._shut = shut
+        self._unlocked: list[bytes] = []
         key = cache_key(root)
         self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
         self._cache_file = git.directory / "cache" / key
@@ -83,13 +98,19 @@ class Taker:
             found = await self._in_tree(lambda tree: scan(tree, paths, StatCache()))
             return await self._take(found, StatCache(), began_ns)
 
+    async def marks(self, paths: Iterable[bytes]) -> dict[bytes, Mark]:
+        """Tell what is at `paths` from what may be there later."""
+        return await self._in_tree(lambda tree: marks_of(tree, paths))
+
     async def _take(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
-        if sum(found.suspects.values()) > TOTAL_LIMIT_BYTES:
-            if self._cuts:
+        # Larger ones are not read at all, and named one by one.
+        total = sum(size for size in found.suspects.values() if size <= FILE_LIMIT_BYTES)
+        if total > TOTAL_LIMIT_BYTES:
+            if self._shut is not None:
                 found.cut(TOTAL_LIMIT_BYTES, cache.entries)
                 return await self._keep(found, cache, began_ns)
             raise UsageError(
-                f"the files of {str(self._root)!r} come to {sum(found.suspects.values())} bytes,"
+                f"the files of {str(self._root)!r} come to {total} bytes,"
                 f" more than {TOTAL_LIMIT_BYTES}; name what need not be kept in .gitignore"
             )
         return await self._keep(found, cache, began_ns)
@@ -98,7 +119,7 @@ class Taker:
         commit, tree = await self._import(found, cache)
         if found.suspects or len(found.entries) != len(cache.entries) or not cache.tree:
             save_cache(self._cache_file, StatCache(tree, began_ns, found.entries))
-        return Taken(commit, tree, found.entries, found.skipped)
+        return Taken(commit, tree, found.entries, found.skipped, tuple(self._unlocked))
 
     async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
         suspects = iter(found.suspects)
@@ -128,9 +149,13 @@ class Taker:
                 return commit, tree
 
     async def _in_tree(self, work: Callable[[Tree], _Result]) -> _Result:
+        unlock = 0 if self._shut is None else stat.S_IRUSR | stat.S_IXUSR
+
         def run() -> _Result:
-            with Tree(self._root) as tree:
-                return work(tree)
+            with Tree(self._root, unlock=unlock, shut=self._shut or ()) as tree:
+                result = work(tree)
+            self._unlocked += tree.unlocked
+            return result
 
         return await self._actor.call(run)
 

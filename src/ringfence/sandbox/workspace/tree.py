@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,16 +25,23 @@ class Tree:
 
     Args:
         root: The directory; must not be a link itself.
-        unlock: Give the owner back its rights on each directory entered: an agent may have taken them away.
+        unlock: Rights (`stat.S_IRWXU`) that its owner is given back on each directory entered, and on files to
+            be read: an agent may have taken them away.
+        shut: Paths, directories ending in a slash, where nothing is given back.
     """
 
-    def __init__(self, root: Path, *, unlock: bool = False) -> None:
+    def __init__(self, root: Path, *, unlock: int = 0, shut: Container[bytes] = frozenset()) -> None:
         self.root = root
+        self.unlocked: list[bytes] = []
+        """Where rights were given back; empty for the root."""
         self._unlock = unlock
+        self._shut = shut
         self._fds: list[int] = []
         self._names: list[bytes] = []
 
     def __enter__(self) -> Self:
+        if self._unlock:
+            self._give_rights_back(self.root, None, b"")
         self._fds = [os.open(self.root, _DIRECTORY)]
         return self
 
@@ -75,18 +82,42 @@ class Tree:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=here)
         if self._unlock:
-            self._give_rights_back(name, here)
+            self._give_rights_back(name, here, b"/".join((*self._names, name)))
         return os.open(name, _DIRECTORY, dir_fd=here)
 
-    def _give_rights_back(self, name: bytes, here: int) -> None:
+    def _give_rights_back(self, name: bytes | Path, here: int | None, path: bytes) -> None:
         # O_PATH needs no right on the directory itself, and pins what is changed.
         pinned = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
         try:
             mode = stat.S_IMODE(os.fstat(pinned).st_mode)
-            if mode & stat.S_IRWXU != stat.S_IRWXU:
-                Path(f"/proc/self/fd/{pinned}").chmod(mode | stat.S_IRWXU)
+            if mode & self._unlock != self._unlock and path + b"/" not in self._shut:
+                self._chmod(pinned, mode | self._unlock, path)
         finally:
             os.close(pinned)
+
+    def _chmod(self, pinned: int, mode: int, path: bytes) -> None:
+        # What is another user's stays as it is; opening it then says why not.
+        with suppress(PermissionError):
+            Path(f"/proc/self/fd/{pinned}").chmod(mode)
+            self.unlocked.append(path)
+
+    def _open_file(self, fd: int, name: bytes, path: bytes) -> int:
+        # O_NONBLOCK: a fifo swapped in after the check must not hang us.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            return os.open(name, flags, dir_fd=fd)
+        except PermissionError:
+            if not self._unlock or path in self._shut:
+                raise
+        pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            status = os.fstat(pinned)
+            # A file with another name may be somebody's elsewhere: its rights are not ours to change.
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                self._chmod(pinned, stat.S_IMODE(status.st_mode) | stat.S_IRUSR | stat.S_IWUSR, path)
+        finally:
+            os.close(pinned)
+        return os.open(name, flags, dir_fd=fd)
 
     def parent(self, path: bytes, *, create: bool = False) -> tuple[int, bytes]:
         """The descriptor of the directory that holds `path`, and its name there."""
@@ -118,8 +149,7 @@ class Tree:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             return os.readlink(name, dir_fd=fd), status
-        # O_NONBLOCK: a fifo swapped in after the check must not hang us.
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+        file = self._open_file(fd, name, path)
         try:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):

@@ -1,0 +1,213 @@
+"""What git says of a workspace: the files it tracks or would offer to add, and what the rules ignore.
+
+Git works on git directories of ours that hold nothing but a copy of an index. Repositories within the
+workspace are listed one by one, so that nothing can hide in one.
+"""
+
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
+from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
+from ringfence.sandbox.workspace.ignore import Rules, read_rules
+from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
+from ringfence.sandbox.workspace.tree import Tree
+
+_MAX_REPOSITORIES = 1000
+_TIMEOUT_S = 60.0
+_GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
+
+
+@dataclass
+class _Repository:
+    git: Git
+    place: bytes
+    """Its path in the workspace, ending in a slash; empty for the workspace itself."""
+    gitlinks: bool
+    excludes: bytes
+
+
+@dataclass
+class GitLister:
+    """Asks git about one directory tree, in which nobody is working.
+
+    Args:
+        root: The workspace.
+        actor: As whom git runs.
+        excludes: The user's own ignore rules, that hold everywhere.
+        scratch: An empty directory of the actor's.
+    """
+
+    root: Path
+    actor: Actor
+    excludes: bytes
+    scratch: Path
+    paths: set[bytes] = field(default_factory=set)
+    """Files that git tracks or would offer to add; complete after `list_all`."""
+    beyond: frozenset[bytes] = frozenset()
+    """Repositories that were not listed."""
+    notes: list[str] = field(default_factory=list)
+    _repositories: list[_Repository] = field(default_factory=list)
+
+    async def list_all(self) -> None:
+        """List the files.
+
+        Raises:
+            InfrastructureFault: Git does not answer in time, or with more than is kept.
+        """
+        pending = [b""]
+        while pending and len(self._repositories) < _MAX_REPOSITORIES:
+            place = pending.pop()
+            repository = await self.actor.call(lambda place=place: self._open(place))  # type: ignore[misc]
+            self._repositories.append(repository)
+            for path in await self._list_one(repository):
+                if path.endswith(b"/"):
+                    pending.append(place + path)
+                else:
+                    self.paths.add(place + path)
+        if pending:
+            self.beyond = frozenset(pending)
+            self.notes.append(f"only {_MAX_REPOSITORIES} git repositories in the workspace are covered")
+
+    async def tracked(self) -> Rules:
+        """List what the index alone says, in `paths`; git does not enter the tree. Return the rules beside the tree's.
+
+        Raises:
+            InfrastructureFault: Git does not answer.
+        """
+        repository = await self.actor.call(lambda: self._open(b""))
+        nothing = repository.git.directory / "nothing"
+        await self.actor.call(nothing.mkdir)
+        git = replace(repository.git, work_tree=nothing)
+        told = await git.run("ls-files", "-z", "-c", accept=(0, 128), output_limit_bytes=MAX_NAMES_BYTES)
+        self.paths = set(told.stdout.split(b"\0")) - {b""}
+        return Rules(excludes={b"": repository.excludes})
+
+    def _open(self, place: bytes) -> _Repository:
+        work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
+        directory = self.scratch / str(len(self._repositories))
+        write_clean_git_dir(directory)
+        local, gitlinks = _copy_from_user(work_tree, directory)
+        excludes = self.excludes.rstrip(b"\n") + b"\n" + local
+        (directory / "info" / "exclude").write_bytes(excludes)
+        return _Repository(Git(directory, work_tree, self.actor), place, gitlinks, excludes)
+
+    async def _list_one(self, repository: _Repository) -> list[bytes]:
+        try:
+            paths = await self._ask(repository)
+        except GitGaveUp:
+            raise
+        except InfrastructureFault:
+            # An index we cannot use (sparse, damaged, of a newer git): the files are found without it.
+            directory = repository.git.directory
+            await self.actor.call(lambda: (directory / "index").unlink(missing_ok=True))
+            repository.gitlinks = False
+            paths = await self._ask(repository)
+            name = os.fsdecode(repository.place) or "."
+            self.notes.append(f"the git index of {name!r} was not used: files that are ignored are left out")
+        return paths + (await self._submodules(repository) if repository.gitlinks else [])
+
+    async def _ask(self, repository: _Repository) -> list[bytes]:
+        command = ("ls-files", "-z", "-c", "-o", "--exclude-standard")
+        result = await repository.git.run(*command, timeout_s=_TIMEOUT_S, output_limit_bytes=MAX_NAMES_BYTES)
+        self.notes += [line[:300] for line in result.stderr.decode("utf-8", "replace").splitlines()[:20]]
+        return [path for path in result.stdout.split(b"\0") if path]
+
+    async def _submodules(self, repository: _Repository) -> list[bytes]:
+        # ls-files names a submodule but does not enter it, whatever is in its directory.
+        staged = (await repository.git.run("ls-files", "-z", "-s", timeout_s=_TIMEOUT_S)).stdout.split(b"\0")
+        links = [entry.partition(b"\t")[2] for entry in staged if entry.startswith(b"160000 ")]
+
+        def real() -> list[bytes]:
+            with Tree(self.root) as tree:
+                found = [(path, tree.lstat(repository.place + path)) for path in links]
+            return [path + b"/" for path, status in found if status and stat.S_ISDIR(status.st_mode)]
+
+        return await self.actor.call(real)
+
+    async def ignored(self) -> frozenset[bytes]:
+        """What is ignored now: files, and directories as a whole, which end in a slash.
+
+        Whatever becomes of the rules, none of it is anything that a run added.
+
+        Raises:
+            InfrastructureFault: As `list_all`.
+        """
+        found: set[bytes] = set(self.beyond)
+        for repository in self._repositories:
+            command = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard")
+            result = await repository.git.run(
+                *command, timeout_s=_TIMEOUT_S, output_limit_bytes=MAX_NAMES_BYTES
+            )
+            paths = {path for path in result.stdout.split(b"\0") if path}
+            # Named, too, are empty directories and those with nothing but ignored files: not ignored as a whole.
+            # Asked without the slash: with it, `logs/*` is said to match `logs/`.
+            folders = {path[:-1] for path in paths if path.endswith(b"/")}
+            paths = {path for path in paths if not path.endswith(b"/")}
+            paths |= {path + b"/" for path in await self._told_ignored(repository, folders)}
+            found.update(repository.place + path for path in paths)
+        return frozenset(found)
+
+    async def _told_ignored(self, repository: _Repository, folders: set[bytes]) -> set[bytes]:
+        if not folders:
+            return set()
+        # A dot first: what begins with a colon has a meaning of its own to git.
+        asked = b"\0".join(b"./" + folder for folder in sorted(folders))
+        told = await repository.git.run("check-ignore", "-z", "--stdin", stdin=asked, accept=(0, 1, 128))
+        return {path[2:] for path in told.stdout.split(b"\0")} & folders
+
+    async def rules(self, present: frozenset[bytes]) -> Rules:
+        """The rules in force: `.gitignore` files that are covered, and those in directories that are.
+
+        Args:
+            present: Every `.gitignore` there is.
+
+        Raises:
+            InfrastructureFault: As `list_all`.
+        """
+        in_force = present & self.paths
+        rest = present - self.paths
+        excludes = {}
+        for repository in sorted(self._repositories, key=lambda repository: -len(repository.place)):
+            place = repository.place
+            excludes[place] = repository.excludes
+            mine = {path for path in rest if path.startswith(place)}
+            rest -= mine
+            folders = {path[len(place) :].rpartition(b"/")[0] for path in mine} - {b""}
+            ignored = await self._told_ignored(repository, folders)
+            in_force |= {path for path in mine if path[len(place) :].rpartition(b"/")[0] not in ignored}
+
+        def read() -> dict[bytes, bytes]:
+            with Tree(self.root) as tree:
+                return read_rules(tree, sorted(in_force))
+
+        return Rules(files=await self.actor.call(read), excludes=excludes)
+
+
+def _copy_from_user(work_tree: Path, target: Path) -> tuple[bytes, bool]:
+    """Copy a repository's index; return its local ignore rules and whether it may have submodules."""
+    layout = find_git(work_tree)
+    if layout is None:
+        return b"", False
+    excludes = read_small(layout.common, b"info/exclude") or b""
+    index = read_small(layout.directory, b"index", INDEX_LIMIT)
+    if index is None:
+        return excludes, False
+    object_format = read_config(read_small(layout.common, b"config") or b"").get(
+        "extensions.objectformat", "sha1"
+    )
+    write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
+    # A sparse index names directories only; git finds the files in the objects.
+    (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+    (target / "index").write_bytes(index)
+    gitlinks = _GITLINK in index
+    for path in sorted(layout.directory.glob("sharedindex.*"))[:4]:
+        shared = read_small(layout.directory, os.fsencode(path.name), INDEX_LIMIT)
+        if shared is not None:
+            (target / path.name).write_bytes(shared)
+            gitlinks = gitlinks or _GITLINK in shared
+    return excludes, gitlinks

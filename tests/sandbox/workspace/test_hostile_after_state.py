@@ -1,0 +1,214 @@
+"""Whatever state an agent leaves a workspace in, the run ends in order, tells what it can, and can be undone."""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ringfence.sandbox.workspace.prepare import Finished, Prepared, finish, prepare
+from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.work import undo_run
+
+pytestmark = pytest.mark.anyio
+
+_BOUND_S = 30.0
+
+
+@pytest.fixture
+def mine(repository: Path, own) -> Path:
+    """A repository that a run works on itself, also root's."""
+    if os.geteuid() == 0:
+        own(repository, 1500)
+    return repository
+
+
+Begin = Callable[[], Awaitable[Prepared]]
+
+
+@pytest.fixture
+def begin(mine: Path, state: Path) -> Begin:
+    """Prepares a run on the workspace itself."""
+
+    async def prepared() -> Prepared:
+        return await prepare(mine, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
+
+    return prepared
+
+
+async def end(prepared: Prepared) -> Finished:
+    """End the run within a bound."""
+    with anyio.fail_after(_BOUND_S):
+        return await finish(prepared, None)
+
+
+def as_owner(workspace: Path) -> None:
+    """Give what the test made to whom the agent runs as."""
+    if os.geteuid() == 0:
+        for folder, folders, names in os.walk(workspace):
+            for name in (*folders, *names):
+                os.chown(Path(folder, name), 1500, 1500, follow_symlinks=False)
+
+
+SHUT: dict[str, Callable[[Path], Path]] = {
+    "the workspace": lambda w: w,
+    "a directory": lambda w: w / "sub",
+    "a file": lambda w: w / "a.txt",
+}
+
+
+@pytest.mark.parametrize("what", SHUT)
+async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: Path):
+    """An agent that takes the owner's rights away hides nothing, and what it changed is told and taken back."""
+    prepared = await begin()
+    (mine / "a.txt").write_text("agent\n")
+    (mine / "sub" / "b.txt").write_text("agent\n")
+    SHUT[what](mine).chmod(0)
+    done = await end(prepared)
+    assert {change.path for change in done.diff.files} == {"a.txt", "sub/b.txt"}
+    assert any("given back" in note for note in done.notes)
+    await undo_run(done.record, state)
+    assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is another user's")
+async def test_what_stays_closed_is_named(mine: Path, begin, state: Path):
+    """A directory on which nothing can be given back is named with the reason, and the rest is told."""
+    prepared = await begin()
+    (mine / "a.txt").write_text("agent\n")
+    (mine / "others").mkdir(mode=0)
+    done = await end(prepared)
+    assert [change.path for change in done.diff.files] == ["a.txt"]
+    assert done.after.skipped == {"others/": "the directory cannot be read: permission denied"}
+    await undo_run(done.record, state)
+    assert (mine / "a.txt").read_text() == "one\n"
+
+
+def huge(path: Path) -> None:
+    """A file of rules as long as a file can be."""
+    with path.open("wb") as file:
+        file.truncate(1024**4)
+
+
+RULES: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "directory": Path.mkdir,
+    "huge": huge,
+    "loop": lambda path: path.symlink_to(path.name),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "pathological": lambda path: path.write_text("\n".join(["*a" * 60 + "b"] * 200)),
+}
+
+
+@pytest.mark.parametrize("kind", RULES)
+async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
+    """Whatever is called `.gitignore` after a run, in the workspace or below, holds nothing up."""
+    prepared = await begin()
+    (mine / "a.txt").write_text("agent\n")
+    for folder in (mine, mine / "sub"):
+        RULES[kind](folder / ".gitignore")
+    as_owner(mine)
+    done = await end(prepared)
+    assert "a.txt" in {change.path for change in done.diff.files}
+    with anyio.fail_after(_BOUND_S):
+        await undo_run(done.record, state)
+    assert (mine / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "huge", "loop", "endless"])
+async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
+    """Nor do they hold up the next run: what is no file of rules has no rules, the others hold."""
+    (mine / ".gitignore").write_text("*.log\n")
+    (mine / "x.log").touch()
+    RULES[kind](mine / "sub" / ".gitignore")
+    as_owner(mine)
+    with anyio.fail_after(_BOUND_S):
+        prepared = await begin()
+    paths = {blob.path async for blob in blobs(prepared)}
+    assert {b"a.txt", b"sub/b.txt", b".gitignore"} <= paths
+    assert b"x.log" not in paths
+
+
+async def blobs(prepared: Prepared):
+    """Files of the checkpoint before a run."""
+    store = CheckpointStore(Path(prepared.record.workspace), prepared.state)
+    for blob in await store.blobs(prepared.before.id):
+        yield blob
+
+
+@pytest.mark.parametrize("name", ["HEAD", "commondir"])
+async def test_fifo_in_a_repository_within(name: str, mine: Path, begin):
+    """A repository made to keep git waiting does not keep the next run waiting."""
+    inner = mine / "inner" / ".git"
+    for folder in ("objects", "refs"):
+        (inner / folder).mkdir(parents=True)
+    (inner / "HEAD").write_text("ref: refs/heads/main\n")
+    (inner / name).unlink(missing_ok=True)
+    os.mkfifo(inner / name)
+    as_owner(mine)
+    with anyio.fail_after(_BOUND_S):
+        prepared = await begin()
+    assert any("git was not asked" in note for note in prepared.notes)
+
+
+def in_deep_folder(root: Path, count: int) -> None:
+    """Many files with the longest of paths."""
+    here = os.open(root, os.O_RDONLY)
+    for _ in range(15):
+        os.mkdir("d" * 250, dir_fd=here)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    for number in range(count):
+        os.close(os.open(f"{number:0250}", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    if os.geteuid() == 0:
+        os.fchown(here, 1500, 1500)
+    os.close(here)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path):
+    """Eighty thousand files with the longest of names: what is beyond a bound is named, the rest told and undone."""
+    prepared = await begin()
+    (mine / "a.txt").write_text("agent\n")
+    in_deep_folder(mine, 80_000)
+    as_owner(mine)
+    done = await finish(prepared, None)
+    assert "a.txt" in {change.path for change in done.diff.files}
+    assert set(done.after.skipped.values()) == {"beyond the number of files that are looked at"}
+    await undo_run(done.record, state)
+    assert (mine / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "large", "directory with a fifo"])
+async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begin, state: Path):
+    """What an agent put where a directory or a file was, and nothing holds, is no obstacle to taking it back."""
+    prepared = await begin()
+    (mine / "sub" / "b.txt").unlink()
+    (mine / "sub").rmdir()
+    (mine / "a.txt").unlink()
+    if kind == "fifo":
+        os.mkfifo(mine / "sub")
+        os.mkfifo(mine / "a.txt")
+    elif kind == "large":
+        huge(mine / "sub")
+        huge(mine / "a.txt")
+    else:
+        (mine / "a.txt").mkdir()
+        os.mkfifo(mine / "a.txt" / "fifo")
+    as_owner(mine)
+    done = await end(prepared)
+    await undo_run(done.record, state)
+    assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
+
+
+async def test_shut_before_stays_shut(mine: Path, begin):
+    """A directory that its owner had closed before the run is neither opened nor looked into."""
+    (mine / "closed").mkdir()
+    (mine / "closed" / "f").touch()
+    as_owner(mine)
+    (mine / "closed").chmod(0)
+    done = await end(await begin())
+    assert ((mine / "closed").stat().st_mode & 0o777, done.diff.files) == (0, ())
