@@ -15,6 +15,7 @@ from ringfence.cli.gc import gc
 from ringfence.cli.policy import policy
 from ringfence.cli.replay import replay
 from ringfence.cli.run import run
+from ringfence.cli.sandbox import sandbox_app
 from ringfence.cli.shell import shell
 from ringfence.cli.work import apply, diff, undo
 from ringfence.errors import ExitCode
@@ -34,6 +35,7 @@ _FREE = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 app.command("run")(run)
 app.command("exec", context_settings=_FREE)(execute)
 app.command("shell")(shell)
+app.add_typer(sandbox_app)
 app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)

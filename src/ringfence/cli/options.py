@@ -75,6 +75,7 @@ SETTINGS: Mapping[str, str] = {
     "soft_limits": "sandbox.soft_limits",
     "setup": "sandbox.setup",
     "env": "sandbox.env",
+    "ttl": "sandbox.ttl",
     "timeout": "limits.wall_clock",
     "model": "run.model",
     "toolset": "run.toolset",

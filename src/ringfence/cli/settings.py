@@ -31,7 +31,7 @@ def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **option
     from ringfence.config import Flag, load
 
     check_directory(workspace)
-    options["env"] = _environment(env or ())
+    options["env"] = parse_environment(env or ())
     said = {
         name: value for name, value in options.items() if value not in (None, [], {}) and value is not False
     }
@@ -105,7 +105,12 @@ def warn_about(effective: "Effective") -> None:
         typer.echo(f"ringfence: WARNING: {what} (by {by})", err=True)
 
 
-def _environment(items: Sequence[str]) -> dict[str, str]:
+def parse_environment(items: Sequence[str]) -> dict[str, str]:
+    """Variables from `NAME=VALUE`.
+
+    Raises:
+        UsageError: One has no `=`.
+    """
     for item in items:
         if "=" not in item:
             raise UsageError(f"--env {item!r} has no '='; write NAME=VALUE")

@@ -18,6 +18,7 @@ from ringfence.sandbox.holder.peer import Peer, PeerError
 from ringfence.sandbox.process import process_end
 from ringfence.sandbox.records import Exit, Failure
 from ringfence.sandbox.result import BoundedOutput
+from ringfence.secret import Redactor, environment_secrets
 
 if TYPE_CHECKING:
     from ringfence.sandbox.holder.relay import Relay
@@ -38,6 +39,9 @@ class RelayedCommand:
         self._argv = [value for key, value in record if key == "argv"]
         self._kept = {frames.STDOUT: BoundedOutput(_KEPT_BYTES), frames.STDERR: BoundedOutput(_KEPT_BYTES)}
         self._keeps_output = ("record", "command") not in record
+        variables = dict(value.partition("=")[::2] for key, value in record if key == "env")
+        # The holder's creator knew nothing of what is given to a single command.
+        self._redactor = Redactor(environment_secrets(variables))
         self._unread = {frames.STDOUT: 0, frames.STDERR: 0}
         self._stdin: deque[bytes] = deque()
         self._stdin_held = 0
@@ -101,7 +105,7 @@ class RelayedCommand:
             blamed = await self._relay.session.blame(process_end(end).ended_by, end.exit_code)
             end = Exit(end.exit_code, end.signal, blamed, end.duration_s)
         if self._argv:
-            await self._relay.record(self._event(end))
+            await self._relay.record(self._redactor.redact_event(self._event(end)))
         self._relay.forget(self._peer, self.number)
         self._peer.send(*_last_frame(end, self.number))
 

@@ -1,0 +1,255 @@
+"""`ringfence sandbox`: standing sandboxes, made once, used by many commands, removed."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ringfence.cli import options
+from ringfence.cli.standing import (
+    clear_and_tell,
+    duration_of,
+    execute_in,
+    living,
+    remove_one,
+    row_of,
+    run_to_the_end,
+    say,
+)
+from ringfence.errors import UsageError
+
+sandbox_app = typer.Typer(
+    name="sandbox",
+    help="Make a standing sandbox once, run many commands in it, remove it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The sandbox's name.")]
+_IDLE = "1d"
+
+
+@sandbox_app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Up to 63 of a-z, 0-9, '.', '_', '-'.")],
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    sandbox: options.SandboxOption = None,
+    mode: options.ModeOption = None,
+    memory: options.MemoryOption = None,
+    cpus: options.CpusOption = None,
+    pids: options.PidsOption = None,
+    disk: options.DiskOption = None,
+    soft_limits: options.SoftLimitsOption = None,
+    setup: options.SetupOption = None,
+    env: options.EnvOption = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="TIME", help="It ends after this long, in any case.")
+    ] = None,
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="It ends when nobody used it for so long.")
+    ] = _IDLE,
+) -> None:
+    """Make a sandbox that stays until it is removed, and print its name. Its whole life is one record."""
+    from ringfence.cli.settings import load_settings, warn_about
+
+    effective = load_settings(
+        workspace, sandbox=sandbox, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk,
+        soft_limits=soft_limits, setup=setup, env=env, ttl=ttl,
+    )  # fmt: skip
+    warn_about(effective)
+    from ringfence.cli.execute import command_request
+    from ringfence.job.standing import create_standing
+
+    request = command_request((name,), workspace, effective, purpose="standing")
+    idle_s = duration_of("--idle", idle)
+
+    async def act() -> int:
+        await clear_and_tell()
+        refused = await create_standing(name, request, idle_s=idle_s)
+        if refused is not None:
+            say(refused.message)
+            return refused.exit_code
+        typer.echo(name)
+        return 0
+
+    raise typer.Exit(run_to_the_end(act))
+
+
+@sandbox_app.command("ls")
+def list_(*, json: options.JsonOption = False) -> None:
+    """List standing sandboxes: name, backend, state, age, workspace."""
+    from ringfence.cli.escape import safe_json, visible
+
+    rows: list[dict[str, Any]] = []
+
+    async def act() -> int:
+        from ringfence.sandbox.holder.place import places_in, standing_dir
+
+        await clear_and_tell()
+        rows.extend(row_of(place) for place in places_in(standing_dir()))
+        return 0
+
+    run_to_the_end(act)
+    if json:
+        typer.echo(safe_json(rows, indent=2))
+        return
+    if not rows:
+        typer.echo("no standing sandboxes; `ringfence sandbox create NAME` makes one", err=True)
+    for row in rows:
+        shown = (row["name"], row["backend"] or "-", row["state"], row["age"], row["workspace"] or "-")
+        typer.echo(visible("{:<20}  {:<10}  {:<8}  {:>6}  {}".format(*shown), one_line=True))
+
+
+@sandbox_app.command(
+    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def execute(
+    name: _Name,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
+    *,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Pass stdin on; without it the command gets none.")
+    ] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it on this terminal; with -i.")] = False,
+    env: options.EnvOption = None,
+    timeout: options.TimeoutOption = None,
+) -> None:
+    """Run a command in a standing sandbox; its output and exit code are passed through. Journaled."""
+    import os
+
+    from ringfence.cli.settings import parse_environment
+
+    words = tuple(command[1:] if command[:1] == ["--"] else command)
+    if tty and not (interactive and os.isatty(0) and os.isatty(1)):
+        raise UsageError("--tty needs --interactive and a terminal; leave it out in scripts")
+    variables = parse_environment(env or ())
+    limit_s = None if timeout is None else duration_of("--timeout", timeout)
+
+    async def act() -> int:
+        return await execute_in(name, words, variables, limit_s, interactive=interactive, tty=tty)
+
+    raise typer.Exit(run_to_the_end(act))
+
+
+@sandbox_app.command("cp")
+def copy(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A path, or NAME:PATH for one inside.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A path, or NAME:PATH for one inside.")],
+    *,
+    limit: Annotated[
+        str, typer.Option("--limit", metavar="SIZE", help="Bring no more than this out.")
+    ] = "4g",
+) -> None:
+    """Copy a file or directory into a standing sandbox, or out of it. Links are left out and named."""
+    from ringfence.config.units import parse_size
+
+    outer, inner = _split(source), _split(target)
+    if (outer is None) == (inner is None):
+        raise UsageError("one of SRC and DST is NAME:PATH, the other a path on this machine")
+    try:
+        limit_bytes = parse_size(limit)
+    except ValueError as exc:
+        raise UsageError(f"--limit: {exc}") from exc
+
+    async def act() -> int:
+        from ringfence.sandbox.holder.attaching import attach
+        from ringfence.sandbox.holder.copying import copy_in, copy_out
+
+        name, path = outer or inner or ("", "")
+        place, state = await living(name)
+        async with attach(place, state) as sandbox:
+            if outer is not None:
+                copied = await copy_out(sandbox, path, Path(target), limit_bytes=limit_bytes)
+            else:
+                copied = await copy_in(sandbox, Path(source), path)
+        for one in copied.left_out:
+            say(f"left out, it is no file or directory: {one}")
+        return int(bool(copied.left_out))
+
+    raise typer.Exit(run_to_the_end(act))
+
+
+@sandbox_app.command()
+def inspect(name: _Name) -> None:
+    """Print what is known of a standing sandbox as JSON: state, effective policy, facts."""
+    from ringfence.cli.escape import safe_json
+
+    document: dict[str, Any] = {}
+
+    async def act() -> int:
+        from dataclasses import asdict
+
+        place, state = await living(name)
+        document.update(
+            schema_version=1,
+            **row_of(place),
+            sandbox_id=state.sandbox_id,
+            holder_pid=state.pid,
+            run=state.run_id,
+            created_at=state.created_at,
+            chosen_because=state.chosen_because,
+            idle_s=state.idle_s,
+            policy=state.policy,
+            facts=asdict(state.facts),
+        )
+        return 0
+
+    run_to_the_end(act)
+    typer.echo(safe_json(document, indent=2))
+
+
+@sandbox_app.command()
+def stats(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Default: all.")] = None,
+    *,
+    json: options.JsonOption = False,
+) -> None:
+    """Print what is used inside standing sandboxes now: memory, processor time, processes."""
+    from ringfence.cli.escape import safe_json
+
+    rows: list[dict[str, Any]] = []
+
+    async def act() -> int:
+        from ringfence.sandbox.holder.attaching import attach
+        from ringfence.sandbox.holder.place import places_in, standing_dir
+
+        for name in names or [place.name for place in places_in(standing_dir()) if place.is_alive()]:
+            place, state = await living(name)
+            async with attach(place, state) as sandbox:
+                use = await sandbox.stats()
+            rows.append(
+                {"name": name, "memory_bytes": use.memory_bytes, "cpu_s": use.cpu_s, "pids": use.pids}
+            )
+        return 0
+
+    run_to_the_end(act)
+    if json:
+        typer.echo(safe_json(rows, indent=2))
+        return
+    for row in rows:
+        memory_mib = row["memory_bytes"] / 1024**2
+        typer.echo(
+            f"{row['name']:<20}  {memory_mib:8.1f} MiB  {row['cpu_s']:9.2f} s  {row['pids']:4} processes"
+        )
+
+
+@sandbox_app.command("rm")
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The sandboxes.")],
+) -> None:
+    """End standing sandboxes: everything inside is killed, the work is brought out, the record is sealed."""
+
+    async def act() -> int:
+        for name in names:
+            await remove_one(name)
+        return 0
+
+    raise typer.Exit(run_to_the_end(act))
+
+
+def _split(word: str) -> tuple[str, str] | None:
+    """(NAME, PATH) of `NAME:PATH`; None for a path of this machine."""
+    from ringfence.sandbox.holder.place import NAME_PATTERN
+
+    name, colon, path = word.partition(":")
+    return (name, path or ".") if colon and NAME_PATTERN.fullmatch(name) else None

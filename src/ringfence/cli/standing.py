@@ -1,0 +1,198 @@
+"""What the commands about standing sandboxes do."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringfence.sandbox.holder.place import HolderPlace
+    from ringfence.sandbox.holder.state import HolderState
+
+
+def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
+    """Run to the end; an interrupt ends it with the exit code for that."""
+    import anyio
+
+    from ringfence.cli.signals import on_interrupt
+    from ringfence.errors import ExitCode
+
+    async def guarded() -> int:
+        code: int = ExitCode.CANCELLED
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(on_interrupt, tasks.cancel_scope.cancel)
+            code = await act()
+            tasks.cancel_scope.cancel()
+        return code
+
+    return anyio.run(guarded)
+
+
+async def clear_and_tell() -> frozenset[str]:
+    """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
+    from ringfence.cli.running import close_the_dead
+    from ringfence.job.standing import clear_the_gone
+
+    await close_the_dead()
+    gone = clear_the_gone()
+    for one in gone:
+        record = f"; its record is run {one.run_id}" if one.run_id else ""
+        say(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
+    return frozenset(one.name for one in gone)
+
+
+async def living(name: str) -> "tuple[HolderPlace, HolderState]":
+    """The place and state of a standing sandbox that lives.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    from ringfence.sandbox.holder.attaching import attachable
+    from ringfence.sandbox.holder.place import standing_place
+
+    place = standing_place(name)
+    if not place.is_alive():
+        await clear_and_tell()
+        raise UsageError(f"there is no standing sandbox {name!r}; `ringfence sandbox ls` lists them")
+    return place, attachable(place)
+
+
+async def execute_in(
+    name: str,
+    command: tuple[str, ...],
+    env: dict[str, str],
+    limit_s: float | None,
+    *,
+    interactive: bool,
+    tty: bool,
+) -> int:
+    """Run a command in a standing sandbox, its streams passed through; its exit code, or 124 after `limit_s`.
+
+    Raises:
+        UsageError: There is no sandbox of that name.
+        SandboxDied: It went before the command's end.
+    """
+    from contextlib import ExitStack
+
+    import anyio
+
+    from ringfence.errors import ExitCode
+    from ringfence.job.command import Stdio, open_null, run_command
+    from ringfence.job.terminal import run_on_terminal
+    from ringfence.sandbox.holder.attaching import attach
+
+    place, state = await living(name)
+    with ExitStack() as files:
+        stdio = Stdio(
+            sys.stdin.buffer if sys.stdin and interactive else None,
+            sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
+            sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
+        )
+        with anyio.move_on_after(limit_s):
+            async with attach(place, state, env=env) as sandbox:
+                if tty:
+                    outcome = await run_on_terminal(command, 0, 1, sandbox, _recorded_by_the_holder)
+                else:
+                    outcome = await run_command(command, stdio, sandbox, _recorded_by_the_holder)
+                return int(outcome.command_exit_code or 0)
+    say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
+    return ExitCode.TIMED_OUT
+
+
+async def _recorded_by_the_holder(_event: object) -> None:
+    """The holder has seen the command and its end, whatever becomes of us."""
+
+
+async def remove_one(name: str) -> None:
+    """End a standing sandbox and tell what was made in it; one that has died is cleared away.
+
+    Raises:
+        UsageError: There is none of that name.
+        InfrastructureFault: Its holder does not end.
+    """
+    from ringfence.errors import InfrastructureFault
+    from ringfence.sandbox.holder.attaching import ask_to_end
+    from ringfence.sandbox.holder.place import standing_place
+
+    place = standing_place(name)
+    if not place.is_alive() and name in await clear_and_tell():
+        typer.echo(name)
+        return
+    place, state = await living(name)
+    if not await ask_to_end(place):
+        raise InfrastructureFault(
+            f"the holder of {name!r} (process {state.pid}) does not end; kill it, nothing inside survives that"
+        )
+    typer.echo(name)
+    if state.run_id is not None:
+        _tell_work(state.run_id)
+
+
+def _tell_work(run_id: str) -> None:
+    """What was made in a sandbox that is gone, as at the end of a run."""
+    from ringfence.cli.flagged import warnings
+    from ringfence.cli.plural import counted
+    from ringfence.events import JobEnded, WorkExported
+    from ringfence.journal import read, run_dir
+
+    for record in read(run_dir(run_id)):
+        event = record.event
+        if isinstance(event, WorkExported) and (event.files_changed or event.refs):
+            files = counted(event.files_changed, "file")
+            say(f"{files} changed, +{event.insertions} -{event.deletions}  (ringfence diff {run_id[-8:]})")
+            for line in warnings(event.runs_on_your_machine, run_id):
+                say(line)
+        elif isinstance(event, JobEnded) and event.state != "succeeded":
+            say(f"{event.state}: {event.reason}")
+
+
+def row_of(place: "HolderPlace") -> dict[str, Any]:
+    """A standing sandbox at a glance."""
+    import time
+
+    from ringfence.config.units import format_duration
+    from ringfence.sandbox.holder.state import read_state
+
+    state = read_state(place)
+    age_s = None if state is None else max(0.0, time.monotonic() - state.born_s)
+    return {
+        "name": place.name,
+        "backend": None if state is None else state.facts.backend,
+        "state": "starting" if state is None else "running",
+        "age": "-" if age_s is None else format_duration(_coarse(age_s)),
+        "age_s": age_s,
+        "workspace": None if state is None else state.workspace,
+    }
+
+
+def _coarse(seconds: float) -> float:
+    """In its largest unit, whole: nobody wants the seconds of a day."""
+    for unit in (86_400, 3600, 60):
+        if seconds >= unit:
+            return seconds // unit * unit
+    return float(int(seconds)) or 1.0
+
+
+def duration_of(option: str, text: str) -> float:
+    """Seconds in an option's value.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    from ringfence.config.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+
+
+def say(line: str) -> None:
+    """Tell something, on stderr."""
+    from ringfence.cli.escape import visible
+
+    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)

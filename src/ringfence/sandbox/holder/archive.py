@@ -1,0 +1,194 @@
+"""The host's end of a copy: tar streams that are hostile coming out, and hold no link either way.
+
+Names go through the standard library's `data` filter; links and devices are left out and named; headers,
+depth, entries and bytes are bounded. On the way in, nothing is opened through a link: an agent may have made it.
+"""
+
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Self, cast
+
+from ringfence.errors import InfrastructureFault, SandboxFileError, UsageError, next_step
+
+_HEADER_BYTES = 64 * 1024
+_DEPTH = 200
+_NAMED = 1000
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+@dataclass
+class Copied:
+    """What a copy came to."""
+
+    files: int = 0
+    size_bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """Links, devices and the like, by name; at most a thousand."""
+
+    def leave_out(self, name: str) -> None:
+        """Note what was not copied."""
+        if len(self.left_out) < _NAMED:
+            self.left_out.append(name)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may come out in one copy."""
+
+    size_bytes: int
+    entries: int
+
+
+def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: str) -> Copied:
+    """Unpack a tar stream into an empty directory. Blocks.
+
+    Args:
+        more: Gives the next bytes; none at the end.
+        scratch: Where to; nobody else writes there.
+        bounds: Beyond them nothing is unpacked.
+        source: What is copied, for errors.
+
+    Raises:
+        tarfile.TarError, EOFError, ValueError: It is no archive, or one with names that lead elsewhere.
+        SandboxFileError: It is out of bounds.
+        InfrastructureFault: It cannot be written.
+    """
+    copied = Copied()
+    entries = 0
+    with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=_Header) as tar:
+        for member in tar:
+            entries += 1
+            copied.size_bytes += member.size
+            _check(copied.size_bytes, entries, bounds, source)
+            if not (member.isdir() or (member.isreg() and not member.issparse())):
+                copied.leave_out(member.name)
+                continue
+            if member.name.count("/") > _DEPTH:
+                raise tarfile.ReadError(f"a path of more than {_DEPTH} directories")
+            _extract(tar, member, scratch)
+            copied.files += member.isreg()
+    return copied
+
+
+def _check(size_bytes: int, entries: int, bounds: Bounds, source: str) -> None:
+    if size_bytes > bounds.size_bytes or entries > bounds.entries:
+        raise SandboxFileError(
+            f"{source!r} holds more than {bounds.size_bytes} bytes or {bounds.entries} entries, so nothing was "
+            "copied; copy less at once, or raise --limit",
+            path=source,
+            errno_name="EFBIG",
+        )
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, scratch: Path) -> None:
+    try:
+        # What `extract` does itself with errors depends on a level; here each is one.
+        tar.errorlevel = 2
+        tar.extract(member, scratch, filter="data")
+    except tarfile.FilterError as exc:
+        raise tarfile.ReadError(str(exc)) from exc
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {member.name!r} below {str(scratch.parent)!r}: {exc.strerror or exc}; {next_step(exc)}"
+        ) from exc
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose extension, which is read into memory whole, is of a sane size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0 or (header.type in _EXTENDED and header.size > _HEADER_BYTES):
+            raise tarfile.ReadError(f"a header of {header.size} bytes")
+        return header
+
+
+class _Reader:
+    def __init__(self, more: Callable[[], bytes]) -> None:
+        self._more = more
+        self._rest = bytearray()
+
+    def read(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            chunk = self._more()
+            if not chunk:
+                break
+            self._rest += chunk
+        data = bytes(self._rest[:count])
+        del self._rest[:count]
+        return data
+
+
+class _Writer:
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+
+    def write(self, data: bytes) -> int:
+        self._put(bytes(data))
+        return len(data)
+
+
+def pack(source: Path, name: str, put: Callable[[bytes], None]) -> Copied:
+    """Write a file or directory as a tar stream, called `name` in it. Blocks.
+
+    Raises:
+        UsageError: It cannot be read, or is neither.
+    """
+    copied = Copied()
+    try:
+        descriptor = os.open(source, _OPEN)
+        with tarfile.open(
+            mode="w|", fileobj=cast("BinaryIO", _Writer(put)), format=tarfile.PAX_FORMAT
+        ) as tar:
+            _add(tar, descriptor, name, copied)
+    except OSError as exc:
+        raise UsageError(f"{str(source)!r} cannot be copied: {exc.strerror or exc}") from exc
+    if copied.left_out == [name]:
+        raise UsageError(f"{str(source)!r} cannot be copied: it is neither a file nor a directory")
+    return copied
+
+
+def _add(tar: tarfile.TarFile, descriptor: int, name: str, copied: Copied) -> None:
+    """Add what a descriptor stands for, and close it."""
+    try:
+        status = os.fstat(descriptor)
+        member = tarfile.TarInfo(name)
+        member.mode, member.mtime = status.st_mode & 0o777, int(status.st_mtime)
+        if stat.S_ISREG(status.st_mode):
+            member.size = status.st_size
+            with os.fdopen(descriptor, "rb", closefd=False) as opened:
+                tar.addfile(member, opened)
+            copied.files += 1
+            copied.size_bytes += member.size
+        elif stat.S_ISDIR(status.st_mode):
+            member.type = tarfile.DIRTYPE
+            tar.addfile(member)
+            _add_entries(tar, descriptor, name, copied)
+        else:
+            copied.leave_out(name)
+    finally:
+        os.close(descriptor)
+
+
+def _add_entries(tar: tarfile.TarFile, folder: int, name: str, copied: Copied) -> None:
+    if name.count("/") > _DEPTH:
+        raise UsageError(f"{name[:200]!r}... lies deeper than {_DEPTH} directories and cannot be copied")
+    for entry in sorted(os.listdir(folder)):
+        inner = f"{name}/{entry}"
+        kind = stat.S_IFMT(os.lstat(entry, dir_fd=folder).st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFDIR):
+            copied.leave_out(inner)
+            continue
+        _add(tar, os.open(entry, _OPEN, dir_fd=folder), inner, copied)

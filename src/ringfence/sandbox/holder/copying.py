@@ -1,0 +1,196 @@
+"""Files and directories into a sandbox and out of it, through a `tar` inside.
+
+What comes out is unpacked beside its target and moved there at the end: nothing half-copied is ever seen.
+"""
+
+import os
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from ringfence.errors import SandboxDied, SandboxFileError, UsageError
+from ringfence.removal import remove_tree
+from ringfence.sandbox.holder.archive import Bounds, Copied, pack, unpack
+from ringfence.sandbox.process import WINDOW, OutputStream, SandboxProcess
+from ringfence.sandbox.sandbox import Sandbox
+
+LIMIT_BYTES = 4 * 1024**3
+LIMIT_ENTRIES = 200_000
+_SAID_BYTES = 2000
+
+
+async def copy_out(
+    sandbox: Sandbox,
+    source: str,
+    target: Path,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    limit_entries: int = LIMIT_ENTRIES,
+) -> Copied:
+    """Copy a file or directory from inside to the host.
+
+    Args:
+        sandbox: Where it is.
+        source: Path inside, relative to the workspace or absolute.
+        target: Where it shall be; if that is a directory, in it under its own name.
+        limit_bytes: More than this is refused.
+        limit_entries: Likewise.
+
+    Raises:
+        SandboxFileError: It is not there, too large, or what came is no archive.
+        UsageError: There is a directory already where it would be.
+        InfrastructureFault: It cannot be written.
+    """
+    inside = PurePosixPath(sandbox.session.inside(source))
+    name = inside.name
+    if not name or name == "..":
+        raise UsageError(f"{source!r} has no name of its own; name a file or directory below it")
+    final = target / name if target.is_dir() else target  # noqa: ASYNC240 -- one call
+    _check_free(final)
+    argv = ["tar", "-C", str(inside.parent), "-cf", "-", "--", f"./{name}"]
+    async with _archiver(sandbox, argv) as (process, complaint):
+
+        def more() -> bytes:
+            return anyio.from_thread.run(_chunk, process.stdout)
+
+        def take() -> Copied:
+            with _scratch_beside(final) as scratch:
+                copied = unpack(more, scratch, Bounds(limit_bytes, limit_entries), source=source)
+                _put(scratch / name, final)
+                return copied
+
+        try:
+            return await anyio.to_thread.run_sync(take)
+        except (tarfile.TarError, EOFError, ValueError) as exc:
+            await process.kill()
+            await process.wait()
+            raise SandboxFileError(
+                f"could not copy {source!r} out of the sandbox: {await complaint.text() or exc}",
+                path=source,
+                errno_name="EIO",
+            ) from exc
+
+
+async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Copied:
+    """Copy a file or directory from the host to the inside.
+
+    Args:
+        sandbox: Where to.
+        source: On the host; links in it are left out.
+        target: Path inside; if that is a directory, in it under the source's own name.
+
+    Raises:
+        UsageError: The source is not there, or neither a file nor a directory.
+        SandboxFileError: It cannot be written inside.
+    """
+    folder, name = await _place_inside(sandbox, source, target)
+    async with _archiver(sandbox, ["tar", "-C", folder, "-xf", "-"]) as (process, complaint):
+
+        def put(data: bytes) -> None:
+            anyio.from_thread.run(process.stdin.send, data)
+
+        copied = await anyio.to_thread.run_sync(lambda: pack(source, name, put))
+        await process.stdin.aclose()
+        end = await process.wait()
+    if end.exit_code:
+        raise SandboxFileError(
+            f"could not copy {str(source)!r} to {target!r} inside the sandbox: {await complaint.text() or end.ended_by}",
+            path=target,
+            errno_name="EIO",
+        )
+    return copied
+
+
+class _Complaint:
+    """What a command wrote on stderr, short."""
+
+    def __init__(self) -> None:
+        self._said = bytearray()
+        self._is_over = anyio.Event()
+
+    async def text(self) -> str:
+        await self._is_over.wait()
+        return self._said.decode("utf-8", "replace").strip()
+
+    async def listen(self, process: SandboxProcess) -> None:
+        with suppress(SandboxDied):  # whoever waits for the command is told
+            async for chunk in process.stderr:
+                self._said += chunk[: _SAID_BYTES - len(self._said)]
+        self._is_over.set()
+
+
+@asynccontextmanager
+async def _archiver(
+    sandbox: Sandbox, argv: Sequence[str]
+) -> AsyncIterator[tuple[SandboxProcess, _Complaint]]:
+    """A command inside whose streams are archives, and so no matter for the record."""
+    process, complaint = SandboxProcess(tuple(argv)), _Complaint()
+    channel = sandbox.session.open(
+        argv, None, None, None, window=WINDOW, sink=process.on_output, extra=[("record", "command")]
+    )
+    process.attach(channel)
+    error: Exception | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(complaint.listen, process)
+            try:
+                yield process, complaint
+            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+                error = exc
+            tasks.cancel_scope.cancel()
+    finally:
+        await sandbox.session.abandon(channel)
+    if error is not None:
+        raise error
+
+
+async def _chunk(stream: OutputStream) -> bytes:
+    return await anext(stream, b"")
+
+
+async def _place_inside(sandbox: Sandbox, source: Path, target: str) -> tuple[str, str]:
+    """(directory, name) of where a copy goes."""
+    if not source.name or source.name == "..":
+        raise UsageError(f"{str(source)!r} has no name of its own; name a file or directory")
+    inside = PurePosixPath(sandbox.session.inside(target))
+    try:
+        await sandbox.list_dir(str(inside))
+    except SandboxFileError as exc:
+        if exc.errno_name not in ("ENOENT", "ENOTDIR") or target.endswith("/"):
+            raise
+        return str(inside.parent), inside.name
+    return str(inside), source.name
+
+
+@contextmanager
+def _scratch_beside(final: Path) -> Iterator[Path]:
+    """An empty directory on the same file system, that is removed with what is left in it."""
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".ringfence-", dir=final.parent))
+    except OSError as exc:
+        raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
+
+
+def _check_free(final: Path) -> None:
+    if final.is_dir() and not final.is_symlink():
+        raise UsageError(f"{str(final)!r} is a directory already; remove it, or name another target")
+
+
+def _put(unpacked: Path, final: Path) -> None:
+    if not os.path.lexists(unpacked):
+        raise tarfile.ReadError("it is neither a file nor a directory")
+    _check_free(final)
+    try:
+        unpacked.replace(final)
+    except OSError as exc:
+        raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc
