@@ -109,7 +109,7 @@ class Fence(ABC):
     write_fd: int
     """The guest's stdin; non-blocking."""
     is_greeted: bool = False
-    """A holder has sent the guest its modules and limits already; the stream begins with its HELLO all the same."""
+    """A holder has sent the guest its modules already; the stream begins with its HELLO all the same."""
 
     @abstractmethod
     async def wait(self) -> Death:

@@ -168,8 +168,6 @@ class GuestSession:
 
     def configure(self) -> None:
         """Tell the guest which limits it shall watch."""
-        if self.fence.is_greeted:
-            return
         limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
         facts = self.fence.facts
         limits += [

@@ -99,6 +99,8 @@ class Relay:
                     self._on_control(peer, kind, tasks)
                 elif kind == frames.OPEN:
                     self._open(peer, channel, payload, tasks)
+                elif kind in (frames.LISTEN, frames.CONNECT):
+                    self._refuse(peer, channel, "a standing sandbox carries no connections to the host")
                 elif channel in self._peers[peer]:
                     self._peers[peer][channel].on_frame(kind, payload)
                 # Else it is over: the client's last frames crossed its end on the way.
@@ -114,7 +116,7 @@ class Relay:
             tasks.start_soon(self._measure, peer)
         elif kind == END:
             self.end_asked.set()
-        else:
+        elif kind != frames.CONFIG:  # the holder itself has set the limits
             raise PeerError(f"sent frame kind {kind} on channel 0")
 
     async def _ping(self, peer: Peer) -> None:
@@ -132,6 +134,10 @@ class Relay:
         told = {"memory": use.memory_bytes or 0, "cpu_s": use.cpu_s or 0.0, "pids": use.pids or 0}
         peer.send(frames.STATS_REPLY, 0, frames.encode_record(told.items()))
 
+    def _refuse(self, peer: Peer, number: int, why: str) -> None:
+        fields = [("errno", _EAGAIN), ("message", why)]
+        peer.send(frames.FAIL, number, frames.encode_record(fields))
+
     def _open(self, peer: Peer, number: int, payload: bytes, tasks: anyio.abc.TaskGroup) -> None:
         commands = self._peers[peer]
         if number in commands or len(payload) > _RECORD_LIMIT:
@@ -141,8 +147,7 @@ class Relay:
                 raise UsageError(f"more than {_MAX_COMMANDS} commands at once by one client")
             command = RelayedCommand(self, peer, number, frames.decode_record(payload))
         except UsageError as exc:
-            fields = [("errno", _EAGAIN), ("message", str(exc))]
-            peer.send(frames.FAIL, number, frames.encode_record(fields))
+            self._refuse(peer, number, str(exc))
             return
         commands[number] = command
         tasks.start_soon(command.see_through)
