@@ -6,7 +6,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.job.continuing import creation_of
 from ringfence.journal import is_alive, resolve
-from ringfence.sandbox.workspace.prepare import close
+from ringfence.sandbox.workspace.finish import close
 from ringfence.sandbox.workspace.work import WorkRecord, diff_run, has_record, is_applied, load_record
 
 

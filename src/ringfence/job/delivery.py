@@ -16,8 +16,8 @@ from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
 from ringfence.job.verification import verify
-from ringfence.sandbox.workspace.checked import finish_again
-from ringfence.sandbox.workspace.prepare import Finished, Prepared, commits_out, finish
+from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, finish_again
+from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.store import Checkpoint
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.sandbox.workspace.prepare import Finished, Prepared, finish, prepare
+from ringfence.sandbox.workspace.finish import Finished, finish
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.store import CheckpointStore
 from ringfence.sandbox.workspace.work import undo_run
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.prepare import finish, prepare
+from ringfence.sandbox.workspace.finish import finish
+from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.sandbox.workspace.store import CheckpointStore
 from ringfence.sandbox.workspace.work import apply_run, diff_run, patch_run, undo_run
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.prepare import Prepared, commits_out, finish, prepare
+from ringfence.sandbox.workspace.finish import commits_out, finish
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
 
 pytestmark = pytest.mark.anyio
 

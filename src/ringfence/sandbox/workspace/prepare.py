@@ -6,30 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
-import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
-from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
-from ringfence.sandbox.workspace.private_git import PrivateGit, make_mount_point, make_private_git
+from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import read_settings
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, PatchTooLarge
-from ringfence.sandbox.workspace.untrusted import distrust, why_untrusted
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
-    diff_run,
-    open_store,
-    patch_run,
-    runs_on_your_machine,
     save_record,
 )
 
@@ -50,20 +43,6 @@ class Prepared:
     def notes(self) -> tuple[str, ...]:
         """Things the user should be told."""
         return tuple(self.record.notes)
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What a run came to."""
-
-    record: WorkRecord
-    after: Checkpoint
-    diff: Diff
-    patch: bytes
-    """Empty where nothing changed, or it would be too large (a note says so)."""
-    runs_on_your_machine: tuple[str, ...]
-    """Changed files that the host runs or trusts by itself."""
-    notes: tuple[str, ...] = ()
 
 
 async def prepare(
@@ -111,22 +90,13 @@ async def prepare(
     settings = await read_settings(reader, layout)
     store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
-    start = await _start(earlier, decision, store, before)
-    private = None
-    if layout is not None and decision.mode != "read_only" and is_fenced:
-        private = await make_private_git(
-            workspace,
-            run_dir / "git",
-            reader=reader,
-            owner=Actor(decision.uid, decision.gid),
-            identity=settings.identity,
-        )
-    source = workspace
-    if decision.mode == "clone":
-        source = run_dir / "work"
-        await _make_clone(store, start, source, private, Actor(decision.uid, decision.gid))
+    ground = _Ground(workspace, decision, store, run_dir)
+    start = await _start(earlier, ground, before)
+    has_private = layout is not None and decision.mode != "read_only" and is_fenced
+    private = await ground.private_git(settings.identity) if has_private else None
+    source = await ground.clone(start, private) if decision.mode == "clone" else workspace
     guards = _Guards(before.git_entries if decision.mode == "bind" else (), writable, protect)
-    placement = _placement(workspace, source, decision, private, guards if is_fenced else None)
+    placement = _placement(ground, source, private, guards if is_fenced else None)
     record = WorkRecord(
         run=run,
         workspace=str(workspace),
@@ -136,13 +106,47 @@ async def prepare(
         before=before.id,
         start=await _keep_start(store, before, placement, run) if start != before.id else None,
         base_commit=private.refs.head_commit() if private else None,
-        clone=str(placement.workspace_source) if decision.mode == "clone" else None,
+        clone=str(source) if decision.mode == "clone" else None,
         git_present=has_git(workspace),
         notes=[*before.notes, *([unused] if unused else ()), *(private.notes if private else ())],
         protect=list(protect),
     )
     save_record(run_dir, record)
     return Prepared(placement, before, record, run_dir, state, layout, private)
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What is worked on, as whom, and where what is made for it lies."""
+
+    workspace: Path
+    decision: Decision
+    store: CheckpointStore
+    run_dir: Path
+
+    @property
+    def owner(self) -> Actor:
+        """The identity of the sandbox."""
+        return Actor(self.decision.uid, self.decision.gid)
+
+    async def private_git(self, identity: Identity) -> PrivateGit | None:
+        """A git directory for the agent."""
+        return await make_private_git(
+            self.workspace,
+            self.run_dir / "git",
+            reader=self.store.actor,
+            owner=self.owner,
+            identity=identity,
+        )
+
+    async def clone(self, checkpoint: str, private: PrivateGit | None) -> Path:
+        """A directory with the files of a checkpoint."""
+        clone = self.run_dir / "work"
+        clone.mkdir(mode=0o700)
+        if private is not None:
+            make_mount_point(clone, private)
+        await materialise(self.store, checkpoint, clone, self.owner)
+        return clone
 
 
 @dataclass(frozen=True)
@@ -172,19 +176,14 @@ def _on_host(mode: WorkspaceMode | None) -> Decision:
     return Decision(os.geteuid(), os.getegid(), "bind")
 
 
-async def _start(
-    earlier: WorkRecord | None, decision: Decision, store: CheckpointStore, before: Checkpoint
-) -> str:
+async def _start(earlier: WorkRecord | None, ground: _Ground, before: Checkpoint) -> str:
     """The checkpoint that a clone starts from."""
     if earlier is None or earlier.after is None:
         return before.id
-    is_same = not (await store.diff(earlier.before, before.id)).files
-    if decision.mode != "clone" or not is_same:
-        why = (
-            "the workspace has changed since"
-            if decision.mode == "clone"
-            else f"this is mode {decision.mode!r}"
-        )
+    mode = ground.decision.mode
+    is_same = not (await ground.store.diff(earlier.before, before.id)).files
+    if mode != "clone" or not is_same:
+        why = "the workspace has changed since" if mode == "clone" else f"this is mode {mode!r}"
         raise UsageError(
             f"run {earlier.run!r} changed files in a clone that were never applied, and {why}; bring them in"
             f" with `ringfence apply {earlier.run[-8:]}`, or leave out --continue"
@@ -201,8 +200,9 @@ async def _keep_start(store: CheckpointStore, before: Checkpoint, placement: Pla
 
 
 def _placement(
-    workspace: Path, source: Path, decision: Decision, private: PrivateGit | None, guards: _Guards | None
+    ground: _Ground, source: Path, private: PrivateGit | None, guards: _Guards | None
 ) -> Placement:
+    workspace, decision = ground.workspace, ground.decision
     if guards is None:
         return Placement(decision.uid, decision.gid, workspace, workspace)
     if decision.mode == "read_only":
@@ -218,94 +218,3 @@ def _placement(
         protect=guards.protect,
     )
     return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
-
-
-async def _make_clone(
-    store: CheckpointStore, checkpoint: str, clone: Path, private: PrivateGit | None, owner: Actor
-) -> None:
-    clone.mkdir(mode=0o700)  # noqa: ASYNC240 - one call
-    if private is not None:
-        make_mount_point(clone, private)
-    await materialise(store, checkpoint, clone, owner)
-
-
-async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
-    """Bring the commits made inside out; None where there is no git.
-
-    Args:
-        prepared: From `prepare`.
-        sandbox: A fresh sandbox at the same placement, to make a bundle in.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    if prepared.private is None or prepared.layout is None:
-        return None
-    return await bring_out(
-        sandbox,
-        layout=prepared.layout,
-        base=prepared.private.refs,
-        run=prepared.record.run,
-        actor=prepared.record.actor,
-        object_format=prepared.private.object_format,
-    )
-
-
-async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
-    """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
-
-    Args:
-        prepared: From `prepare`.
-        out: From `commits_out`; None: commits are left behind.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    record = prepared.record
-    notes: list[str] = []
-    if out is not None:
-        record = msgspec.structs.replace(record, refs=out.refs)
-        notes += out.notes
-    record, after = await close(record, prepared.run_dir, prepared.state)
-    diff = await diff_run(record, prepared.state)
-    patch = b""
-    try:
-        patch = await patch_run(record, prepared.state)
-    except PatchTooLarge as exc:
-        notes.append(str(exc))
-    return Finished(
-        record=record,
-        after=after,
-        diff=diff,
-        patch=patch,
-        runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
-        notes=(*notes, *after.notes),
-    )
-
-
-async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Checkpoint]:
-    """Keep the state after a run and complete its record. Also serves a run found interrupted.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    store = open_store(record, state)
-    before = await store.memo(record.before)
-    if record.clone:
-        # The clone lies in the run's directory, where only the caller can walk to; links in it are not
-        # followed.
-        after = await store.take(
-            f"{record.run}/after", base=record.before, root=Path(record.clone), actor=Actor.current()
-        )
-        appeared: list[str] = []
-    else:
-        after = await store.take(f"{record.run}/after", base=record.before)
-        appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
-        if not record.git_present and has_git(Path(record.workspace)):
-            appeared.append(".git")
-            distrust(Path(record.workspace), record.run, state)
-    record = msgspec.structs.replace(
-        record, after=after.id, git_appeared=sorted(appeared), notes=[*record.notes, *after.notes]
-    )
-    save_record(run_dir, record)
-    return record, after

@@ -1,0 +1,159 @@
+"""What a run left in its workspace, kept: its commits, its files, its patch."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
+from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.git_layout import has_git
+from ringfence.sandbox.workspace.prepare import Prepared
+from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge
+from ringfence.sandbox.workspace.untrusted import distrust
+from ringfence.sandbox.workspace.work import (
+    WorkRecord,
+    diff_run,
+    open_store,
+    patch_run,
+    runs_on_your_machine,
+    save_record,
+)
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    record: WorkRecord
+    after: Checkpoint
+    diff: Diff
+    patch: bytes
+    """Empty where nothing changed, or it would be too large (a note says so)."""
+    runs_on_your_machine: tuple[str, ...]
+    """Changed files that the host runs or trusts by itself."""
+    notes: tuple[str, ...] = ()
+
+
+async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
+    """Bring the commits made inside out; None where there is no git.
+
+    Args:
+        prepared: From `prepare`.
+        sandbox: A fresh sandbox at the same placement, to make a bundle in.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    if prepared.private is None or prepared.layout is None:
+        return None
+    return await bring_out(
+        sandbox,
+        layout=prepared.layout,
+        base=prepared.private.refs,
+        run=prepared.record.run,
+        actor=prepared.record.actor,
+        object_format=prepared.private.object_format,
+    )
+
+
+async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
+    """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
+
+    Args:
+        prepared: From `prepare`.
+        out: From `commits_out`; None: commits are left behind.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    record = prepared.record
+    if out is not None:
+        record = msgspec.structs.replace(record, refs=out.refs)
+    record, after = await close(record, prepared.run_dir, prepared.state)
+    return await _finished(record, after, prepared.state, out.notes if out is not None else ())
+
+
+async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
+    """Keep what the check left as the run's end; None if it changed nothing, or only a clone.
+
+    What a check runs was written by the agent: what it changes is the agent's doing.
+
+    Args:
+        prepared: From `prepare`.
+        work: From `finish`, before the check.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    record = work.record
+    if record.mode != "bind":
+        return None
+    store = open_store(record, prepared.state)
+    after = await store.take(f"{record.run}/checked", base=record.before)
+    appeared = await _git_appeared(record, after, prepared.state)
+    if after.tree == work.after.tree and appeared == record.git_appeared:
+        return None
+    changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
+    changed += [path for path in appeared if path not in record.git_appeared]
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN])}{more}"
+    notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
+    record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
+    save_record(prepared.run_dir, record)
+    return await _finished(record, after, prepared.state, (*work.notes, note))
+
+
+async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Checkpoint]:
+    """Keep the state after a run and complete its record. Also serves a run found interrupted.
+
+    Raises:
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    store = open_store(record, state)
+    label = f"{record.run}/after"
+    if record.clone:
+        # The clone lies in the run's directory, where only the caller can walk to; links in it are not
+        # followed.
+        root = Path(record.clone)
+        after = await store.take(label, base=record.before, root=root, actor=Actor.current())
+    else:
+        after = await store.take(label, base=record.before)
+    appeared = await _git_appeared(record, after, state)
+    notes = [*record.notes, *after.notes]
+    record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
+    save_record(run_dir, record)
+    return record, after
+
+
+async def _git_appeared(record: WorkRecord, after: Checkpoint, state: Path) -> list[str]:
+    """Git directories in the workspace itself that were not there before the run."""
+    if record.clone:
+        return []
+    before = await open_store(record, state).memo(record.before)
+    appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
+    if not record.git_present and has_git(Path(record.workspace)):
+        appeared.append(".git")
+        distrust(Path(record.workspace), record.run, state)
+    return sorted(appeared)
+
+
+async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: tuple[str, ...]) -> Finished:
+    diff = await diff_run(record, state)
+    patch = b""
+    try:
+        patch = await patch_run(record, state)
+    except PatchTooLarge as exc:
+        notes = (*notes, str(exc))
+    return Finished(
+        record=record,
+        after=after,
+        diff=diff,
+        patch=patch,
+        runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
+        notes=(*notes, *after.notes),
+    )
