@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import Death, Fence
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.registry import get_backend
 
 OTHER_UID = 1500
 """Somebody who is not root, as whom root's tests own a workspace."""
@@ -23,6 +25,41 @@ OTHER_UID = 1500
 pytest.register_assert_rewrite("ringfence.testing.conformance")
 
 Opener = Callable[..., AbstractAsyncContextManager[Sandbox]]
+
+CONTAINERS = ("docker", "podman", "gvisor")
+_IMAGES = ("ringfence-smoke:base", "ringfence-dev:1")
+
+
+def image_for(backend: str) -> str | None:
+    """An image to test a backend with: `RINGFENCE_TEST_IMAGE`, else one that is there. Skips where there is none.
+
+    Where engines must be there (`RINGFENCE_REQUIRE_ENGINES=1`) it fails instead.
+    """
+    if backend not in CONTAINERS:
+        return None
+    named = os.environ.get("RINGFENCE_TEST_IMAGE")
+    images = (named,) if named else _IMAGES
+    lacking = anyio.run(_lacking, backend, images)
+    if isinstance(lacking, tuple):
+        return lacking[0]
+    if os.environ.get("RINGFENCE_REQUIRE_ENGINES"):
+        pytest.fail(lacking)
+    pytest.skip(lacking)
+
+
+async def _lacking(backend: str, images: tuple[str, ...]) -> tuple[str] | str:
+    """The image, in a tuple, or why there is none."""
+    from ringfence.sandbox.docker.client import EngineError, open_engine
+
+    lacking = await get_backend(backend).unavailable()
+    if lacking is not None:
+        return f"{backend}: {lacking}"
+    async with await open_engine("podman" if backend == "podman" else "docker") as engine:
+        for image in images:
+            with suppress(EngineError):
+                await engine.image(image)
+                return (image,)
+    return f"{backend}: none of the images {', '.join(images)}; scripts/engines.sh makes one"
 
 
 @pytest.fixture
@@ -35,19 +72,35 @@ def workspace() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.fixture(scope="session")
+def images() -> Callable[[str], str | None]:
+    """`image_for`, asked once for each backend; outside of any event loop."""
+    found = dict[str, str | None]()
+
+    def of(backend: str) -> str | None:
+        if backend not in found:
+            with ThreadPoolExecutor(1) as thread:
+                found[backend] = thread.submit(image_for, backend).result()
+        return found[backend]
+
+    return of
+
+
 @pytest.fixture
-def opener(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Opener]]:
+def opener(images: Callable[[str], str | None]) -> Iterator[Callable[[str], Opener]]:
     """Opens sandboxes of a backend, each on a workspace of its own."""
     made: list[Path] = []
 
     def of(backend: str) -> Opener:
+        image = images(backend)
+
         @asynccontextmanager
         async def open_sandbox(**changes: Any) -> AsyncIterator[Sandbox]:
             directory = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
             made.append(directory)
             if os.geteuid() == 0:
                 os.chown(directory, OTHER_UID, OTHER_UID)
-            spec = SandboxSpec(**{"backend": backend, "workspace": directory, **changes})
+            spec = SandboxSpec(**{"backend": backend, "image": image, "workspace": directory, **changes})
             async with Sandbox.open(spec) as sandbox:
                 yield sandbox
 

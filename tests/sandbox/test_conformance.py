@@ -1,4 +1,4 @@
-"""Both backends keep what every sandbox promises."""
+"""All backends keep what every sandbox promises."""
 
 import os
 from collections.abc import Callable
@@ -9,18 +9,25 @@ from ringfence.testing.conformance import CHECKS, SLOW, Check, OpenSandbox, file
 
 GAPS: dict[str, dict[object, str]] = {
     "bubblewrap": {},
+    "docker": {},
+    "podman": {},
+    "gvisor": {},
     "host": {
         lifetime.one_is_not_another: "no fence: all processes of the machine are seen",
         lifetime.guest_is_out_of_reach: "no fence: process 1 is the machine's own",
     },
 }
 AS_ROOT: dict[object, str] = {files.no_permission: "no fence: root's permissions are not limited"}
+CONTAINERS = ("docker", "podman", "gvisor")
 CASES = [
     pytest.param(
         backend,
         check,
         id=f"{backend}-{check.__module__.rpartition('.')[2]}-{check.__name__}",
-        marks=pytest.mark.slow if check in SLOW else (),
+        marks=[
+            *([pytest.mark.slow] if check in SLOW else []),
+            *([pytest.mark.docker] if backend in CONTAINERS else []),
+        ],
     )
     for backend in GAPS
     for check in CHECKS

@@ -182,12 +182,11 @@ class DockerFence(Fence):
         if self._is_killed:
             return
         self._is_killed = True
-        self._attached.close()
         try:
-            with suppress(EngineError):
-                with anyio.move_on_after(_ANSWER_S):
-                    await self._engine.remove(self.container)
+            with suppress(EngineError), anyio.move_on_after(_ANSWER_S):
+                await self._engine.remove(self.container)
         finally:
+            self._attached.close()
             await self._engine.aclose()
 
 

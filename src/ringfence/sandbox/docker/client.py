@@ -22,6 +22,7 @@ from ringfence.sandbox.docker.tunnel import SshTunnel
 _CALL_S = 60.0
 _CONNECT_S = 10.0
 _FACTS_S = 60.0
+_REMOVE_TRIES, _REMOVE_PAUSE_S = 10, 0.05
 _NOT_REACHED = 900
 """What aiodocker calls the status of a connection that could not be made."""
 
@@ -151,16 +152,21 @@ class Engine:
 
     async def remove(self, container: str) -> bool:
         """Kill and remove a container with its unnamed volumes; False if it was not there."""
-        try:
-            async with engine_errors("remove the container"):
-                await self.docker.containers.container(container).delete(force=True, v=True)
-        except EngineError as exc:
-            if exc.is_absent:
-                return False
-            if exc.status == 409 and "in progress" in exc.said:
+        for tries_left in reversed(range(_REMOVE_TRIES)):
+            try:
+                async with engine_errors("remove the container"):
+                    await self.docker.containers.container(container).delete(force=True, v=True)
                 return True
-            raise
-        return True
+            except EngineError as exc:
+                if exc.is_absent:
+                    return False
+                if exc.status == 409 and "in progress" in exc.said:
+                    return True
+                # Podman 4.3 cannot kill one that ends by itself at this moment.
+                if "state improper" not in exc.said or not tries_left:
+                    raise
+            await anyio.sleep(_REMOVE_PAUSE_S)
+        return False
 
     async def containers(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
         """Containers, dead ones too, that have all these labels (`name` or `name=value`)."""

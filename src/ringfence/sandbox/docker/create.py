@@ -14,6 +14,8 @@ SCRATCH = "/var/tmp"  # noqa: S108 -- inside
 """Where TMPDIR points: unlike in `/tmp`, programs in it may be executed."""
 _SHM_BYTES = 64 * 1024**2
 _OPEN_FILES = 4096
+_PODMAN_PROCESSES = 16_384
+"""RLIMIT_NPROC of one user: else Podman raises it to its own ceiling, which fails where it lacks CAP_SYS_RESOURCE."""
 _CORE = 1
 """Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
 
@@ -109,10 +111,7 @@ def _host_configuration(recipe: Recipe, network: str) -> dict[str, Any]:
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "none"},
         "ShmSize": _SHM_BYTES,
-        "Ulimits": [
-            {"Name": "core", "Soft": _CORE, "Hard": _CORE},
-            {"Name": "nofile", "Soft": _OPEN_FILES, "Hard": _OPEN_FILES},
-        ],
+        "Ulimits": list(_resource_limits(recipe)),
         "Tmpfs": dict(_memory_places(recipe)),
         "Mounts": list(_binds(recipe)),
     }
@@ -129,6 +128,13 @@ def _host_configuration(recipe: Recipe, network: str) -> dict[str, Any]:
     if limits.cpuset is not None:
         made["CpusetCpus"] = limits.cpuset
     return made
+
+
+def _resource_limits(recipe: Recipe) -> Iterator[dict[str, Any]]:
+    yield {"Name": "core", "Soft": _CORE, "Hard": _CORE}
+    yield {"Name": "nofile", "Soft": _OPEN_FILES, "Hard": _OPEN_FILES}
+    if recipe.engine.is_podman:
+        yield {"Name": "nproc", "Soft": _PODMAN_PROCESSES, "Hard": _PODMAN_PROCESSES}
 
 
 def _security_options(facts: EngineFacts, seccomp: str | None) -> list[str]:
