@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import InfrastructureFault, next_step
+from ringfence.errors import InfrastructureFault, SandboxError, next_step
 from ringfence.events import CheckpointCreated, WorkExported
 from ringfence.job.outcome import Outcome
 from ringfence.job.recorder import Recorder
@@ -16,7 +16,14 @@ from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
 from ringfence.job.verification import verify
-from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, finish_again
+from ringfence.sandbox.workspace.bring_out import BroughtOut
+from ringfence.sandbox.workspace.finish import (
+    Finished,
+    commits_out,
+    finish,
+    finish_again,
+    give_rights_back,
+)
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.store import Checkpoint
@@ -41,16 +48,24 @@ class Delivery:
         Raises:
             RingfenceError: It could not be kept.
         """
-        out = None
-        if self.prepared.private is not None:
-            # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
-            # dead before the state of the files is kept.
-            sealed = replace(self.prepared.placement, workspace_read_only=True)
-            async with self.sandboxes.opened("export", sealed) as sandbox:
-                out = await commits_out(self.prepared, sandbox)
-        work = await finish(self.prepared, out)
+        work = await finish(self.prepared, await self._commits())
         await self._tell(work, "after")
         return work
+
+    async def _commits(self) -> BroughtOut | None:
+        """The commits made inside; what keeps a sandbox from handing them out does not decide how the run ended."""
+        if self.prepared.private is None:
+            return None
+        notes = await give_rights_back(self.prepared)
+        # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
+        # dead before the state of the files is kept.
+        sealed = replace(self.prepared.placement, workspace_read_only=True)
+        try:
+            async with self.sandboxes.opened("export", sealed) as sandbox:
+                out = await commits_out(self.prepared, sandbox) or BroughtOut({})
+        except SandboxError as exc:
+            out = BroughtOut({}, (f"commits made inside were not taken over: {exc}",))
+        return replace(out, notes=(*notes, *out.notes))
 
     async def check(self, command: str, work: Finished) -> Outcome:
         """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.

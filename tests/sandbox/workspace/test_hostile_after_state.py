@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.sandbox.workspace.finish import Finished, finish
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, give_rights_back
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.store import CheckpointStore
 from ringfence.sandbox.workspace.work import undo_run
@@ -71,6 +72,21 @@ async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: 
     assert any("given back" in note for note in done.notes)
     await undo_run(done.record, state)
     assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
+
+
+async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
+    """Taking away rights on the workspace and on what is mounted in it does not keep the last sandbox from opening."""
+    (mine / ".github" / "workflows").mkdir(parents=True)
+    as_owner(mine)
+    prepared = await begin()
+    spec = SandboxSpec(backend="bubblewrap", workspace=mine)
+    script = "echo agent >a.txt && git commit -qam x && chmod 0 .github sub . "
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        assert (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
+    notes = await give_rights_back(prepared)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        out = await commits_out(prepared, sandbox)
+    assert (out and list(out.refs), "'.'" in notes[0]) == (["refs/ringfence/run-1/main"], True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is another user's")

@@ -1,6 +1,8 @@
 """What a run left in its workspace, kept: its commits, its files, its patch."""
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge
+from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
+from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.untrusted import distrust
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
@@ -37,6 +40,30 @@ class Finished:
     runs_on_your_machine: tuple[str, ...]
     """Changed files that the host runs or trusts by itself."""
     notes: tuple[str, ...] = ()
+
+
+async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
+    """Open the workspace again for the sandbox that brings commits out; what had to be, as a note.
+
+    An agent that takes its owner's rights away on the workspace, or on a directory that something is mounted in,
+    would keep a further sandbox from being made.
+    """
+    source, workspace = prepared.placement.workspace_source, prepared.placement.workspace
+    if source is None or workspace is None:
+        return ()
+    targets = [overlay.target for overlay in prepared.placement.overlays]
+    inside = sorted({target.parent for target in targets if target.is_relative_to(workspace)} - {workspace})
+
+    def unlock() -> tuple[bytes, ...]:
+        with suppress(OSError), Tree(source, unlock=stat.S_IRUSR | stat.S_IXUSR) as tree:
+            for folder in inside:
+                with suppress(OSError):
+                    tree.directory(os.fsencode(folder.relative_to(workspace)))
+            return tuple(tree.unlocked)
+        return ()
+
+    actor = Actor.current() if prepared.record.clone else prepared.record.actor
+    return unlocked_note(await actor.call(unlock))
 
 
 async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:

@@ -134,7 +134,7 @@ class CheckpointStore:
             files=len(taken.entries),
             skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
             git_entries=listing.git_entries,
-            notes=(*listing.notes, *_unlocked_note((*listing.unlocked, *taken.unlocked))),
+            notes=(*listing.notes, *unlocked_note((*listing.unlocked, *taken.unlocked))),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
 
@@ -245,7 +245,8 @@ class CheckpointStore:
             yield
 
 
-def _unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
+def unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
+    """Tell where rights were given back; nothing where they were not."""
     if not paths:
         return ()
     names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
