@@ -22,7 +22,7 @@ from ringfence.job.request import Emit, RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.holder.place import claim, places_in, standing_dir, standing_place
+from ringfence.sandbox.holder.place import claim, places_in, remove_halves, standing_dir, standing_place
 from ringfence.sandbox.holder.serving import Life, hold
 from ringfence.sandbox.holder.starting import NotStarted, Order, start_holder, take_order
 from ringfence.sandbox.holder.state import HolderState, encode_spec, read_state, write_state
@@ -89,6 +89,7 @@ def clear_the_gone() -> list[Gone]:
             why = str(exc)
         place.remove()
         gone.append(Gone(place.name, why, state.run_id if state else None))
+    remove_halves(standing_dir())
     return gone
 
 

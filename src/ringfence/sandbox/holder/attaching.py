@@ -30,6 +30,7 @@ class HeldFence(Fence):
         self.read_fd = self.write_fd = connection.fileno()
         self._connection = connection
         self._place = place
+        self._state = state
 
     async def wait(self) -> Death:
         """Why it is gone, as far as the holder could say."""
@@ -66,11 +67,7 @@ async def attach(
     spec = state.spec.model_copy(update={"setup": (), "env": variables})
     fence = HeldFence(connection, place, state)
     async with Sandbox.over(
-        fence,
-        spec,
-        state.placement,
-        sandbox_id=state.sandbox_id,
-        chosen_because=state.chosen_because,
+        fence, spec, state.placement, sandbox_id=state.sandbox_id, chosen_because=state.chosen_because
     ) as sandbox:
         yield sandbox
 

@@ -9,8 +9,8 @@ import anyio
 
 from ringfence.sandbox.guest import frames
 
-END = 96
-"""Client to holder, channel 0: end the sandbox. Not a frame of the guest's."""
+END, ADOPT, USE = 96, 97, 98
+"""Client to holder, channel 0, no frames of the guest's: end the sandbox; let me have it; what does it use?"""
 
 _READ = 256 * 1024
 _QUEUE_LIMIT_BYTES = 64 * 1024**2
@@ -32,10 +32,8 @@ class Peer:
         self._is_lost = False
 
     def is_allowed(self) -> bool:
-        """Whether it is our own user, or root, by the kernel's word (SO_PEERCRED, unix(7))."""
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _pid, uid, _gid = _CREDENTIALS.unpack(raw)
-        return uid in (0, os.geteuid())
+        """Whether the client may be here."""
+        return is_own_user(self._socket)
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
         """Queue a frame and send what the socket takes."""
@@ -106,6 +104,13 @@ class Peer:
         self._is_lost = True
         self._wants_room.set()
         self._socket.close()
+
+
+def is_own_user(connection: socket.socket) -> bool:
+    """Whether our own user, or root, is at the other end, by the kernel's word (SO_PEERCRED, unix(7))."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return uid in (0, os.geteuid())
 
 
 def _take(data: bytearray) -> tuple[int, int, bytes] | None:

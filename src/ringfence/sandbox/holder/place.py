@@ -22,6 +22,7 @@ from ringfence.removal import remove_tree
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _GONE = ".gone-"
 _PATIENCE_S = 2.0
+_REMOVAL_S = 600.0
 _STEP_S = 0.005
 
 
@@ -150,6 +151,15 @@ def places_in(folder: Path) -> list[HolderPlace]:
         return []
     found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     return [HolderPlace(path) for path in sorted(found)]
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove what is left of places whose remover died. Those that somebody removes just now are let be."""
+    oldest_kept = time.time() - _REMOVAL_S
+    for path in folder.glob(f"{_GONE}*"):
+        with suppress(OSError):
+            if path.stat().st_mtime < oldest_kept:
+                remove_tree(path)
 
 
 def claim(place: HolderPlace) -> int:

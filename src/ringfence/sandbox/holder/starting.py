@@ -60,7 +60,7 @@ async def start_holder(
     try:
         with ours:
             try:
-                await _spawn(module, place, lock, theirs, secrets)
+                await _spawn(module, place, lock, theirs.fileno(), secrets)
             finally:
                 theirs.close()
             return await _converse(ours, {**order, "lock": lock, "place": str(place.directory)}, place)
@@ -68,9 +68,26 @@ async def start_holder(
         os.close(lock)
 
 
-async def _spawn(
-    module: str, place: HolderPlace, lock: int, theirs: socket.socket, secrets: Sequence[str]
+async def send_off(
+    module: str, place: HolderPlace, lock: int, order: Mapping[str, Any], *, secrets: Sequence[str] = ()
 ) -> None:
+    """Start `module`'s `main` as a holder that answers to nobody; it outlives us. Arguments as `start_holder`.
+
+    Raises:
+        InfrastructureFault: The process cannot be started.
+    """
+    written = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(written, "wb", closefd=False) as file:
+            file.write(dump({**order, "lock": lock, "place": str(place.directory)}))
+        os.lseek(written, 0, os.SEEK_SET)
+        await _spawn(module, place, lock, written, secrets)
+    finally:
+        os.close(written)
+        os.close(lock)
+
+
+async def _spawn(module: str, place: HolderPlace, lock: int, stdin: int, secrets: Sequence[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if value not in secrets}
     try:
         log = os.open(place.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -82,7 +99,7 @@ async def _spawn(
         process = await start_process(
             # -P: the current directory, a workspace perhaps, must not be where modules come from.
             [sys.executable, "-P", "-c", _PROGRAM, module],
-            stdin=theirs.fileno(),
+            stdin=stdin,
             stdout=log,
             stderr=log,
             cwd=place.directory,
@@ -172,10 +189,23 @@ class Order:
         self._connection.shutdown(socket.SHUT_RDWR)
 
 
+def read_order() -> dict[str, Any]:
+    """In a holder that answers to nobody, first of all: take the order from stdin, which is then empty."""
+    with os.fdopen(os.dup(0), "rb") as file:
+        fields: dict[str, Any] = json.loads(file.read())
+    os.set_inheritable(int(fields["lock"]), False)
+    _empty_stdin()
+    return fields
+
+
 def take_order() -> Order:
     """In a holder, first of all: take the order from stdin, which is then empty."""
     connection = socket.socket(fileno=os.dup(0))
+    _empty_stdin()
+    return Order(connection)
+
+
+def _empty_stdin() -> None:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.close(null)
-    return Order(connection)

@@ -1,0 +1,301 @@
+"""Warm sandboxes: handed out once each, only after a fresh answer of the guest, and replaced at once."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+
+from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
+from ringfence.sandbox.base import Placement, ResourceUse
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.holder.attaching import HeldFence, ask_to_end
+from ringfence.sandbox.holder.peer import ADOPT, USE
+from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves
+from ringfence.sandbox.holder.starting import send_off
+from ringfence.sandbox.holder.state import HolderState, encode_placement, encode_spec, read_state
+from ringfence.sandbox.pool.counts import note
+from ringfence.sandbox.pool.shape import Shape, shape_of
+from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
+from ringfence.sandbox.registry import get_backend
+from ringfence.sandbox.sandbox import Sandbox
+from ringfence.sandbox.spec import SandboxSpec
+
+_MODULE = "ringfence.sandbox.pool.member"
+_PROBE_S = 1.0
+_USE_S = 5.0
+_LEAVE_S = 15.0
+_STEP_S = 0.002
+_REPLY_BYTES = 4096
+_TAKEN = "taken"
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """How much is kept warm."""
+
+    size: int
+    """Sandboxes of each shape."""
+    max_age_s: float
+    """One that nobody wanted for so long ends."""
+
+
+class PooledFence(HeldFence):
+    """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
+
+    async def kill(self) -> None:
+        """Let go of the connection and wait until everything inside is dead and its holder gone.
+
+        Raises:
+            InfrastructureFault: The holder does not go.
+        """
+        await super().kill()
+        if await self._is_gone():
+            return
+        # Whatever holds it up: nothing survives the holder.
+        with suppress(ProcessLookupError):
+            os.kill(self._state.pid, signal.SIGKILL)
+        if not await self._is_gone():
+            raise InfrastructureFault(
+                f"sandbox {self._state.sandbox_id} does not end: its holder, process {self._state.pid}, lives on"
+            )
+        await get_backend(self.facts.backend).clean_up(frozenset({self._state.sandbox_id}))
+
+    async def _is_gone(self) -> bool:
+        with anyio.move_on_after(_LEAVE_S):
+            while self._place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+                await anyio.sleep(_STEP_S)
+            return True
+        return False
+
+    async def use(self) -> ResourceUse:
+        """By the account of the fence, which the holder asks."""
+        try:
+            connection = self._place.connect()
+        except OSError:
+            return ResourceUse()
+        with connection, suppress(OSError, ValueError), anyio.move_on_after(_USE_S):
+            connection.send(frames.HEADER.pack(0, 0, USE))
+            await anyio.wait_readable(connection)
+            said = dict(frames.decode_record(connection.recv(_REPLY_BYTES)[frames.HEADER.size :]))
+            return ResourceUse(
+                memory_bytes=_number(said.get("memory")),
+                cpu_s=float(said["cpu_s"]) if "cpu_s" in said else None,
+                pids=_number(said.get("pids")),
+                oom_kills=_number(said.get("oom_kills")),
+            )
+        return ResourceUse()
+
+
+class Pool:
+    """The pool of a state directory.
+
+    Args:
+        folder: Where its sandboxes are; each state directory has its own, and none touches another's.
+        size: How much is kept.
+        secrets: Values that do not go into the environment of holders.
+    """
+
+    def __init__(self, folder: Path, size: PoolSize, *, secrets: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._size = size
+        self._secrets = secrets
+
+    @asynccontextmanager
+    async def opened(
+        self, spec: SandboxSpec, placement: Placement, run_dir: Path, *, sandbox_id: str
+    ) -> AsyncIterator[Sandbox]:
+        """A sandbox for a run: a warm one if there is one that fits, else a cold one; then the pool is refilled.
+
+        Args:
+            spec: What is asked for.
+            placement: As prepared for the run.
+            run_dir: The run's directory, with what `placement` shows of it.
+            sandbox_id: Name of a cold one.
+
+        Raises:
+            PolicyRefused, SandboxStartFailed: As `Sandbox.open`.
+            InfrastructureFault: The hand-over failed half-way; the run's workspace is not whole.
+        """
+        async with AsyncExitStack() as stack:
+            sandbox = await self._warm(spec, placement, run_dir, stack)
+            note(self._made(), "misses" if sandbox is None else "hits")
+            if sandbox is None:
+                cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id)
+                sandbox = await stack.enter_async_context(cold)
+            async with _aside(self.refill, spec, placement, run_dir):
+                yield sandbox
+
+    async def _warm(
+        self, spec: SandboxSpec, placement: Placement, run_dir: Path, stack: AsyncExitStack
+    ) -> Sandbox | None:
+        """A warm sandbox with the run's own contents in it, entered on `stack`; None if none fits."""
+        try:
+            shape = shape_of(spec, placement, run_dir)
+        except OSError:
+            return None  # a cold start says what is missing
+        for place in self._of(shape):
+            state = _adoptable(place)
+            if state is None:
+                continue
+            async with AsyncExitStack() as trial:
+                try:
+                    sandbox = await trial.enter_async_context(_adopted(place, state, spec, placement))
+                    await sandbox.ping(timeout_s=_PROBE_S)
+                    is_fit = await anyio.to_thread.run_sync(fits, place.directory, run_dir)
+                except SandboxError:
+                    is_fit = False
+                if is_fit:
+                    await anyio.to_thread.run_sync(hand_over, place.directory, run_dir)
+                    stack.push_async_exit(trial.pop_all())
+                    return sandbox
+            note(self._folder, "stale")
+        return None
+
+    def _of(self, shape: Shape) -> list[HolderPlace]:
+        return [place for place in places_in(self._folder) if place.name.startswith(shape.key)]
+
+    def _made(self) -> Path:
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        return self._folder
+
+    async def refill(self, spec: SandboxSpec, placement: Placement, run_dir: Path) -> int:
+        """Start what is missing of a run's shape and end what has another for the same request; returns how many.
+
+        What cannot be started is counted, and no reason for a run to fail.
+        """
+        started = 0
+        try:
+            shape = shape_of(spec, placement, run_dir)
+            await self.sweep()
+            for place in places_in(self._folder):
+                if place.name.startswith(shape.request) and not place.name.startswith(shape.key):
+                    await self._end_unless_taken(place)
+            there = sum(not _is_taken(place) for place in self._of(shape))
+            for _ in range(self._size.size - there):
+                await self._start(shape, spec, placement, run_dir)
+                started += 1
+        except (RingfenceError, OSError) as exc:
+            note(self._folder, "failed", str(exc))
+        return started
+
+    async def _start(self, shape: Shape, spec: SandboxSpec, placement: Placement, run_dir: Path) -> None:
+        place = HolderPlace(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
+        lock = claim(place)
+        try:
+            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, place.directory)
+            order = {
+                "spec": encode_spec(spec.model_copy(update={"setup": (), "env": {}, "ttl_s": None})),
+                "placement": encode_placement(own),
+                "sandbox_id": uuid4().hex[:12],
+                "max_age_s": self._size.max_age_s,
+            }
+        except BaseException:
+            os.close(lock)
+            place.remove()
+            raise
+        await send_off(_MODULE, place, lock, order, secrets=self._secrets)
+
+    async def drain(self) -> int:
+        """End every sandbox that is waiting; those handed out stay their runs'. Returns how many."""
+        await self.sweep()
+        ended = [await self._end_unless_taken(place) for place in places_in(self._folder)]
+        return sum(ended)
+
+    async def _end_unless_taken(self, place: HolderPlace) -> bool:
+        return _take(place) and await ask_to_end(place)
+
+    async def sweep(self) -> int:
+        """Remove what holders that died left behind; returns how many there were."""
+        swept = 0
+        for place in places_in(self._folder):
+            if place.is_alive():
+                continue
+            with suppress(RingfenceError):
+                state = read_state(place)
+                if state is not None:
+                    await get_backend(state.facts.backend).clean_up(frozenset({state.sandbox_id}))
+            place.remove()
+            swept += 1
+        await anyio.to_thread.run_sync(remove_halves, self._folder)
+        return swept
+
+    def waiting(self) -> list[tuple[HolderPlace, HolderState | None]]:
+        """Sandboxes that live and are nobody's yet, with what they say; None for those still coming up."""
+        alive = [place for place in places_in(self._folder) if place.is_alive() and not _is_taken(place)]
+        return [(place, _read(place)) for place in alive]
+
+
+@asynccontextmanager
+async def _aside(act: object, *arguments: object) -> AsyncIterator[None]:
+    """Do something beside the body, and see it through."""
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(act, *arguments)  # type: ignore[arg-type]  # checked where it is called
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+            error = exc
+    if error is not None:
+        raise error
+
+
+@asynccontextmanager
+async def _adopted(
+    place: HolderPlace, state: HolderState, spec: SandboxSpec, placement: Placement
+) -> AsyncIterator[Sandbox]:
+    try:
+        connection = place.connect()
+        connection.send(frames.HEADER.pack(0, 0, ADOPT))
+    except OSError as exc:
+        raise SandboxError(f"nobody answers in {str(place.directory)!r}: {exc.strerror}") from exc
+    fence = PooledFence(connection, place, state)
+    age_s = time.monotonic() - state.born_s
+    why = f"{state.chosen_because}; warm from the pool, {age_s:.0f} s old"
+    async with Sandbox.over(
+        fence,
+        spec.model_copy(update={"setup": ()}),
+        placement,
+        sandbox_id=state.sandbox_id,
+        chosen_because=why,
+    ) as sandbox:
+        yield sandbox
+
+
+def _adoptable(place: HolderPlace) -> HolderState | None:
+    """What a sandbox says that is ready and now ours alone; None if it is not to be had."""
+    state = _read(place) if place.is_alive() else None
+    return state if state is not None and state.end is None and _take(place) else None
+
+
+def _take(place: HolderPlace) -> bool:
+    """Mark a sandbox as somebody's; of several who try, one succeeds, ever."""
+    try:
+        os.close(
+            os.open(place.directory / _TAKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        )
+    except OSError:
+        return False
+    return True
+
+
+def _is_taken(place: HolderPlace) -> bool:
+    return (place.directory / _TAKEN).exists()
+
+
+def _read(place: HolderPlace) -> HolderState | None:
+    try:
+        return read_state(place)
+    except RingfenceError:
+        return None  # of another version: it lapses by itself
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
