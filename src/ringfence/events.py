@@ -101,6 +101,72 @@ class CommandEnded(Event, frozen=True, kw_only=True, tag="command.ended"):
     stderr: str
 
 
+class ForwardOpened(Event, frozen=True, kw_only=True, tag="forward.opened"):
+    """A process inside connected to a forwarded service. In the journal before the service is called."""
+
+    sandbox_id: str
+    forward: str
+    """As it was granted."""
+    connection: int
+    """Counted from 1 for each forward of a sandbox."""
+    target: str
+    address: str
+    """What the target resolved to, and is called at."""
+
+
+class ForwardClosed(Event, frozen=True, kw_only=True, tag="forward.closed"):
+    """A connection to a forwarded service is over."""
+
+    sandbox_id: str
+    forward: str
+    connection: int
+    sent_bytes: int
+    """From inside to the service."""
+    received_bytes: int
+    """From the service to inside."""
+    ended_by: str
+    """`closed`; `inside` or `target`, who cut it off; `cancelled`; or why the service could not be reached."""
+    duration_ms: float
+
+
+class ForwardRefused(Event, frozen=True, kw_only=True, tag="forward.refused"):
+    """A connection to a forwarded service was not made: its name is not known, or leads where nothing may."""
+
+    sandbox_id: str
+    forward: str
+    connection: int
+    target: str
+    reason: str
+
+
+class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
+    """A process inside asked something of the container engine. In the journal before the engine is asked."""
+
+    sandbox_id: str
+    call: int
+    """Counted from 1 for each sandbox."""
+    method: str
+    path: str
+    allowed: bool
+    action: str
+    """What it was taken for: `list`, `inspect`, `restart`, ...; empty if it is none of those there are."""
+    reason: str
+    """Why it was refused."""
+    container: str | None = None
+
+
+class EngineAnswered(Event, frozen=True, kw_only=True, tag="engine.answered"):
+    """The container engine's answer was passed on."""
+
+    sandbox_id: str
+    call: int
+    status: int
+    answer_bytes: int
+    ended_by: str
+    """`closed`; `limit`, when it was cut off; `inside` or `engine`, who went first."""
+    duration_ms: float
+
+
 class PolicyLoosened(Event, frozen=True, kw_only=True, tag="policy.loosened"):
     """Something weaker than the default was asked for by name."""
 
@@ -258,6 +324,11 @@ AnyEvent = (
     | SandboxCreated
     | SandboxDestroyed
     | CommandEnded
+    | ForwardOpened
+    | ForwardClosed
+    | ForwardRefused
+    | EngineCalled
+    | EngineAnswered
     | PolicyLoosened
     | CheckpointCreated
     | MessageSent

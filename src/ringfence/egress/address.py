@@ -1,0 +1,62 @@
+"""Which addresses and ports no grant opens: pure functions, asked of what was written and of what it resolves to."""
+
+import ipaddress
+from ipaddress import IPv4Address, IPv6Address
+
+Address = IPv4Address | IPv6Address
+
+_METADATA = {
+    # The clouds' own pages say so: AWS, Azure, GCP and most others use 169.254.169.254 (in a refused network).
+    IPv4Address("100.100.100.200"): "Alibaba Cloud",
+    IPv4Address("168.63.129.16"): "Azure's wire server",
+    IPv4Address("192.0.0.192"): "Oracle Cloud",
+    IPv6Address("fd00:ec2::254"): "AWS",
+    IPv6Address("fd00:ec2::123"): "AWS",
+    IPv6Address("fd00:ec2::253"): "AWS",
+    IPv6Address("fd20:ce::254"): "Google Cloud",
+    IPv6Address("fd00:c1::a9fe:a9fe"): "Oracle Cloud",
+    IPv6Address("fd00:42::42"): "Scaleway",
+}
+METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
+)
+"""Names under which clouds serve the machine's own credentials."""
+ENGINE_PORTS = frozenset({2375, 2376, 2377})
+"""Docker's API and Swarm: who speaks with it is root on its machine."""
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b:1::/48")
+
+
+def refused_target(host: str, port: int) -> str | None:
+    """Why no grant may lead to `host:port`, as far as can be said without resolving it; None if it may."""
+    if host in METADATA_NAMES:
+        return f"{host!r} is where a cloud hands out the machine's credentials"
+    if port in ENGINE_PORTS:
+        return f"port {port} is a container engine's: whoever speaks with it is root there; use `engine:` instead"
+    try:
+        return refused_address(ipaddress.ip_address(host))
+    except ValueError:
+        return None
+
+
+def refused_address(address: Address) -> str | None:
+    """Why no connection may be made to `address`, whatever it was called; None if one may."""
+    plain = embedded(address)
+    if plain in _METADATA or plain.is_link_local:
+        return f"{plain} is where a cloud hands out the machine's credentials, or of one link only"
+    if plain.is_unspecified or plain.is_multicast or plain == IPv4Address("255.255.255.255"):
+        return f"{plain} is not the address of one machine"
+    return None
+
+
+def embedded(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one leads to (mapped, compatible, 6to4, NAT64), else itself."""
+    if isinstance(address, IPv4Address):
+        return address
+    for inner in (address.ipv4_mapped, address.sixtofour):
+        if inner is not None:
+            return inner
+    number = int(address)
+    if address in _NAT64 or address in _TRANSLATED or 1 < number < 1 << 32:
+        return IPv4Address(number & 0xFFFF_FFFF)
+    return IPv6Address(number)  # without a scope

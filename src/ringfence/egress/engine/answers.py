@@ -1,0 +1,97 @@
+"""What of the engine's answers is passed on: pure functions over parsed JSON. What they do not know is left out."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.config.engine_access import EngineAccess
+
+_INFO = (
+    "Architecture",
+    "CgroupDriver",
+    "CgroupVersion",
+    "Driver",
+    "KernelVersion",
+    "MemTotal",
+    "NCPU",
+    "OSType",
+    "OSVersion",
+    "OperatingSystem",
+    "ServerVersion",
+)
+"""Of the engine's `info`: nothing of names, registries, proxies (with their passwords), plugins or swarms."""
+_POWERFUL = frozenset({"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH"})
+_HIDDEN = "(hidden by ringfence)"
+
+
+def labels_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of an inspected or listed container or image."""
+    config = container.get("Config")
+    found = container.get("Labels") if "Labels" in container else (config or {}).get("Labels")
+    return {str(key): str(value) for key, value in (found or {}).items()}
+
+
+def is_visible(thing: Mapping[str, Any], access: EngineAccess) -> bool:
+    """Whether those inside may see it: it has the label, and is none of ringfence's own sandboxes."""
+    labels = labels_of(thing)
+    return access.is_on(labels) and not any(key.startswith("ringfence.") for key in labels)
+
+
+def visible_only(things: Any, access: EngineAccess) -> list[Any]:
+    """A list of containers or images without those that are not to be seen."""
+    return [thing for thing in things if isinstance(thing, dict) and is_visible(thing, access)]
+
+
+def with_label(filters: str, access: EngineAccess) -> str:
+    """The `filters` parameter of a list, narrowed to the label.
+
+    Raises:
+        ValueError: It is not what an engine takes.
+    """
+    wanted = json.loads(filters) if filters else {}
+    if not isinstance(wanted, dict):
+        raise ValueError("filters are a mapping")
+    narrowed: dict[str, list[str]] = {}
+    for key, values in wanted.items():
+        if not isinstance(values, dict | list) or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"filter {key[:50]!r} is no list of texts")
+        narrowed[key] = list(values)
+    narrowed["label"] = [*narrowed.get("label", []), access.label]
+    return json.dumps(narrowed)
+
+
+def short_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `info` is nobody's secret."""
+    return {key: info[key] for key in _INFO if key in info}
+
+
+def without_secrets(container: Mapping[str, Any]) -> dict[str, Any]:
+    """An inspected container without the values of its environment: passwords are kept there."""
+    config = dict(container.get("Config") or {})
+    names = [str(entry).partition("=")[0] for entry in config.get("Env") or []]
+    config["Env"] = [f"{name}={_HIDDEN}" for name in names]
+    return {**container, "Config": config}
+
+
+def too_powerful(container: Mapping[str, Any]) -> str | None:
+    """Why a command in this container would be as good as one on the engine's machine; None if it would not."""
+    host = container.get("HostConfig") or {}
+    if host.get("Privileged"):
+        return "it is privileged"
+    for mode in ("PidMode", "IpcMode", "UsernsMode"):
+        if str(host.get(mode) or "") == "host":
+            return f"its {mode} is the host's"
+    added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
+    if added & _POWERFUL:
+        return f"it has the capability {min(added & _POWERFUL)}"
+    if host.get("Devices"):
+        return "it has devices of the host"
+    for mount in container.get("Mounts") or []:
+        source = str(mount.get("Source") or "")
+        if (
+            source == "/"
+            or source.endswith(".sock")
+            or source in {"/run", "/var/run", "/proc", "/sys", "/dev"}
+        ):
+            return f"it has {source!r} of the host mounted"
+    return None

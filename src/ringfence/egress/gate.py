@@ -1,0 +1,57 @@
+"""The ways out of one sandbox, opened as its policy grants them and closed with it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Protocol
+
+from anyio.abc import ByteStream
+
+from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
+from ringfence.config.forward import Forward
+from ringfence.egress.forwarding import Emit, Forwarder
+
+_MOST_CALLS = 32
+
+
+class Listens(Protocol):
+    """What the gate needs of a sandbox."""
+
+    id: str
+
+    def listen(
+        self,
+        serve: Callable[[ByteStream], Awaitable[None]],
+        *,
+        port: int | None = None,
+        unix: str | None = None,
+        limit: int = 200,
+    ) -> AbstractAsyncContextManager[object]:
+        """Take connections of processes inside."""
+
+
+@asynccontextmanager
+async def opened_gate(
+    sandbox: Listens, forwards: Sequence[Forward], engine: EngineAccess | None, emit: Emit
+) -> AsyncIterator[None]:
+    """Open the granted ways out of a sandbox until the context is left.
+
+    Raises:
+        PolicyRefused: A forward leads where nothing may.
+        SandboxPortError: A port of a forward is taken inside.
+        SandboxStartFailed, InfrastructureFault: Engine access without an engine.
+    """
+    async with AsyncExitStack() as stack:
+        for forward in forwards:
+            forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
+            await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
+        if engine is not None:
+            from ringfence.egress.engine.asking import check_engine, find_socket
+            from ringfence.egress.engine.proxy import EngineProxy
+
+            socket = find_socket(engine.socket)
+            await check_engine(socket)
+            proxy = EngineProxy(engine, socket, sandbox_id=sandbox.id, emit=emit)
+            await stack.enter_async_context(
+                sandbox.listen(proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
+            )
+        yield

@@ -1,0 +1,93 @@
+"""Bytes both ways between two streams, each direction ended by itself, counted."""
+
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import ByteStream
+
+from ringfence.errors import SandboxDied
+
+_CUT_OFF = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
+
+
+@dataclass
+class Exchange:
+    """What has passed, also while it still goes on."""
+
+    sent_bytes: int = 0
+    """From inside to the target."""
+    received_bytes: int = 0
+    """From the target to inside."""
+    ended_by: str = "cancelled"
+    """`closed` when it came to its end; `inside` or `target` when that side cut it off; `limit`."""
+    limit_bytes: int | None = None
+    """Of both directions together."""
+
+    def check(self) -> None:
+        """Raise once more has passed than may."""
+        if self.limit_bytes is not None and self.sent_bytes + self.received_bytes > self.limit_bytes:
+            raise _CutOff("limit")
+
+
+class _CutOff(Exception):
+    """It goes no further; the text says because of whom or what."""
+
+
+async def exchange(
+    inside: ByteStream, target: ByteStream, passed: Exchange, *, ends_with_target: bool = False
+) -> None:
+    """Pass bytes on both ways until both directions have ended, or one side cuts the connection off.
+
+    Args:
+        inside: The connection of a process inside.
+        target: What it is connected to.
+        passed: Counts.
+        ends_with_target: Whether the target's end is that of both directions.
+    """
+
+    async def outwards() -> None:
+        while (data := await _next(inside, "inside")) is not None:
+            await _give(target, data, "target")
+            passed.sent_bytes += len(data)
+            passed.check()
+        await _end(target, "target")
+
+    async def inwards() -> None:
+        while (data := await _next(target, "target")) is not None:
+            await _give(inside, data, "inside")
+            passed.received_bytes += len(data)
+            passed.check()
+        await _end(inside, "inside")
+        if ends_with_target:
+            tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outwards)
+            tasks.start_soon(inwards)
+        passed.ended_by = "closed"
+    except* _CutOff as group:
+        passed.ended_by = str(group.exceptions[0])
+
+
+async def _next(source: ByteStream, name: str) -> bytes | None:
+    try:
+        return await source.receive()
+    except anyio.EndOfStream:
+        return None
+    except _CUT_OFF as exc:
+        raise _CutOff(name) from exc
+
+
+async def _give(sink: ByteStream, data: bytes, name: str) -> None:
+    try:
+        await sink.send(data)
+    except _CUT_OFF as exc:
+        raise _CutOff(name) from exc
+
+
+async def _end(sink: ByteStream, name: str) -> None:
+    try:
+        await sink.send_eof()
+    except (*_CUT_OFF, OSError) as exc:  # OSError: a socket that its peer has reset
+        raise _CutOff(name) from exc
