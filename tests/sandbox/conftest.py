@@ -100,7 +100,9 @@ def opener(images: Callable[[str], str | None]) -> Iterator[Callable[[str], Open
             made.append(directory)
             if os.geteuid() == 0:
                 os.chown(directory, OTHER_UID, OTHER_UID)
-            spec = SandboxSpec(**{"backend": backend, "image": image, "workspace": directory, **changes})
+            # gVisor's limit on processes is a watchdog, which has to be accepted.
+            fixed = {"backend": backend, "image": image, "soft_limits": backend == "gvisor"}
+            spec = SandboxSpec(**{**fixed, "workspace": directory, **changes})
             async with Sandbox.open(spec) as sandbox:
                 yield sandbox
 

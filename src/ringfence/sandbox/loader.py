@@ -53,6 +53,7 @@ _ORDER = (
     "tree",
     "files",
     "memory",
+    "account",
     "watchdog",
     "supervisor",
     "loop",

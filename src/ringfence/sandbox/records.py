@@ -68,8 +68,8 @@ def parse_exit(payload: bytes) -> Exit:
     return end
 
 
-def parse_use(payload: bytes) -> tuple[int, float, int]:
-    """(memory in bytes, processor seconds, processes) of a STATS_REPLY.
+def parse_use(payload: bytes) -> tuple[int, float, int, int | None]:
+    """(memory in bytes, processor seconds, processes, kills for lack of memory) of a STATS_REPLY.
 
     Raises:
         ProtocolError: They are no such numbers.
@@ -77,11 +77,14 @@ def parse_use(payload: bytes) -> tuple[int, float, int]:
     record = parse_record(payload)
     try:
         memory, cpu_s, pids = int(record["memory"]), float(record["cpu_s"]), int(record["pids"])
+        oom_kills = int(record["oom_kills"]) if "oom_kills" in record else None
     except (KeyError, ValueError) as exc:
         raise ProtocolError(f"sent a bad STATS_REPLY: {str(exc)[:200]!r}") from exc
     if not (0 <= memory < _LARGEST and 0 <= cpu_s < _LARGEST and 0 <= pids < _LARGEST):
         raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
-    return memory, cpu_s, pids
+    if not 0 <= (oom_kills or 0) < _LARGEST:
+        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
+    return memory, cpu_s, pids, oom_kills
 
 
 def parse_failure(payload: bytes) -> Failure:

@@ -343,7 +343,7 @@ class Sandbox:
             memory_bytes=own.memory_bytes if kernel.memory_bytes is None else kernel.memory_bytes,
             cpu_s=own.cpu_s if kernel.cpu_s is None else kernel.cpu_s,
             pids=own.pids if kernel.pids is None else kernel.pids,
-            oom_kills=kernel.oom_kills,
+            oom_kills=own.oom_kills if kernel.oom_kills is None else kernel.oom_kills,
         )
 
 

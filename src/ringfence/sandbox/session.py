@@ -190,8 +190,8 @@ class GuestSession:
         reason = f"has not answered for {_SILENCE_S:g} s"
         try:
             with anyio.move_on_after(_SILENCE_S):
-                memory, cpu_s, pids = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
-                return ResourceUse(memory, cpu_s, pids)
+                use = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
+                return ResourceUse(*use)
         except ProtocolError as exc:
             reason = str(exc)
         self.condemn(reason)
@@ -296,11 +296,18 @@ class GuestSession:
         with anyio.move_on_after(_CLIENT_GRACE_S, shield=True), suppress(SandboxDied):
             await channel.wait()
 
+    async def _count_oom_kills(self) -> int:
+        """By the fence's account, else by what the guest sees of its own."""
+        use = await self.fence.use()
+        if use.oom_kills is None:
+            use = await self.measure()
+        return use.oom_kills or 0
+
     async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
         """A kill that the memory limit did is told as such; a shell passes its child's on as code 137."""
         if ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
             return ended_by
-        kills = (await self.fence.use()).oom_kills or 0
+        kills = await self._count_oom_kills()
         if kills > self._oom_kills:
             self._oom_kills = kills
             return "memory"

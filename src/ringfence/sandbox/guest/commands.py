@@ -39,6 +39,8 @@ class Commands:
         self._supervisors: dict[int, Command] = {}
         self._idle: list[tuple[int, _socket.socket]] = []
         self._fork_again_at = 0.0
+        self.owns_orphans = False
+        """Where the kernel makes no subreapers (gVisor before 2023), orphans come to the guest, whosever they were."""
 
     @property
     def supervisors(self) -> list[int]:
@@ -182,7 +184,12 @@ class Commands:
             command.reminders = _REMINDERS
             command.deadline = time.monotonic() + _REMIND_S
             return
-        if not tree.kill_all(lambda: tree.descendants(pid, tree.snapshot()), 0.6) and os.getpid() == 1:
+
+        def owned() -> list[int]:
+            table = tree.snapshot()
+            return tree.descendants(pid, table) + (self._orphans(table) if self.owns_orphans else [])
+
+        if not tree.kill_all(owned, 0.6) and os.getpid() == 1:
             tree.send(-1, tree.SIGKILL)
 
     def _give_up(self, command: Command) -> None:
@@ -219,16 +226,14 @@ class Commands:
 
     def _kill_orphans(self) -> None:
         """Something inside killed a supervisor: what it owned is ours now, and dies."""
+        tree.kill_all(lambda: self._orphans(tree.snapshot()), 0.6)
+
+    def _orphans(self, table: tree.Table) -> list[int]:
         me = os.getpid()
-
-        def orphans() -> list[int]:
-            ours = set(self._supervisors)
-            ours.update(pid for pid, _sock in self._idle)
-            table = tree.snapshot()
-            roots = [pid for pid, row in table.items() if row[0] == me and pid not in ours and row[1] != b"Z"]
-            return roots + [pid for root in roots for pid in tree.descendants(root, table)]
-
-        tree.kill_all(orphans, 0.6)
+        ours = set(self._supervisors)
+        ours.update(pid for pid, _sock in self._idle)
+        roots = [pid for pid, row in table.items() if row[0] == me and pid not in ours and row[1] != b"Z"]
+        return roots + [pid for root in roots for pid in tree.descendants(root, table)]
 
 
 def _receive(sock: _socket.socket) -> Optional[Work]:
