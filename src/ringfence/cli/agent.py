@@ -21,7 +21,7 @@ async def agent_run(
     import anyio.to_thread
 
     from ringfence.cli.running import close_the_dead
-    from ringfence.cli.settings import secrets_of, spec_of
+    from ringfence.cli.settings import pool_of, secrets_of, spec_of
     from ringfence.job.agent import check_agent
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.job.request import RunRequest
@@ -46,6 +46,7 @@ async def agent_run(
         secrets=secrets,
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
+        pool=pool_of(settings),
         model=agent.model,
         runtime=agent.runtime,
         toolset=agent.toolset,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import load_settings, secrets_of, spec_of, warn_about
+from ringfence.cli.settings import load_settings, pool_of, secrets_of, spec_of, warn_about
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -27,12 +27,13 @@ def execute(
     timeout: options.TimeoutOption = None,
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
+    forward: options.ForwardOption = None,
     env: options.EnvOption = None,
 ) -> None:
     """Run one command in a sandbox; its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
         workspace, sandbox=sandbox, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk, timeout=timeout,
-        soft_limits=soft_limits, setup=setup, env=env,
+        soft_limits=soft_limits, setup=setup, forward=forward, env=env,
     )  # fmt: skip
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec")
@@ -61,6 +62,7 @@ def command_request(
         secrets=secrets_of(settings),
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
+        pool=None if purpose == "standing" else pool_of(settings),
         runtime=purpose,
     )
 

@@ -13,6 +13,7 @@ from ringfence.cli.doctor import doctor
 from ringfence.cli.execute import execute
 from ringfence.cli.gc import gc
 from ringfence.cli.policy import policy
+from ringfence.cli.pool import pool_app
 from ringfence.cli.replay import replay
 from ringfence.cli.run import run
 from ringfence.cli.sandbox import sandbox_app
@@ -36,6 +37,7 @@ app.command("run")(run)
 app.command("exec", context_settings=_FREE)(execute)
 app.command("shell")(shell)
 app.add_typer(sandbox_app)
+app.add_typer(pool_app)
 app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)

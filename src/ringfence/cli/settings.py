@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
     from ringfence.sandbox import SandboxSpec
+    from ringfence.sandbox.pool.pool import PoolSize
 
 
 def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **options: object) -> "Effective":
@@ -81,13 +82,27 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
 
 def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
     """The sandbox that settings ask for. Raises as `spec_of`."""
+    from ringfence.config.engine_access import EngineAccess
     from ringfence.sandbox import Mount, SandboxSpec
 
     arguments = settings.sandbox.spec_arguments()
     arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
     arguments.pop("image", None)
+    engine = settings.engine
+    if engine.label is not None:
+        arguments["engine_access"] = EngineAccess(
+            label=engine.label, allow=engine.allow, socket=engine.socket
+        )
     arguments["mounts"] = tuple(Mount(**mount) for mount in arguments.get("mounts", ()))
     return SandboxSpec(workspace=workspace, **arguments)
+
+
+def pool_of(settings: "Settings") -> "PoolSize | None":
+    """How much is kept warm; None if nothing is."""
+    from ringfence.sandbox.pool.pool import PoolSize
+
+    pool = settings.pool
+    return PoolSize(pool.size, pool.max_age) if pool.size else None
 
 
 def secrets_of(settings: "Settings") -> tuple[str, ...]:

@@ -152,21 +152,26 @@ def _tell_work(run_id: str) -> None:
 
 def row_of(place: "HolderPlace") -> dict[str, Any]:
     """A standing sandbox at a glance."""
-    import time
-
-    from ringfence.config.units import format_duration
     from ringfence.sandbox.holder.state import read_state
 
     state = read_state(place)
-    age_s = None if state is None else max(0.0, time.monotonic() - state.born_s)
     return {
         "name": place.name,
         "backend": None if state is None else state.facts.backend,
         "state": "starting" if state is None else "running",
-        "age": "-" if age_s is None else format_duration(_coarse(age_s)),
-        "age_s": age_s,
+        **age_of(state),
         "workspace": None if state is None else state.workspace,
     }
+
+
+def age_of(state: "HolderState | None") -> dict[str, Any]:
+    """How old a held sandbox is, for people and for programs."""
+    import time
+
+    from ringfence.config.units import format_duration
+
+    age_s = None if state is None else max(0.0, time.monotonic() - state.born_s)
+    return {"age": "-" if age_s is None else format_duration(_coarse(age_s)), "age_s": age_s}
 
 
 def _coarse(seconds: float) -> float:

@@ -4,8 +4,18 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
+from ringfence.config.engine_access import EngineAct, check_label
+from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.units import ByteCount, Seconds
 
 _PATTERN_CHARS = 200
@@ -57,6 +67,15 @@ def _distinct(names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{name!r} is there twice")
         seen.add(name)
+
+
+def _forwards(values: tuple[str, ...]) -> tuple[str, ...]:
+    check_forwards(tuple(Forward.model_validate(value) for value in values))
+    return values
+
+
+def _forward(value: str) -> str:
+    return str(Forward(**read_forward(value)))  # in its one spelling: layers compare them
 
 
 def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
@@ -113,6 +132,8 @@ class SandboxSettings(_Section):
     """Environment of every command inside. Never put a secret here."""
     mounts: tuple[MountSettings, ...] = ()
     """Host paths shown inside, besides the workspace: a list of {source, target, read_only}."""
+    forward: Annotated[tuple[Annotated[Text, AfterValidator(_forward)], ...], AfterValidator(_forwards)] = ()
+    """TCP services of this side, reachable inside at 127.0.0.1: a list of `HOST:PORT` or `NAME[:PORT]=HOST:PORT`."""
     setup: tuple[Text, ...] = ()
     """Shell commands run once inside, in the workspace, before the agent starts."""
     soft_limits: bool = False
@@ -193,6 +214,34 @@ class ToolSettings(_Section):
     """MCP servers: a list of {name, command}."""
 
 
+class PoolSettings(_Section):
+    """Sandboxes started ahead, so that a run need not wait for its own."""
+
+    size: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=64)] = 0
+    """How many are kept warm for each kind of run on each workspace. 0: none."""
+    max_age: Seconds = 3600.0
+    """One that no run wanted for so long ends."""
+
+
+class EngineSettings(_Section):
+    """A container engine for the agent, filtered: DOCKER_HOST inside leads to it. Never the engine's own socket."""
+
+    label: Annotated[Text, AfterValidator(check_label)] | None = None
+    """Containers (and images) with this label, `KEY` or `KEY=VALUE`, can be looked at. null: no engine inside."""
+    allow: tuple[EngineAct, ...] = ()
+    """What else may be done with them: `start`, `stop`, `restart`, `exec`, `exec_user`. Needs `engine.label`."""
+    socket: Annotated[Path, AfterValidator(_absolute_on_host)] | None = None
+    """The engine's Unix socket on this side. null: DOCKER_HOST, else the usual places of Docker and Podman."""
+
+    @model_validator(mode="after")
+    def _label_first(self) -> "EngineSettings":
+        if self.label is None and (self.allow or self.socket):
+            raise ValueError(
+                "engine.allow and engine.socket have no effect without engine.label; set it, or drop them"
+            )
+        return self
+
+
 Loosening = Literal["host_backend"]
 """What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host`."""
 
@@ -206,8 +255,12 @@ class Settings(_Section):
     """The fence around the agent."""
     run: RunSettings = RunSettings()
     """The agent and its task."""
+    pool: PoolSettings = PoolSettings()
+    """Sandboxes started ahead, so that a run need not wait for its own."""
     limits: LimitSettings = LimitSettings()
     """Bounds of one run, enforced from outside the agent."""
+    engine: EngineSettings = EngineSettings()
+    """A container engine for the agent, filtered."""
     prices: dict[Text, PriceSettings] = Field(default_factory=dict)
     """Prices by model name, in US dollars per million tokens; they override the built-in table."""
     tools: ToolSettings = ToolSettings()

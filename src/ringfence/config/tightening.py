@@ -27,6 +27,10 @@ def _same(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
+def _same_or_none(old: Any, new: Any) -> bool:
+    return new is None or bool(old == new)
+
+
 def _switched_on(old: bool, new: bool) -> bool:
     return new or not old
 
@@ -76,6 +80,7 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.env": _NOTHING,
     "sandbox.mounts": Tightening(_fewer, "fewer mounts"),
     "sandbox.setup": _NOTHING,
+    "sandbox.forward": Tightening(_fewer, "fewer forwards"),
     "sandbox.soft_limits": Tightening(_switched_off, "`false`"),
     "sandbox.hide_toolchains": Tightening(_switched_on, "`true`"),
     "sandbox.protect": Tightening(_more, "more patterns"),
@@ -87,11 +92,17 @@ TABLE: Mapping[str, Tightening] = {
     # An agent could weaken the check of its own work.
     "run.verify": _NOTHING,
     "run.require_verified": Tightening(_switched_on, "`true`"),
+    "pool.size": _SMALLER,
+    "pool.max_age": _SMALLER,
     "limits.turns": _SMALLER,
     "limits.tool_calls": _SMALLER,
     "limits.tokens": _SMALLER,
     "limits.cost_usd": _SMALLER,
     "limits.wall_clock": _SMALLER,
+    # Another label is other containers.
+    "engine.label": Tightening(_same_or_none, "`null`"),
+    "engine.allow": Tightening(_fewer, "fewer acts"),
+    "engine.socket": _NOTHING,
     # A price of nothing would undo the limit on cost.
     "prices": _NOTHING,
     # Python tools run on the host.

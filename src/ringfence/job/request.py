@@ -10,6 +10,7 @@ from ringfence.job.outcome import Outcome
 from ringfence.model.price_table import Price
 from ringfence.runtime.limits import Limits
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.pool.pool import PoolSize
 from ringfence.secret import Credential
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
@@ -43,6 +44,8 @@ class RunRequest:
     """The effective configuration, for the record."""
     protect: Sequence[str] = ()
     """Further path patterns that may not be written."""
+    pool: PoolSize | None = None
+    """Take the first sandbox from the pool, if it has one, and keep so many there."""
     model: str = ""
     runtime: str = ""
     toolset: str = ""

@@ -25,6 +25,7 @@ from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
+from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.secret import Redactor
@@ -140,7 +141,10 @@ class JobRun:
                 is_fenced=is_fenced,
             )
             await recorder.emit(checkpoint_created(prepared.before, "before"))
-            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder)
+            pool = None
+            if request.pool is not None and is_fenced:
+                pool = Pool(state_dir() / "pool", request.pool, secrets=request.secrets)
+            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool)
             outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:
                 delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)

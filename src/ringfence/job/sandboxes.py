@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
@@ -14,8 +14,10 @@ from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
 from ringfence.job.recorder import Recorder
 from ringfence.job.request import Purpose
 from ringfence.job.store import JobStore
+from ringfence.journal import run_dir
 from ringfence.sandbox import ExecResult, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
+from ringfence.sandbox.pool.pool import Pool
 
 _TELL_S = 10.0
 _Use = Purpose | Literal["export", "verify"]
@@ -30,6 +32,8 @@ class Sandboxes:
     job_id: str
     store: JobStore
     recorder: Recorder
+    pool: Pool | None = None
+    """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
 
     @asynccontextmanager
     async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
@@ -41,7 +45,10 @@ class Sandboxes:
         is_told = False
         try:
             bare = self.spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
-            async with Sandbox.open(bare, placement=placement, sandbox_id=sandbox_id) as sandbox:
+            async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
+                if sandbox.id != sandbox_id:
+                    sandbox_id = sandbox.id
+                    self.store.add_sandbox(self.job_id, sandbox_id)
                 is_told = True
                 await self._tell(sandbox, purpose, placement, started_in_s=time.monotonic() - began)
                 async for result in sandbox.set_up(self._setup(purpose)):
@@ -54,6 +61,13 @@ class Sandboxes:
             if is_told:
                 with anyio.move_on_after(_TELL_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+
+    def _opening(
+        self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        if self.pool is None or purpose in ("export", "verify"):
+            return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id)
+        return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 
     def _setup(self, purpose: _Use) -> tuple[str, ...]:
         return () if purpose == "export" else self.spec.setup

@@ -20,7 +20,7 @@ from ringfence.sandbox.holder.peer import ADOPT, USE
 from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves
 from ringfence.sandbox.holder.starting import send_off
 from ringfence.sandbox.holder.state import HolderState, encode_placement, encode_spec, read_state
-from ringfence.sandbox.pool.counts import note
+from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
 from ringfence.sandbox.registry import get_backend
@@ -226,6 +226,10 @@ class Pool:
             swept += 1
         await anyio.to_thread.run_sync(remove_halves, self._folder)
         return swept
+
+    def counts(self) -> Counts:
+        """How often it had what was asked for."""
+        return read_counts(self._folder)
 
     def waiting(self) -> list[tuple[HolderPlace, HolderState | None]]:
         """Sandboxes that live and are nobody's yet, with what they say; None for those still coming up."""

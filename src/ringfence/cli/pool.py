@@ -1,0 +1,91 @@
+"""`ringfence pool`: the sandboxes that are kept warm for runs."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+from ringfence.cli.standing import age_of, run_to_the_end
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.pool.pool import Pool
+
+pool_app = typer.Typer(
+    name="pool",
+    help="The sandboxes kept warm for runs; `pool: {size: N}` in the configuration keeps them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@pool_app.command()
+def status(*, json: JsonOption = False) -> None:
+    """Print the warm sandboxes that wait for a run, and how often there was one when it was wanted."""
+    from ringfence.cli.escape import safe_json, visible
+
+    document: dict[str, Any] = {}
+
+    async def act() -> int:
+        pool = _pool()
+        await pool.sweep()
+        document.update(_document(pool))
+        return 0
+
+    run_to_the_end(act)
+    if json:
+        typer.echo(safe_json(document, indent=2))
+        return
+    for one in document["waiting"]:
+        shown = (
+            one["sandbox_id"] or "-",
+            one["backend"] or "-",
+            one["state"],
+            one["age"],
+            one["workspace"] or "-",
+        )
+        typer.echo(visible("{:<12}  {:<10}  {:<8}  {:>6}  {}".format(*shown), one_line=True))
+    rate = "nothing was asked for yet" if document["hit_rate"] is None else f"{document['hit_rate']:.0%} hits"
+    typer.echo(
+        f"{len(document['waiting'])} waiting; {rate} ({document['hits']} warm, {document['misses']} cold, "
+        f"{document['stale']} found unfit, {document['failed']} not started)"
+    )
+    if document["last_failure"]:
+        typer.echo(visible(f"last failure: {document['last_failure']}", one_line=True))
+
+
+@pool_app.command()
+def stop() -> None:
+    """End all warm sandboxes that wait; those that runs use are theirs. The next run fills the pool again."""
+    ended = 0
+
+    async def act() -> int:
+        nonlocal ended
+        ended = await _pool().drain()
+        return 0
+
+    run_to_the_end(act)
+    typer.echo(f"warm sandboxes ended: {ended}", err=True)
+
+
+def _pool() -> "Pool":
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox.pool.pool import Pool, PoolSize
+
+    return Pool(state_dir() / "pool", PoolSize(0, 0.0))
+
+
+def _document(pool: "Pool") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    waiting = [
+        {
+            "sandbox_id": None if state is None else state.sandbox_id,
+            "backend": None if state is None else state.facts.backend,
+            "state": "starting" if state is None else "ready",
+            "workspace": None if state is None else state.workspace,
+            **age_of(state),
+        }
+        for _place, state in pool.waiting()
+    ]
+    counts = pool.counts()
+    return {"schema_version": 1, "waiting": waiting, **asdict(counts), "hit_rate": counts.hit_rate}
