@@ -41,6 +41,14 @@ SetupOption = Annotated[
     list[str] | None,
     typer.Option("--setup", metavar="CMD", help="Shell command run inside first; repeatable."),
 ]
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward",
+        metavar="HOST:PORT",
+        help="TCP service reachable inside at 127.0.0.1, also as NAME:PORT=HOST:PORT; repeatable.",
+    ),
+]
 EnvOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="Variable inside. Never a secret."),
@@ -74,6 +82,7 @@ SETTINGS: Mapping[str, str] = {
     "disk": "sandbox.disk",
     "soft_limits": "sandbox.soft_limits",
     "setup": "sandbox.setup",
+    "forward": "sandbox.forward",
     "env": "sandbox.env",
     "ttl": "sandbox.ttl",
     "timeout": "limits.wall_clock",

@@ -40,6 +40,7 @@ def run(
     max_cost_usd: options.MaxCostOption = None,
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
+    forward: options.ForwardOption = None,
     env: options.EnvOption = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with the last run's conversation in this workspace.")
@@ -56,7 +57,7 @@ def run(
         workspace, sandbox=sandbox, mode=mode, model=model, toolset=toolset, verify=verify,
         require_verified=require_verified, memory=memory, cpus=cpus, pids=pids, disk=disk, timeout=timeout,
         max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens, max_cost_usd=max_cost_usd,
-        soft_limits=soft_limits, setup=setup, env=env,
+        soft_limits=soft_limits, setup=setup, forward=forward, env=env,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.model import warm_up

@@ -17,6 +17,7 @@ def shell(
     mode: options.ModeOption = None,
     memory: options.MemoryOption = None,
     setup: options.SetupOption = None,
+    forward: options.ForwardOption = None,
     env: options.EnvOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
@@ -27,7 +28,9 @@ def shell(
 
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
-    effective = load_settings(workspace, sandbox=sandbox, mode=mode, memory=memory, setup=setup, env=env)
+    effective = load_settings(
+        workspace, sandbox=sandbox, mode=mode, memory=memory, setup=setup, forward=forward, env=env
+    )
     warn_about(effective)
     import anyio
 

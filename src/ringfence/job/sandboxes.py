@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import anyio
 
+from ringfence.config.engine_access import SOCKET_INSIDE
+from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
 from ringfence.job.recorder import Recorder
@@ -44,16 +46,18 @@ class Sandboxes:
         reason = "closed"
         is_told = False
         try:
-            bare = self.spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
+            spec = _spec_for(self.spec, purpose)
+            bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
             async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
                 if sandbox.id != sandbox_id:
                     sandbox_id = sandbox.id
                     self.store.add_sandbox(self.job_id, sandbox_id)
                 is_told = True
-                await self._tell(sandbox, purpose, placement, started_in_s=time.monotonic() - began)
-                async for result in sandbox.set_up(self._setup(purpose)):
-                    await self.recorder.emit(_command_ended(sandbox, result))
-                yield sandbox
+                await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
+                async with opened_gate(sandbox, spec.forward, spec.engine_access, self.recorder.emit):
+                    async for result in sandbox.set_up(spec.setup):
+                        await self.recorder.emit(_command_ended(sandbox, result))
+                    yield sandbox
         except SandboxDied as exc:
             reason = exc.reason
             raise
@@ -65,17 +69,21 @@ class Sandboxes:
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
     ) -> AbstractAsyncContextManager[Sandbox]:
-        if self.pool is None or purpose in ("export", "verify"):
+        # A warm one is held by another process, which passes commands on and no connections.
+        has_ways_out = bool(spec.forward or spec.engine_access)
+        if self.pool is None or purpose in ("export", "verify") or has_ways_out:
             return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 
-    def _setup(self, purpose: _Use) -> tuple[str, ...]:
-        return () if purpose == "export" else self.spec.setup
-
     async def _tell(
-        self, sandbox: Sandbox, purpose: _Use, placement: Placement, *, started_in_s: float
+        self,
+        sandbox: Sandbox,
+        spec: SandboxSpec,
+        purpose: _Use,
+        placement: Placement,
+        *,
+        started_in_s: float,
     ) -> None:
-        spec = self.spec.model_copy(update={"setup": self._setup(purpose)})
         await self.recorder.emit(
             SandboxCreated(
                 sandbox_id=sandbox.id,
@@ -88,6 +96,18 @@ class Sandboxes:
                 started_in_ms=round(started_in_s * 1000, 3),
             )
         )
+
+
+def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
+    """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
+    if purpose == "export":
+        return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None})
+    if spec.engine_access is None:
+        return spec
+    changes: dict[str, object] = {"env": {"DOCKER_HOST": f"unix://{SOCKET_INSIDE}", **spec.env}}
+    if purpose == "verify":
+        changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
+    return spec.model_copy(update=changes)
 
 
 def _command_ended(sandbox: Sandbox, result: ExecResult) -> CommandEnded:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.config.engine_access import EngineAccess
+from ringfence.egress.address import refused_target
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Facts, Placement
 from ringfence.sandbox.spec import Mount, SandboxSpec
@@ -122,6 +124,20 @@ def _over_workspace(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
             yield f"mount on {mount.target!r}"
 
 
+def _forwards(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for forward in spec.forward:
+        reason = refused_target(forward.host, forward.target_port)
+        if reason is not None:
+            yield f"forward '{forward}' ({reason})"
+
+
+def _unfenced(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    if spec.backend == "host":
+        yield from (f"forward '{forward}' on the bare host" for forward in spec.forward)
+        if spec.engine_access is not None:
+            yield "engine access on the bare host"
+
+
 def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     for name in spec.env:
         if not name or "=" in name or "\0" in name + spec.env[name] or _HARMFUL_VARIABLES.match(name):
@@ -139,6 +155,8 @@ RULES = (
     Rule("mount-target", "the sandbox's own system is there; mount elsewhere", _target),
     Rule("mount-over-workspace", "it would hide the workspace", _over_workspace),
     Rule("environment", "it would change what programs inside load before they start", _environment),
+    Rule("forward-target", "nothing inside is led to credentials or to a container engine", _forwards),
+    Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
 )
 """All rules about a spec. Those about the workspace are in `sandbox.workspace.refusals`."""
 
@@ -175,12 +193,27 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
             {"source": str(mount.source), "target": mount.target, "read_only": mount.read_only}
             for mount in spec.mounts
         ],
+        "forward": [
+            f"127.0.0.1:{forward.port}{f' ({forward.name})' if forward.name else ''} inside is {forward.target}"
+            for forward in spec.forward
+        ],
+        "engine": _engine_lines(spec.engine_access),
         "read_only_in_workspace": [
             str(overlay.target) for overlay in placement.overlays if overlay.read_only
         ],
         "environment": sorted({**facts.environment, **spec.env}) if facts.is_fence else "the host's",
         "notes": list(facts.notes),
     }
+
+
+def _engine_lines(access: EngineAccess | None) -> list[str]:
+    if access is None:
+        return []
+    acts = ", ".join(access.allow) or "nothing"
+    return [
+        f"containers with the label {access.label!r} can be seen: list, inspect, logs, stats, top",
+        f"what can be done with them: {acts}",
+    ]
 
 
 def _workspace_mode(placement: Placement) -> str:

@@ -3,8 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+)
 
+from ringfence.config.engine_access import EngineAccess
+from ringfence.config.forward import Forward, check_forwards
 from ringfence.config.units import ByteCount, Seconds
 
 WorkspaceMode = Literal["bind", "read_only", "clone"]
@@ -53,6 +63,10 @@ class SandboxSpec(BaseModel):
     mounts: tuple[Mount, ...] = ()
     setup: tuple[str, ...] = ()
     """Shell commands run once inside, before anything else, in the workspace."""
+    forward: Annotated[tuple[Forward, ...], AfterValidator(check_forwards)] = ()
+    """TCP services of the host's side that are shown inside, where somebody opens the gate (`egress.gate`)."""
+    engine_access: EngineAccess | None = None
+    """What those inside may do with a container engine, through the gate. None: nothing."""
     soft_limits: bool = False
     """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
     image: str | None = None
@@ -73,6 +87,10 @@ class SandboxSpec(BaseModel):
     """Loosenings of the policy, by name."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
+
+    def host_names(self) -> tuple[str, ...]:
+        """Names that mean the loopback inside, besides `localhost`: for `/etc/hosts`, where a backend can write it."""
+        return tuple(dict.fromkeys(forward.name for forward in self.forward if forward.name is not None))
 
     def asked_limits(self) -> frozenset[str]:
         """Names of the limits that somebody asked for, as against those that are defaults."""

@@ -136,7 +136,7 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     ):
         if private.is_dir() and any(private.is_relative_to(name) for name in SYSTEM):
             arguments.add("--perms", "0755", "--size", 1024**2, "--tmpfs", private)
-    _add_etc(arguments, placement.uid, placement.gid)
+    _add_etc(arguments, placement.uid, placement.gid, names=spec.host_names())
     arguments.add("--proc", "/proc", "--dev", "/dev")
     # The settings of the sandbox's own IPC namespace belong to its user, who could write them.
     arguments.add("--ro-bind", "/proc/sys", "/proc/sys")
@@ -173,7 +173,7 @@ def _add_system(arguments: Arguments) -> None:
             arguments.add("--ro-bind", name, name)
 
 
-def _add_etc(arguments: Arguments, uid: int, gid: int) -> None:
+def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) -> None:
     arguments.add("--perms", "0755", "--dir", "/etc")
     for name in _ETC:
         path = Path("/etc", name)
@@ -188,6 +188,7 @@ def _add_etc(arguments: Arguments, uid: int, gid: int) -> None:
         "/etc/passwd",
     )
     arguments.data(f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n".encode(), "/etc/group")
-    arguments.data(b"127.0.0.1 localhost ringfence\n::1 localhost\n", "/etc/hosts")
+    hosts = " ".join(("127.0.0.1", "localhost", "ringfence", *names))
+    arguments.data(f"{hosts}\n::1 localhost\n".encode(), "/etc/hosts")
     arguments.data(b"ringfence\n", "/etc/hostname")
     arguments.data(b"# The sandbox has no network.\n", "/etc/resolv.conf")
