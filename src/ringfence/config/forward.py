@@ -39,10 +39,9 @@ class Forward(BaseModel):
         return f"[{self.host}]:{self.target_port}" if ":" in self.host else f"{self.host}:{self.target_port}"
 
     def __str__(self) -> str:
-        if self.name == self.host and self.port == self.target_port:
+        if self.name == _own_name(self.host) and self.port == self.target_port:
             return self.target
-        inside = self.name or ""
-        return f"{inside}:{self.port}={self.target}"
+        return f"{self.name or ''}:{self.port}={self.target}"
 
 
 def read_forward(text: str) -> dict[str, object]:
@@ -53,15 +52,13 @@ def read_forward(text: str) -> dict[str, object]:
     """
     left, equals, right = text.rpartition("=")
     host, target_port = _host_and_port(right, text)
-    name, port = (None if _is_address(host) else host), target_port
+    name, port = _own_name(host), target_port
     if equals:
         word, colon, number = left.partition(":")
         name = host_name(word) if word else None
         port = _port(number, text) if colon else target_port
     if name in _RESERVED_NAMES:
-        if equals:
-            raise ValueError(f"{text!r} would take the name {name!r}, which means the sandbox itself inside")
-        name = None
+        raise ValueError(f"{text!r} would take the name {name!r}, which means the sandbox itself inside")
     if port < _LOWEST_PORT_INSIDE:
         raise ValueError(
             f"{text!r} would listen on port {port} inside, which takes privileges that nobody has there; "
@@ -121,8 +118,10 @@ def _host_and_port(text: str, whole: str) -> tuple[str, int]:
     return str(mapped or address), _port(port, whole)
 
 
-def _is_address(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
+def _own_name(host: str) -> str | None:
+    """What a target is called inside, unless something else is said: its own name, if it has one of use there."""
+    is_address = ":" in host or host.replace(".", "").isdigit()
+    return None if is_address or host in _RESERVED_NAMES else host
 
 
 def _port(text: str, whole: str) -> int:
