@@ -206,6 +206,8 @@ class Command:
         elif kind == b"E":
             stage, number, text = rest.split(b" ", 2)
             self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
+        elif kind == b"O":
+            self.owner.owns_orphans = True
         elif kind == b"R":
             status_socket, pid = self._status, self.supervisor
             self._status, self.supervisor = None, 0

@@ -40,7 +40,7 @@ class Commands:
         self._idle: list[tuple[int, _socket.socket]] = []
         self._fork_again_at = 0.0
         self.owns_orphans = False
-        """Where the kernel makes no subreapers (gVisor before 2023), orphans come to the guest, whosever they were."""
+        """Where the kernel makes no subreapers (gVisor of 2022), orphans come to the guest, whosever they were."""
 
     @property
     def supervisors(self) -> list[int]:

@@ -49,7 +49,7 @@ class Guest:
 
     def _greet(self) -> None:
         undumpable = kernel.become_undumpable()
-        self._commands.owns_orphans = not kernel.become_subreaper()
+        kernel.become_subreaper()
         fields = [
             ("version", frames.VERSION),
             ("python", "%d.%d.%d" % sys.version_info[:3]),

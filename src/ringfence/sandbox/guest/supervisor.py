@@ -2,7 +2,8 @@
 
 It is a subreaper: double-forked, re-sessioned, env-cleared stragglers become its children, so that the guest can
 find and kill them. It tells the guest over a socket: `P<pid>`, then `X<status> <seconds>` or
-`E<stage> <errno> <message>`; then `R` once the whole tree is gone and it can take the next.
+`E<stage> <errno> <message>`; then `R` once the whole tree is gone and it can take the next. Before all that `O`
+where the kernel makes no subreapers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def serve(take: Take, status: Socket) -> NoReturn:
         take: Gives the next (spec, descriptors), or None at the end of the socket.
         status: Socket to the guest.
     """
-    kernel.become_subreaper()
+    if not kernel.become_subreaper():
+        _tell(status, "O")
     # The guest must outlive its commands when memory runs out: the kernel kills the highest score first.
     kernel.write_text("/proc/self/oom_score_adj", "500")
     code = 1
