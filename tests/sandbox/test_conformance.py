@@ -23,6 +23,9 @@ GAPS: dict[str, dict[object, str]] = {
     "gvisor": {
         commands.default_signals: "gVisor's /proc/self/status has no lines about signals",
         connections.too_many: "gVisor's network stack may reset a connection at once that Linux closes after accepting",
+        files.modes: "gVisor of 2022 refuses the statx of coreutils 9: `stat` and `ls -l` fail",
+        streams.terminal: "gVisor of 2022 tells nobody that a terminal's size changed",
+        streams.terminal_signals: "gVisor of 2022 makes no signal of a terminal's Ctrl-C",
         lifetime.guest_is_out_of_reach: "in gVisor process 1 can be killed from inside: the sandbox ends",
     },
     "host": {
