@@ -12,6 +12,7 @@ from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.doctor import doctor
 from ringfence.cli.execute import execute
 from ringfence.cli.gc import gc
+from ringfence.cli.image import image_app
 from ringfence.cli.policy import policy
 from ringfence.cli.pool import pool_app
 from ringfence.cli.replay import replay
@@ -43,6 +44,7 @@ app.command("apply")(apply)
 app.command("undo")(undo)
 app.command("replay")(replay)
 app.add_typer(audit_app)
+app.add_typer(image_app)
 app.command("doctor")(doctor)
 app.command("policy")(policy)
 app.add_typer(config_app)

@@ -1,0 +1,264 @@
+"""`ringfence image`: build, list, remove and show the images for containers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ringfence.cli.options import JsonOption
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.docker.client import Engine
+    from ringfence.sandbox.docker.image import BuildOptions, Built, StoredImage, Target
+
+image_app = typer.Typer(
+    name="image",
+    help="Build, list, remove and show the images for containers: base, polyglot, operator, agents.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The engine: unix://, tcp://, ssh://, or the name of a docker context.",
+    ),
+]
+_EngineOption = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="Whose usual places to look in: docker or podman.")
+]
+_MB = 1000**2
+
+
+@image_app.command()
+def build(
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[TARGET]...", help="base, polyglot, operator, agents.")
+    ] = None,
+    *,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="From the distribution's packages; no registry is needed.")
+    ] = False,
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", help="Where --bootstrap gets packages from.")
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build what is there too, for newer packages.")
+    ] = False,
+    without_host_ca: Annotated[
+        bool, typer.Option("--without-host-ca", help="Trust no authority that was added to this machine.")
+    ] = False,
+    host: _HostOption = None,
+    engine: _EngineOption = "docker",
+    json: JsonOption = False,
+) -> None:
+    """Build images, default: base. One that is there of the same inputs is used. Prints their names."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json
+    from ringfence.sandbox.docker.image import BuildOptions
+
+    wanted = [_target(name) for name in targets or ["base"]]
+    if mirror is not None and not bootstrap:
+        raise UsageError(f"--mirror {mirror!r} has no effect without --bootstrap; add it, or leave both")
+    options = BuildOptions(
+        bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
+    )
+    built = anyio.run(_build, wanted, options, engine, host, json)
+    if json:
+        rows = [
+            {**_row(one.image), "was_there": one.was_there, "seconds": round(one.seconds, 1)} for one in built
+        ]
+        typer.echo(safe_json({"schema_version": 1, "images": rows}, indent=2))
+
+
+@image_app.command("ls")
+def list_(*, host: _HostOption = None, engine: _EngineOption = "docker", json: JsonOption = False) -> None:
+    """List the images of ringfence that the engine has, the newest first."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json, visible
+
+    images = anyio.run(_list, engine, host)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "images": [_row(image) for image in images]}, indent=2))
+        return
+    if not images:
+        typer.echo("no images yet; `ringfence image build` makes one", err=True)
+    for image in images:
+        state = "current" if _row(image)["is_current"] else "STALE"
+        typer.echo(visible(f"{image.name}  {state:7}  {_size(image)}  {image.created}", one_line=True))
+
+
+@image_app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="IMAGE", help="A target, a name or an id.")],
+    *,
+    host: _HostOption = None,
+    engine: _EngineOption = "docker",
+    json: JsonOption = False,
+) -> None:
+    """Print what an image is made of, how large it is, and what its tools need beyond a plain sandbox."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json, visible
+
+    document = anyio.run(_show, name, engine, host)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        return
+    for key, value in document.items():
+        title = key.replace("_", " ")
+        if isinstance(value, dict):
+            typer.echo(f"{title}:")
+            for what, needed in value.items():
+                typer.echo(visible(f"  {what}: {needed}", one_line=True))
+        elif value not in (None, "", []):
+            shown = ", ".join(value) if isinstance(value, list) else value
+            typer.echo(visible(f"{title}: {shown}", one_line=True))
+
+
+@image_app.command()
+def rm(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Targets, names or ids.")
+    ] = None,
+    *,
+    stale: Annotated[bool, typer.Option("--stale", help="Also those that a build would not reuse.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All images of ringfence.")] = False,
+    host: _HostOption = None,
+    engine: _EngineOption = "docker",
+) -> None:
+    """Remove images of ringfence; one that a container uses stays, and is named."""
+    import anyio
+
+    from ringfence.cli.escape import visible
+    from ringfence.cli.plural import counted
+
+    if not (names or stale or every):
+        raise UsageError("nothing to remove; name images, or give --stale or --all")
+    removed = anyio.run(_remove, names or [], stale, every, engine, host)
+    for name in removed:
+        typer.echo(visible(name, one_line=True))
+    typer.echo(f"removed {counted(len(removed), 'image')}", err=True)
+
+
+def _target(name: str) -> "Target":
+    from ringfence.sandbox.docker.image import Target
+
+    try:
+        return Target(name)
+    except ValueError:
+        raise UsageError(f"unknown image {name!r}; known: {', '.join(Target)}") from None
+
+
+@asynccontextmanager
+async def _engine(product: str, host: str | None) -> "AsyncIterator[Engine]":
+    from ringfence.sandbox.docker.client import open_engine
+
+    known: dict[str, Literal["docker", "podman"]] = {"docker": "docker", "podman": "podman"}
+    if product not in known:
+        raise UsageError(f"unknown engine {product!r}; known: {', '.join(known)}")
+    async with await open_engine(known[product], host) as opened:
+        yield opened
+
+
+async def _build(
+    targets: "list[Target]", options: "BuildOptions", product: str, host: str | None, quiet: bool
+) -> "list[Built]":
+    from ringfence.sandbox.docker.image import build_image
+
+    built = []
+    async with _engine(product, host) as engine:
+        for target in targets:
+            built.append(await build_image(engine, target, options, _tell))
+            _report(built[-1])
+            if not quiet:
+                typer.echo(built[-1].image.name)
+    return built
+
+
+def _tell(line: str) -> None:
+    from ringfence.cli.escape import visible
+
+    typer.echo(visible(line, one_line=True), err=True)
+
+
+def _report(built: "Built") -> None:
+    how = "was there" if built.was_there else f"built in {built.seconds:.0f} s"
+    _tell(f"{built.image.target}: {how}, {_size(built.image)}")
+
+
+def _size(image: "StoredImage") -> str:
+    size = f"{image.size_bytes / _MB:.0f} MB"
+    if image.budget_bytes is None:
+        return size
+    told = "of" if image.is_within_budget else "OVER BUDGET of"
+    return f"{size} {told} {image.budget_bytes // _MB} MB"
+
+
+def _row(image: "StoredImage") -> dict[str, Any]:
+    from ringfence.sandbox.docker.image import is_current
+
+    return {
+        "name": image.name,
+        "target": image.target,
+        "names": list(image.references),
+        "id": image.id,
+        "is_current": is_current(image),
+        "size_bytes": image.size_bytes,
+        "budget_bytes": image.budget_bytes,
+        "is_within_budget": image.is_within_budget,
+        "version": image.version,
+        "created": image.created,
+        "inputs": image.inputs,
+        "source": image.source,
+        "base_name": image.base_name,
+        "base_digest": image.base_digest,
+        "authorities": image.authorities,
+    }
+
+
+async def _list(product: str, host: str | None) -> "list[StoredImage]":
+    from ringfence.sandbox.docker.image import list_images
+
+    async with _engine(product, host) as engine:
+        return await list_images(engine)
+
+
+async def _show(name: str, product: str, host: str | None) -> dict[str, Any]:
+    from ringfence.sandbox.docker.image import TARGETS, Target, find_image
+
+    async with _engine(product, host) as engine:
+        image = await find_image(engine, name)
+        said = await engine.image(image.id)
+    config = said.get("Config") or {}
+    known = TARGETS[Target(image.target)] if image.target in set(Target) else None
+    return {
+        **_row(image),
+        "summary": known.summary if known else "",
+        "user": config.get("User", ""),
+        "entrypoint": list(config.get("Entrypoint") or ()),
+        "command": list(config.get("Cmd") or ()),
+        "layers": len((said.get("RootFS") or {}).get("Layers") or ()),
+        "needs": dict(known.needs) if known else {},
+    }
+
+
+async def _remove(names: list[str], stale: bool, every: bool, product: str, host: str | None) -> list[str]:
+    from ringfence.sandbox.docker.image import find_image, is_current, list_images, remove_image
+
+    async with _engine(product, host) as engine:
+        images = [await find_image(engine, name) for name in names]
+        if stale or every:
+            images += [one for one in await list_images(engine) if every or not is_current(one)]
+        removed: list[str] = []
+        for image in images:
+            if image.name not in removed:
+                await remove_image(engine, image)
+                removed.append(image.name)
+    return removed

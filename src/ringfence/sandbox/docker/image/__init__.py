@@ -1,0 +1,27 @@
+"""The images that come with ringfence: built once, reused while what they are made of stays the same."""
+
+from ringfence.sandbox.docker.image.build import BuildOptions, Built, build_image
+from ringfence.sandbox.docker.image.failed import ImageBuildFailed
+from ringfence.sandbox.docker.image.plan import is_current
+from ringfence.sandbox.docker.image.stored import (
+    StoredImage,
+    find_image,
+    list_images,
+    remove_image,
+)
+from ringfence.sandbox.docker.image.targets import TARGETS, Target, TargetFacts
+
+__all__ = [
+    "TARGETS",
+    "BuildOptions",
+    "Built",
+    "ImageBuildFailed",
+    "StoredImage",
+    "Target",
+    "TargetFacts",
+    "build_image",
+    "find_image",
+    "is_current",
+    "list_images",
+    "remove_image",
+]

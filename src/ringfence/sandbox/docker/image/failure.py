@@ -1,0 +1,80 @@
+"""Why an image could not be built: a pure classifier over what engine, apt, pip, npm and mmdebstrap write.
+
+Captured from Docker 20.10.24, Podman 4.3.1, apt 3.0.3, pip 25.1, npm 9.2.0, mmdebstrap 1.3.5.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One row: what is written, and what to do about it."""
+
+    name: str
+    said: re.Pattern[str]
+    advice: str
+
+
+def _row(name: str, said: str, advice: str) -> Cause:
+    return Cause(name, re.compile(said, re.IGNORECASE), advice)
+
+
+CAUSES = (
+    _row(
+        "disk-full",
+        r"no space left on device|not enough free space|don't have enough free space|ENOSPC",
+        "the disk is full: `docker system df` and `df` show what takes it; nothing was kept of this build",
+    ),
+    _row(
+        "certificate",
+        r"certificate verify failed|self[- ]signed certificate|SELF_SIGNED_CERT_IN_CHAIN|certificate is NOT trusted|"
+        r"x509: certificate signed by unknown authority",
+        "something on the way opens TLS: put its authority (.crt) into /usr/local/share/ca-certificates, run "
+        "`update-ca-certificates`, and build without --without-host-ca",
+    ),
+    _row(
+        "no-registry",
+        r"registry-1|auth\.docker\.io|registry\S* .{0,60}(no such host|timeout|refused)|"
+        r"pull access denied|manifest (for \S+ )?(unknown|not found)|"
+        r"initializing source docker://|error pulling image|dial tcp: lookup|Client\.Timeout exceeded",
+        "the image below could not be fetched; where no registry can be reached, build with --bootstrap",
+    ),
+    _row(
+        "no-network",
+        r"Temporary failure resolving|Could not resolve|Name or service not known|EAI_AGAIN|ENOTFOUND|"
+        r"Network is unreachable|No route to host|Could not connect to|Connection refused|Connection timed out|"
+        r"Failed to establish a new connection|Unable to connect to",
+        "the build reaches no package server: check the network of this machine and of the engine's containers, "
+        "and HTTP_PROXY/HTTPS_PROXY if there is a proxy",
+    ),
+    _row(
+        "damaged",
+        r"Hash Sum mismatch|THESE PACKAGES DO NOT MATCH THE HASHES|EINTEGRITY|File has unexpected size",
+        "what arrived is not what was pinned: try again, and if it stays so, somebody changes it on the way",
+    ),
+    _row(
+        "untrusted",
+        r"NO_PUBKEY|is not signed|EXPKEYSIG|Missing key|unknown keyring",
+        "the packages are not signed by a key that is known here: install debian-archive-keyring, check the clock "
+        "and --mirror",
+    ),
+    _row(
+        "no-package",
+        r"Unable to locate package|has no installation candidate|No matching distribution found|ETARGET|"
+        r"does not have a Release file|unmet dependencies",
+        "the package server lacks what the image needs: is --mirror a complete mirror of Debian?",
+    ),
+    _row(
+        "no-privileges",
+        r"newuidmap|newgidmap|unshare\(\) failed|unshare failed|unable to create user namespace|no entry in /etc/subuid",
+        "packages cannot be unpacked as this user: install uidmap and give the user a range in /etc/subuid and "
+        "/etc/subgid, or run as root",
+    ),
+)
+"""Asked in this order."""
+
+
+def classify(said: str) -> Cause | None:
+    """The row that fits what was written; None if none does."""
+    return next((cause for cause in CAUSES if cause.said.search(said)), None)

@@ -1,0 +1,148 @@
+"""The images of ours that an engine has: those with our labels and a name of ours.
+
+Labels alone do not do: an image that somebody makes from one of ours has them too, and is not ours to remove.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence.errors import UsageError
+from ringfence.sandbox.docker.client import Engine, EngineError, engine_errors
+from ringfence.sandbox.docker.image.recipe import reference
+from ringfence.sandbox.docker.image.targets import TARGETS, Target
+
+_OCI = "org.opencontainers.image."
+_OURS = "ringfence.image."
+TARGET = f"{_OURS}target"
+INPUTS = f"{_OURS}inputs"
+SOURCE = f"{_OURS}source"
+AUTHORITIES = f"{_OURS}authorities"
+TITLE, VERSION, REVISION, CREATED, DESCRIPTION, LICENSES, BASE_NAME, BASE_DIGEST = (
+    f"{_OCI}{name}"
+    for name in (
+        "title",
+        "version",
+        "revision",
+        "created",
+        "description",
+        "licenses",
+        "base.name",
+        "base.digest",
+    )
+)
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """One image, by what the engine and its labels say."""
+
+    id: str
+    target: str
+    references: tuple[str, ...]
+    size_bytes: int
+    inputs: str
+    """Hash of what it was made of."""
+    source: str
+    """Where the lowest image comes from: a reference with a digest, or packages."""
+    version: str
+    created: str
+    base_name: str
+    base_digest: str
+    authorities: int
+    """How many certificate authorities of the building machine it trusts."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What its target may take; None: no bound."""
+        return TARGETS[Target(self.target)].budget_bytes if self.target in set(Target) else None
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether it is as small as it has to be."""
+        return self.budget_bytes is None or self.size_bytes <= self.budget_bytes
+
+    @property
+    def name(self) -> str:
+        """Its name by its inputs, or what there is of names, or its id."""
+        own = [one for one in self.references if one.endswith(f":{self.inputs[:12]}")]
+        return (*own, *self.references)[0]
+
+
+async def list_images(engine: Engine) -> list[StoredImage]:
+    """All images of ours, the newest first."""
+    async with engine_errors("list images"):
+        found = await engine.docker.images.list(filters={"label": [TARGET]})
+    images = [image for image in map(_stored, found) if image.references]
+    return sorted(images, key=lambda image: (image.created, image.name), reverse=True)
+
+
+async def find_image(engine: Engine, asked: str) -> StoredImage:
+    """The image of ours that is called so: a target (its newest), a reference or an id.
+
+    Raises:
+        UsageError: There is none; the text says how to build it.
+    """
+    for image in await list_images(engine):
+        if asked in (image.target, image.id, *image.references) or _is_short_id(asked, image.id):
+            return image
+    known = asked in set(Target)
+    advice = f"`ringfence image build {asked}` makes it" if known else "`ringfence image ls` lists them"
+    raise UsageError(f"the engine at {engine.address.url} has no image {asked!r} of ringfence; {advice}")
+
+
+async def built_from(engine: Engine, target: str, inputs: str) -> StoredImage | None:
+    """The image that was made of exactly these inputs, and has its name."""
+    for image in await list_images(engine):
+        if (
+            image.target == target
+            and image.inputs == inputs
+            and reference(target, inputs[:12]) in image.references
+        ):
+            return image
+    return None
+
+
+async def remove_image(engine: Engine, image: StoredImage) -> None:
+    """Take all names off an image; what nothing stands on is gone with the last.
+
+    Raises:
+        EngineError: A container uses it. It keeps its last name then.
+    """
+    async with engine_errors(f"remove image {image.name!r}"):
+        # The name by its inputs is the last to go: an image that is in use stays to be found by it.
+        for name in sorted(image.references, key=lambda one: one == image.name):
+            await engine.docker.images.delete(name)
+
+
+async def discard(engine: Engine, image_id: str) -> bool:
+    """Remove a nameless image and those below it that nothing else stands on; False if something uses it."""
+    try:
+        async with engine_errors("remove an image"):
+            await engine.docker.images.delete(image_id)
+    except EngineError as exc:
+        return exc.is_absent
+    return True
+
+
+def _is_short_id(asked: str, image_id: str) -> bool:
+    return len(asked) >= 6 and image_id.removeprefix("sha256:").startswith(asked)
+
+
+def _stored(row: Mapping[str, Any]) -> StoredImage:
+    labels: Mapping[str, str] = row.get("Labels") or {}
+    count = labels.get(AUTHORITIES, "0")
+    own = reference(labels[TARGET], "")
+    return StoredImage(
+        id=str(row["Id"]),
+        target=labels[TARGET],
+        references=tuple(sorted(name for name in row.get("RepoTags") or () if name.startswith(own))),
+        size_bytes=int(row.get("Size") or 0),
+        inputs=labels.get(INPUTS, ""),
+        source=labels.get(SOURCE, ""),
+        version=labels.get(VERSION, ""),
+        created=labels.get(CREATED, ""),
+        base_name=labels.get(BASE_NAME, ""),
+        base_digest=labels.get(BASE_DIGEST, ""),
+        authorities=int(count) if count.isdecimal() else 0,
+    )
