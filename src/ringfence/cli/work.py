@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
 _KEPT_SHOWN = 20
+_UNKEPT_SHOWN = 100
 
 
 def diff(
@@ -37,6 +38,7 @@ def diff(
 
     from ringfence.cli.escape import visible
     from ringfence.cli.flagged import listing, warnings
+    from ringfence.cli.plural import counted
     from ringfence.sandbox.workspace.work import diff_run, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
@@ -49,6 +51,10 @@ def diff(
         return
     for line in warnings(suspects, record.run):
         _say(line)
+    for unkept in changes.unkept[:_UNKEPT_SHOWN]:
+        _say(f"in no patch: {unkept}")
+    if len(changes.unkept) > _UNKEPT_SHOWN:
+        _say(f"in no patch: {counted(len(changes.unkept) - _UNKEPT_SHOWN, 'more file')} like these")
     if stat:
         _print(_stat_line(change) for change in changes.files)
         return
@@ -140,5 +146,9 @@ def _tell(verb: str, done: str, restored: "Restored") -> None:
         _say(f"NOT {done}: {path!r}; what it held before could not be kept, so it is left as it is")
     if len(kept) > _KEPT_SHOWN:
         _say(f"NOT {done}: {counted(len(kept) - _KEPT_SHOWN, 'more file')} like these")
+    for path in restored.left[:_KEPT_SHOWN]:
+        _say(f"left: {path!r}, which the run made and nothing holds; remove it if you do not want it")
+    if len(restored.left) > _KEPT_SHOWN:
+        _say(f"left: {counted(len(restored.left) - _KEPT_SHOWN, 'more file')} like these")
     if files or not kept:
         typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)

@@ -81,6 +81,7 @@ def plant(repository: Path, command: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["clone", None])
 async def test_a_whole_run_runs_nothing(mode, repository: Path, state: Path, canary: Callable[[], str], own):
     """Hooks, filters, fsmonitor, textconv, external diffs and remotes planted in the repository stay silent."""

@@ -228,6 +228,7 @@ def _sparse(path: Path, git) -> None:
     git(path, "sparse-checkout", "set", "--cone", "--sparse-index", "in")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [_unborn, _packed, _detached, _sha256, _shallow, _worktree, _submodule, _split_index, _sparse],

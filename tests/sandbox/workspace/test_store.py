@@ -45,6 +45,14 @@ async def test_unchanged_workspace_has_the_same_tree(repository: Path, store: Ch
     assert names(await store.diff(first.id, second.id)) == {}
 
 
+async def test_two_of_one_state_are_two(repository: Path, store: CheckpointStore):
+    """Checkpoints of one state, taken within a second, do not share what is known of each."""
+    before = await store.take("r/before")
+    after = await store.take("r/after", base=before.id)
+    assert (await store.memo(before.id)).base is None
+    assert (await store.memo(after.id)).base == before.id
+
+
 async def test_changes_are_told_by_kind(repository: Path, store: CheckpointStore):
     """Added, modified, deleted and changed in kind are told apart, with counts of lines."""
     before = await store.take("r/before")
@@ -106,6 +114,7 @@ async def test_any_name(name: bytes, workspace: Path, store: CheckpointStore):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=st.dictionaries(st.binary(min_size=1, max_size=12), st.binary(max_size=50), max_size=6))
 async def test_contents_come_back(tree: dict[bytes, bytes], tmp_path_factory):
@@ -278,6 +287,7 @@ async def test_upper_case_git_is_ordinary(workspace: Path, store: CheckpointStor
     assert [blob.path for blob in await store.blobs((await store.take("r/x")).id)] == [b".GIT/config"]
 
 
+@pytest.mark.slow
 async def test_deep_nesting_ends(workspace: Path, store: CheckpointStore):
     """Thousands of nested directories neither hang nor crash a checkpoint."""
     (workspace / "f").touch()

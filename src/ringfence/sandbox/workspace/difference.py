@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
+UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
 
 
@@ -28,10 +29,29 @@ class FileChange:
 
 
 @dataclass(frozen=True)
+class UnkeptChange:
+    """A file that differs though its contents are not kept, or a place that could not be looked at."""
+
+    path: str
+    """Relative to the workspace; directories end in a slash, `./` is anywhere."""
+    kind: UnkeptKind
+    why: str
+    """Why it is not kept."""
+    size_before: int | None = None
+    size_after: int | None = None
+
+    def __str__(self) -> str:
+        sizes = [f"{size} bytes" for size in (self.size_before, self.size_after) if size is not None]
+        return f"{self.path!r} {self.kind}{': ' if sizes else ''}{', now '.join(sizes)} ({self.why})"
+
+
+@dataclass(frozen=True)
 class Diff:
     """What differs between two checkpoints."""
 
     files: tuple[FileChange, ...] = ()
+    unkept: tuple[UnkeptChange, ...] = ()
+    """What is in no patch; only `diff_run` looks for it."""
 
     @property
     def insertions(self) -> int:

@@ -22,7 +22,8 @@ async def import_changes(
         b"feature done\n",
         b"commit %s\nmark :1\n" % refs[0].encode(),
         b"committer ringfence <ringfence@localhost> %d +0000\n" % int(time.time()),
-        b"data 10\ncheckpoint\n",
+        # Named in it: two checkpoints of one state in one second are two, each with a memo of its own.
+        b"data %d\n%s\n" % (len(refs[0]), refs[0].encode()),
         b'M 040000 %s ""\n' % base_tree.encode() if base_tree not in {"", EMPTY_TREE} else b"deleteall\n",
     ]
     parts += [b"D %s\n" % quoted(path) for path in deleted]

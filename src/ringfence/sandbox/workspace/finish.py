@@ -123,12 +123,12 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
     store = open_store(record, prepared.state)
     after = await store.take(f"{record.run}/checked", base=record.before)
     appeared = await _git_appeared(record, after, prepared.state)
-    if after.tree == work.after.tree and appeared == record.git_appeared:
+    if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
         return None
     changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
     changed += [path for path in appeared if path not in record.git_appeared]
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN])}{more}"
+    note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN]) or 'see below'}{more}"
     notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
     record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
     save_record(prepared.run_dir, record)
@@ -171,6 +171,10 @@ async def _git_appeared(record: WorkRecord, after: Checkpoint, state: Path) -> l
 
 async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: tuple[str, ...]) -> Finished:
     diff = await diff_run(record, state)
+    if diff.unkept:
+        names = "; ".join(map(str, diff.unkept[:_SHOWN]))
+        more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
+        notes = (*notes, f"changed, but in no patch: {names}{more}")
     patch = b""
     try:
         patch = await patch_run(record, state)

@@ -81,7 +81,8 @@ def watched_paths(memo: Memo, trusted: Iterable[bytes], covered: Container[bytes
     read, counts.
     """
     yield from (path for path in memo.skipped if not path.endswith(b"/"))
-    for path in sorted(trusted):
+    # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
+    for path in sorted(trusted, key=lambda path: (path.count(b"/"), path)):
         if path not in covered and path not in memo.skipped:
             is_inside = lies_in(path.rpartition(b"/")[0] + b"/", memo.ignored)
             if not is_inside or is_run(os.fsdecode(path)):

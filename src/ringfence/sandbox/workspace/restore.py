@@ -8,7 +8,7 @@ first file is replaced; each file is replaced by a rename.
 import errno
 import os
 import stat
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,14 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.memo import lies_in
+from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
 from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20
 _Result = TypeVar("_Result")
+_Leavings = Mapping[bytes, Mark | None]
 
 
 class WorkspaceConflict(RingfenceError):
@@ -50,6 +51,8 @@ class Restored:
     """What differs between the workspace before and after it."""
     safety: Checkpoint
     """The workspace as it was before: restoring this takes the restore back."""
+    left: tuple[str, ...] = ()
+    """Files that the run made and nothing holds: too large, or unreadable. They are there still."""
     kept: tuple[str, ...] = ()
     """Files that were left alone: there in the state gone to, though that does not hold their contents."""
 
@@ -117,22 +120,24 @@ async def restore(
     there = (await store.memo(wanted)).skipped
     kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
     todo = Diff(tuple(change for change in todo.files if change.path not in kept))
-    by_run = await _left_by_run(store, expected, there)
+    by_run = _left_by_run(await store.memo(expected), there)
     if not force:
         await _check_uncovered(store, by_run, todo)
     await _apply(store, wanted, todo, by_run)
-    return Restored(todo, safety, tuple(sorted(kept)))
+    remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, by_run))
+    left = tuple(sorted(map(os.fsdecode, remaining)))
+    return Restored(todo, safety, left, tuple(sorted(kept)))
 
 
-async def _left_by_run(store: CheckpointStore, expected: str, there: Container[bytes]) -> frozenset[bytes]:
+def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None]:
     """What nothing holds and is there only because of the run: fifos, sockets, files too large or unreadable."""
-    memo = await store.memo(expected)
     if memo.base is None:
-        return frozenset()
-    return frozenset(path for path in memo.skipped if path != ELSEWHERE and path not in there)
+        return {}
+    own = (path for path in memo.skipped if path != ELSEWHERE and path not in there)
+    return {path: memo.marks.get(path) for path in own}
 
 
-async def _check_uncovered(store: CheckpointStore, by_run: frozenset[bytes], todo: Diff) -> None:
+async def _check_uncovered(store: CheckpointStore, by_run: _Leavings, todo: Diff) -> None:
     """Refuse to replace a file whose contents nothing holds: one that is ignored, unreadable or too large.
 
     What the run itself left so is no reason: that is there only because of it.
@@ -151,7 +156,7 @@ async def _check_uncovered(store: CheckpointStore, by_run: frozenset[bytes], tod
         )
 
 
-async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: frozenset[bytes]) -> None:
+async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: _Leavings) -> None:
     deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
     written = {change.raw_path for change in todo.files} - deleted
     blobs = [blob for blob in await store.blobs(wanted) if blob.path in written]
@@ -170,9 +175,7 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: frozen
             await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
 
 
-def _check_ways(
-    tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: frozenset[bytes]
-) -> set[bytes]:
+def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: _Leavings) -> set[bytes]:
     """What of the run's own has to be removed, too; what of others stands in the way is refused.
 
     In the way is a directory with files in the place of a file, or a file in the place of a directory.
@@ -188,11 +191,21 @@ def _check_ways(
             status = tree.lstat(above)
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 in_the_way.add(above)
-    clashes = in_the_way - deleted - by_run
+    clashes = in_the_way - deleted - by_run.keys()
     if clashes:
         names = tuple(sorted(map(os.fsdecode, clashes)))
         raise WorkspaceConflict("in the way and not covered; nothing was written, move them", paths=names)
-    return in_the_way & by_run
+    return in_the_way & by_run.keys() | _empty_specials(tree, by_run)
+
+
+def _empty_specials(tree: Tree, by_run: _Leavings) -> set[bytes]:
+    """Fifos and sockets that are as the run left them. They hold nothing, and keep other programs waiting."""
+    now = marks_of(tree, by_run)
+    return {
+        path
+        for path, mark in now.items()
+        if mark == by_run[path] and (stat.S_ISFIFO(mark.mode) or stat.S_ISSOCK(mark.mode))
+    }
 
 
 def _below(tree: Tree, path: bytes) -> list[bytes]:

@@ -14,6 +14,8 @@ from ringfence.sandbox.workspace.tree import Tree
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
+NO_FILE = "neither a file nor a link"
+"""Why a fifo, socket or device is not covered."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
@@ -105,7 +107,7 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 suspects[path] = status.st_size
             elif not stat.S_ISDIR(status.st_mode):
-                found.skipped[path] = "neither a file nor a link"
+                found.skipped[path] = NO_FILE
     return found
 
 

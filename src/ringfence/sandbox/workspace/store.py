@@ -25,6 +25,7 @@ from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
+from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.taking import Taker
 
@@ -116,6 +117,7 @@ class CheckpointStore:
             listing = await self._list(root, actor, earlier, taker)
             taken = await taker.take(listing.paths, began_ns)
             taken.skipped.update(listing.closed)
+            taken.skipped.update((path, NO_FILE) for path in listing.specials)
             memo = Memo(
                 tree=taken.tree,
                 rules=listing.rules,
@@ -167,6 +169,11 @@ class CheckpointStore:
             "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
         return set(result.stdout.split(b"\0")) - {b""}
+
+    async def is_same(self, earlier: str, later: str) -> bool:
+        """Whether two checkpoints differ in nothing, not even in what they could not keep."""
+        one, other = await self.memo(earlier), await self.memo(later)
+        return (one.tree, one.skipped, one.marks) == (other.tree, other.skipped, other.marks)
 
     async def diff(self, earlier: str, later: str) -> Diff:
         """What changed from one checkpoint to another."""

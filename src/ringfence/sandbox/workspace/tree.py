@@ -25,8 +25,8 @@ class Tree:
 
     Args:
         root: The directory; must not be a link itself.
-        unlock: Rights (`stat.S_IRWXU`) that its owner is given back on each directory entered, and on files to
-            be read: an agent may have taken them away.
+        unlock: Rights (`stat.S_IRWXU`) that its owner needs on each directory entered. Where one is missing all are
+            given back, as on a file that cannot be read: an agent may have taken them away.
         shut: Paths, directories ending in a slash, where nothing is given back.
     """
 
@@ -91,7 +91,7 @@ class Tree:
         try:
             mode = stat.S_IMODE(os.fstat(pinned).st_mode)
             if mode & self._unlock != self._unlock and path + b"/" not in self._shut:
-                self._chmod(pinned, mode | self._unlock, path)
+                self._chmod(pinned, mode | stat.S_IRWXU, path)
         finally:
             os.close(pinned)
 

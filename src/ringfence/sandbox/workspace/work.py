@@ -8,9 +8,11 @@ import msgspec
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.memo import Memo
 from ringfence.sandbox.workspace.protected import flag, matches_any
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.unkept import with_unkept
 
 _FILE = "work.json"
 
@@ -106,12 +108,18 @@ def open_store(record: WorkRecord, state: Path) -> CheckpointStore:
 
 
 async def diff_run(record: WorkRecord, state: Path) -> Diff:
-    """What the run changed.
+    """What the run changed, and what of it no patch shows.
 
     Raises:
         RecordError: It has no end to compare with.
     """
-    return await open_store(record, state).diff(record.before, _after(record))
+    store = open_store(record, state)
+    diff = await store.diff(record.before, _after(record))
+    before, after = await store.memo(record.before), await store.memo(_after(record))
+    if record.clone:
+        # What is not kept is in no clone: all of it that is there is the run's.
+        before = Memo(before.tree)
+    return with_unkept(diff, before, after)
 
 
 async def patch_run(record: WorkRecord, state: Path) -> bytes:
@@ -125,7 +133,7 @@ async def patch_run(record: WorkRecord, state: Path) -> bytes:
 
 def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
     """Changed paths that the host runs or trusts by itself, or that the user wanted left alone."""
-    paths = [change.path for change in diff.files]
+    paths = [*(change.path for change in diff.files), *(change.path for change in diff.unkept)]
     return sorted({*flag(paths), *matches_any(paths, record.protect), *record.git_appeared})
 
 
