@@ -7,6 +7,8 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests that need a container engine skip themselves with the reason; those that cost money run only by name.
 WORKERS ?= auto
+# Tests start ringfence hundreds of times: without bytecode each start compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List these commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-10s %s\n", $$1, $$2 }'
@@ -35,7 +37,7 @@ test: setup ## The whole suite
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
 
 test-fast: setup ## What answers within a minute
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not slow and not docker and not network and not live"
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not slow and not docker and not network and not live"
 
 demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence
 	@./scripts/demo.sh

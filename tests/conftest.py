@@ -1,6 +1,9 @@
 """What all tests share."""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fast", max_examples=20)  # `make test-fast`; what sets a number of its own keeps it
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "ringfence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -40,10 +38,9 @@ def test_no_package_for_leftovers():
     assert [path for path in MODULES if forbidden & {*path.relative_to(PACKAGE).with_suffix("").parts}] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_grows_too_long(path: Path):
+def test_no_module_grows_too_long():
     """A module stops at 400 lines."""
-    assert len(path.read_text().splitlines()) <= 400
+    assert [path for path in MODULES if len(path.read_text().splitlines()) > 400] == []
 
 
 def test_the_guest_needs_the_standard_library_only():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_AT_ONCE = 10_000
+_AT_ONCE = 1000
 """Names read before they are acted on."""
 
 

@@ -58,9 +58,14 @@ def test_require_verified_exits_3_without_a_check(run: Cli, script: Cli, says: C
     ("options", "told"),
     [
         (["--max-turns", "1"], "limit 'turns' reached: 1 of 1; raise it with --max-turns"),
-        (["--max-tool-calls", "1"], "raise it with --max-tool-calls"),
-        (["--max-tokens", "10"], "raise it with --max-tokens"),
-        (["--max-cost-usd", "0.0000001"], "raise it with --max-cost-usd"),
+        *(
+            pytest.param([option, number], f"raise it with {option}", marks=pytest.mark.slow)
+            for option, number in (
+                ("--max-tool-calls", "1"),
+                ("--max-tokens", "10"),
+                ("--max-cost-usd", "0.0000001"),
+            )
+        ),
     ],
     ids=["turns", "tool-calls", "tokens", "cost"],
 )
@@ -72,6 +77,7 @@ def test_a_limit_exits_5_and_names_its_option(
     assert (ended.code, told in ended.out) == (5, True)
 
 
+@pytest.mark.slow
 def test_work_of_a_stopped_agent_is_kept(run: Cli, script: Cli, says: Cli, workspace: Path):
     """A limit loses nothing that was made."""
     assert "1 file changed" in run(script(says("x", "touch made"), says("x", "true")), "--max-turns", "1").out
@@ -100,11 +106,13 @@ def test_a_wrong_key_is_told_once(run: Cli, script: Cli):
     assert (ended.code, ended.out.count("x-api-key"), "again in" in ended.out) == (77, 1, False)
 
 
+@pytest.mark.slow
 def test_a_model_that_declines_fails(run: Cli, script: Cli):
     """A refusal is an answer."""
     assert run(script({"text": "no", "stop_reason": "refusal"})).code == 1
 
 
+@pytest.mark.slow
 def test_output_that_is_no_text_is_kept(run: Cli, script: Cli, says: Cli, events: Cli):
     """Bytes that are no UTF-8 break neither journal nor view."""
     ended = run(script(says("x", r"printf '\xff\x00\x1b[31m\xe2\x80\xae'"), says()))
@@ -113,6 +121,7 @@ def test_output_that_is_no_text_is_kept(run: Cli, script: Cli, says: Cli, events
     assert r"\x00\x1b[31m\u202e" in ended.out
 
 
+@pytest.mark.slow
 def test_a_prompt_of_300_kib_works_from_a_file(
     ringfence: Cli, workspace: Path, script: Cli, says: Cli, tmp_path: Path
 ):
@@ -136,6 +145,7 @@ def test_a_prompt_of_300_kib_works_from_stdin(
     assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_read_only_workspace_stays_as_it_is(run: Cli, script: Cli, says: Cli, workspace: Path):
     """Mode read_only is kept by the kernel."""
     ended = run(
@@ -144,6 +154,7 @@ def test_a_read_only_workspace_stays_as_it_is(run: Cli, script: Cli, says: Cli, 
     assert (ended.code, (workspace / "made").exists()) == (0, False)
 
 
+@pytest.mark.slow
 def test_a_folder_without_git_works(ringfence: Cli, place: Path, script: Cli, says: Cli):
     """A workspace need not be a repository."""
     ended = ringfence("run", "x", "-C", place, "--model", script(says("x", "touch made"), says()))
@@ -156,6 +167,7 @@ def test_json_gives_one_event_a_line(run: Cli, script: Cli, says: Cli):
     assert (lines[0]["event"], lines[-1]["event"]) == ("job.created", "job.ended")
 
 
+@pytest.mark.slow
 def test_every_run_leaves_a_session_file(run: Cli, script: Cli, says: Cli):
     """The record of seed form lies beside the journal."""
     run(script(says("x", "echo hello"), says()))

@@ -38,6 +38,7 @@ def test_no_secret_is_in_an_error(ringfence: Cli, workspace: Path, monkeypatch: 
     assert (ended.code, SECRET in ended.err) == (2, False)
 
 
+@pytest.mark.slow
 def test_a_secret_given_to_the_sandbox_is_not_kept(start: Cli, workspace: Path):
     """It is inside because the user put it there; the record still does not hold it."""
     command = ("printenv", "MY_API_TOKEN")

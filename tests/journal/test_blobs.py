@@ -38,6 +38,7 @@ class _Memory:
         return self.bodies[ref.digest]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(arguments=st.dictionaries(_TEXT, _JSON, max_size=4))
 def test_whatever_an_agent_sends_is_read_back(arguments: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from .conftest import MakeRun
 _ASK = "from ringfence.journal.keys import signing_key; print(signing_key().public_hex)"
 
 
+@pytest.mark.slow
 def test_many_at_once_make_one_key() -> None:
     """Processes that ask for the key at the same time all get the same one."""
     asked = [

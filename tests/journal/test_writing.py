@@ -217,6 +217,7 @@ def test_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
         assert not is_alive(directory)
 
 
+@pytest.mark.slow
 def test_every_torn_end_verifies_up_to_its_last_whole_line(make_run: MakeRun, tmp_path: Path) -> None:
     """Whatever byte a crash stops at, the whole lines before it verify."""
     whole = (make_run(seal=False) / "journal.jsonl").read_bytes()

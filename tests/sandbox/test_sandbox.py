@@ -113,6 +113,7 @@ async def test_nothing_is_left_of_fifty(opener: Callable[[str], Opener]) -> None
     assert not set(ids) & set(leftovers())
 
 
+@pytest.mark.slow
 @BACKENDS
 async def test_killed_holder(name: str, workspace: Path) -> None:
     """`kill -9` of a sandbox's holder leaves no process, and what it leaves of groups is removed by name."""

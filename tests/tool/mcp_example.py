@@ -49,7 +49,7 @@ MISDEEDS: dict[str, Callable[[], object]] = {
     "die": lambda: sys.exit(3),
     "hang": lambda: time.sleep(1000),
     "huge-line": forever(lambda: sys.stdout.write("x" * 1_000_000)),
-    "flood": forever(lambda: send(NOTIFICATION)),
+    "flood": forever(lambda: send({**NOTIFICATION, "params": {"level": "info", "data": "x" * 100_000}})),
     "requests": forever(lambda: send({"jsonrpc": "2.0", "id": "x", "method": "ping"})),
     "junk": lambda: sys.stdout.write("not JSON\n{}\n[1]\n\xff\n"),
 }

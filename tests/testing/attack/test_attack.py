@@ -113,6 +113,7 @@ def host(workspace: Path) -> Open:
     return lambda: Sandbox.open(SandboxSpec(backend="host", workspace=workspace))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not UNFILTERED, reason="the tests themselves run behind a filter")
 @pytest.mark.parametrize("name", UNFENCED)
 async def test_check_fails_without_fence(workspace: Path, name: str) -> None:
@@ -121,6 +122,7 @@ async def test_check_fails_without_fence(workspace: Path, name: str) -> None:
     assert not result.held, result.detail
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not UNFILTERED or os.getuid() != 0, reason="needs root outside of any filter")
 @pytest.mark.parametrize("name", UNFENCED_AS_ROOT)
 async def test_check_fails_without_fence_as_root(workspace: Path, name: str) -> None:
