@@ -1,6 +1,7 @@
 """Forwards: each connection to a port inside is carried to the service of the host's side that it stands for."""
 
 import ipaddress
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -153,4 +154,4 @@ async def _connect(resolved: Resolved) -> SocketStream:
         raise Unreachable(f"no answer within {_CONNECT_S:g} s") from None
     except OSError as exc:
         cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
-        raise Unreachable(cause.strerror or str(cause)) from exc
+        raise Unreachable(os.strerror(cause.errno) if cause.errno else str(cause)) from exc

@@ -14,7 +14,7 @@ class Pace:
     def __init__(self, per_s: float, *, burst: int) -> None:
         self._step_s = 1 / per_s
         self._lead_s = burst / per_s
-        self._next = time.monotonic()
+        self._next = time.monotonic() - self._lead_s
 
     async def wait(self) -> None:
         """Wait for one's turn."""

@@ -66,11 +66,13 @@ def short_info(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(container: Mapping[str, Any]) -> dict[str, Any]:
-    """An inspected container without the values of its environment: passwords are kept there."""
+    """An inspected container without the values of its environment and where its logs go: passwords are there."""
     config = dict(container.get("Config") or {})
     names = [str(entry).partition("=")[0] for entry in config.get("Env") or []]
     config["Env"] = [f"{name}={_HIDDEN}" for name in names]
-    return {**container, "Config": config}
+    host = dict(container.get("HostConfig") or {})
+    host.pop("LogConfig", None)
+    return {**container, "Config": config, "HostConfig": host}
 
 
 def too_powerful(container: Mapping[str, Any]) -> str | None:

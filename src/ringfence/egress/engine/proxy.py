@@ -71,7 +71,7 @@ class EngineProxy:
             decided = await self._decider.decide(found, request)
         except Denied as denied:
             await self._tell_refused(request.method, request.target, str(denied), action=action)
-            await conversation.refuse(denied.status, f"{request.method} refused: {denied}")
+            await conversation.refuse(denied.status, str(denied))
             return
         except EngineGone as exc:
             await self._tell_refused(request.method, request.target, f"the engine {exc}", action=action)

@@ -119,7 +119,7 @@ def find_call(method: str, target: str) -> Call | Refusal:
         reference = _match(route, segments) if route.method == method else None
         if reference is not None:
             return _with_query(route, reference, version, query)
-    return Refusal(f"{method} of it is not among the calls there are")
+    return Refusal(f"{method} /{'/'.join(segments)} is none of the calls that are passed on")
 
 
 def _segments(path: str) -> list[str] | None:
