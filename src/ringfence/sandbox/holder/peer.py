@@ -13,6 +13,8 @@ END, ADOPT, USE = 96, 97, 98
 """Client to holder, channel 0, no frames of the guest's: end the sandbox; let me have it; what does it use?"""
 
 _READ = 256 * 1024
+_LARGEST_FRAME = 8 * 1024**2
+"""An OPEN holds arguments and environment, of which the kernel takes 2 MiB or more (execve(2))."""
 _QUEUE_LIMIT_BYTES = 64 * 1024**2
 _STALL_S = 30.0
 _CREDENTIALS = struct.Struct("iII")
@@ -119,7 +121,7 @@ def _take(data: bytearray) -> tuple[int, int, bytes] | None:
     if len(data) < header.size:
         return None
     length, channel, kind = header.unpack_from(data)
-    if length > frames.MAX_PAYLOAD:
+    if length > _LARGEST_FRAME:
         raise PeerError(f"a frame of {length} bytes")
     end = header.size + length
     if len(data) < end:

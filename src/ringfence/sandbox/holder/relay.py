@@ -13,9 +13,6 @@ from ringfence.sandbox.holder.relayed import RelayedCommand
 from ringfence.sandbox.sandbox import Sandbox
 
 _MAX_PEERS = 64
-_MAX_COMMANDS = 100
-"""Of one client, so that it leaves room for the others."""
-_RECORD_LIMIT = 256 * 1024
 _EAGAIN = 11
 
 
@@ -140,11 +137,9 @@ class Relay:
 
     def _open(self, peer: Peer, number: int, payload: bytes, tasks: anyio.abc.TaskGroup) -> None:
         commands = self._peers[peer]
-        if number in commands or len(payload) > _RECORD_LIMIT:
-            raise PeerError("opened a channel twice, or with a record that is too long")
+        if number in commands:
+            raise PeerError("opened a channel twice")
         try:
-            if len(commands) >= _MAX_COMMANDS:
-                raise UsageError(f"more than {_MAX_COMMANDS} commands at once by one client")
             command = RelayedCommand(self, peer, number, frames.decode_record(payload))
         except UsageError as exc:
             self._refuse(peer, number, str(exc))

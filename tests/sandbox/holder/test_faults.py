@@ -1,0 +1,275 @@
+"""Whatever dies around a standing sandbox: nothing lives on unowned, and who comes next is told."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ringfence.errors import InfrastructureFault, SandboxDied, UsageError
+from ringfence.events import CommandEnded, JobEnded
+from ringfence.job.standing import clear_the_gone
+from ringfence.job.store import JobStore
+from ringfence.job.sweep import sweep
+from ringfence.journal import read, run_dir, verify
+from ringfence.sandbox.holder.attaching import ask_to_end, attach, attachable
+from ringfence.sandbox.holder.place import HolderPlace, standing_dir, standing_place
+from ringfence.sandbox.holder.state import read_state
+
+Standing = Callable[..., Awaitable[HolderPlace]]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
+
+
+def start(*words: str | Path) -> "subprocess.Popen[bytes]":
+    """Start the command in a process of its own."""
+    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def end_of(*words: str | Path, **options: Any) -> "subprocess.CompletedProcess[bytes]":
+    """Run the command to its end."""
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
+
+
+def open_files_of(pid: int) -> list[str]:
+    """What a process has open."""
+    return [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+async def until(is_so: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+    """Wait for what other processes do."""
+    with anyio.fail_after(timeout_s):
+        while not is_so():  # noqa: ASYNC110 -- other processes give no event
+            await anyio.sleep(0.02)
+
+
+def inside_of(sandbox_id: str) -> list[int]:
+    """Host pids of all processes that carry a sandbox's name in their environment: everything run in it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"RINGFENCE={sandbox_id}\0".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of a process's children."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_a_holder_that_is_killed_leaves_no_process(standing: Standing):
+    """And its client is told."""
+    place = await standing()
+    state = attachable(place)
+
+    async def use() -> None:
+        async with attach(place, state) as sandbox, sandbox.spawn(["sleep", "1000"]) as process:
+            await until(lambda: bool(inside_of(state.sandbox_id)))
+            os.kill(state.pid, signal.SIGKILL)
+            await process.wait()
+
+    with pytest.raises(SandboxDied):
+        await use()
+    await until(lambda: not inside_of(state.sandbox_id))
+    assert not place.is_alive()
+
+
+async def test_what_a_killed_holder_left_is_told_and_cleared(standing: Standing):
+    """Its record is closed as interrupted, its name is free again."""
+    place = await standing()
+    state = attachable(place)
+    os.kill(state.pid, signal.SIGKILL)
+    await until(lambda: not place.is_alive())
+    assert [one.run_id for one in clear_the_gone()] == [state.run_id]
+    assert state.run_id is not None
+    assert await sweep(JobStore()) == [state.run_id]
+    assert verify(run_dir(state.run_id)).status == "sealed"
+    assert not place.directory.exists()
+    assert (await standing()).is_alive()
+
+
+async def test_a_client_that_is_killed_takes_only_its_command_along(standing: Standing, workspace: Path):
+    """The command's end is in the record all the same."""
+    place = await standing()
+    state = attachable(place)
+    client = start("sandbox", "exec", place.name, "sh", "-c", "echo > started; exec sleep 1000")
+    await until((workspace / "started").exists)
+    client.kill()
+    client.communicate()
+    await until(lambda: not inside_of(state.sandbox_id))
+    async with attach(place, state) as sandbox:
+        assert (await sandbox.run(["true"])).ok
+    assert await ask_to_end(place)
+    assert state.run_id is not None
+    ends = [one.event for one in read(run_dir(state.run_id)) if isinstance(one.event, CommandEnded)]
+    assert [(end.argv[0], end.ended_by) for end in ends] == [("sh", "cancel"), ("true", "exit")]
+
+
+async def test_a_creator_that_is_killed_before_it_is_told_takes_the_sandbox_along(workspace: Path):
+    """Nobody knows of it, so nobody would ever remove it."""
+    creator = start("sandbox", "create", "two", "-C", workspace, "--setup", "echo > started; sleep 1000")
+    await until((workspace / "started").exists)
+    place = standing_place("two")
+    assert place.is_alive()
+    creator.kill()
+    creator.communicate()
+    await until(lambda: not place.directory.exists())
+
+
+async def test_the_sandbox_outlives_its_creator(workspace: Path):
+    """It is nobody's child, in a session of its own, and holds nothing of the creator's."""
+    made = end_of("sandbox", "create", "three", "-C", workspace)
+    place = standing_place("three")
+    state = attachable(place)
+    assert made.stdout == b"three\n"
+    assert os.getsid(state.pid) != os.getsid(0)
+    assert not [name for name in open_files_of(state.pid) if name.startswith(("/dev/pts", "/dev/tty"))]
+    assert await ask_to_end(place)
+
+
+async def test_a_guest_that_dies_ends_its_holder(standing: Standing):
+    """Why is written down for who comes next, and the record has its end."""
+    place = await standing()
+    state = attachable(place)
+
+    async def use() -> None:
+        async with attach(place, state) as sandbox:
+            for pid in children_of(state.pid):
+                os.kill(pid, signal.SIGKILL)
+            await sandbox.run(["sleep", "1000"])
+
+    with pytest.raises(SandboxDied, match="SIGKILL"):
+        await use()
+    await until(lambda: not place.is_alive())
+    left = read_state(place)
+    assert left is not None
+    assert left.end is not None
+    assert left.end[0] == "killed"
+    assert state.run_id is not None
+    ends = [one.event for one in read(run_dir(state.run_id)) if isinstance(one.event, JobEnded)]
+    assert [end.state for end in ends] == ["infrastructure"]
+
+
+async def test_a_stale_socket_is_no_obstacle(standing: Standing):
+    """What a holder left when the machine lost its power is replaced."""
+    place = standing_place("one")
+    place.directory.mkdir(parents=True, mode=0o700)
+    place.listen().close()
+    place.lock_file.touch()
+    assert (place.directory / "socket").is_socket()
+    async with attach(await standing(), attachable(place)) as sandbox:
+        assert (await sandbox.run(["true"])).ok
+
+
+async def test_of_racing_creators_one_wins(workspace: Path):
+    """The others are told that the name is taken, and leave nothing."""
+    racers = [start("sandbox", "create", "raced", "-C", workspace, "--mode", "clone") for _ in range(3)]
+    said = [racer.communicate(timeout=60) for racer in racers]
+    codes = sorted(racer.returncode for racer in racers)
+    assert codes == [0, 2, 2], said
+    assert sum(b"already" in errors for _, errors in said) == 2
+    assert await ask_to_end(standing_place("raced"))
+
+
+async def test_a_full_disk_refuses_a_sandbox_and_leaves_none(workspace: Path):
+    """No file may grow, as on a disk that is full."""
+
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    ended = end_of("sandbox", "create", "full", "-C", workspace, preexec_fn=no_room)
+    assert ended.returncode == 75, ended
+    assert b"Traceback" not in ended.stderr
+    assert not standing_place("full").is_alive()
+
+
+async def test_a_state_directory_that_cannot_be_written_is_named(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """With what to do about it."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file"))
+    with pytest.raises(InfrastructureFault, match="RINGFENCE_STATE_DIR"):
+        await standing()
+
+
+async def test_two_state_directories_never_touch_each_other(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """The same name in both is two sandboxes; clearing in one leaves the other alone."""
+    first = await standing(mode="clone")
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "other"))
+    second = await standing(mode="clone")
+    assert first.name == second.name
+    assert first.directory != second.directory
+    assert await ask_to_end(second)
+    assert clear_the_gone() == []
+    async with attach(first, attachable(first)) as sandbox:
+        assert (await sandbox.run(["true"])).ok
+    assert await ask_to_end(first)
+
+
+async def test_a_second_sandbox_on_the_same_workspace_is_refused(standing: Standing):
+    """As two runs are: what each did could not be told apart."""
+    await standing("one")
+    with pytest.raises(AssertionError, match="is working on"):
+        await standing("other")
+    assert not standing_place("other").directory.exists()
+
+
+async def test_a_name_that_is_taken_is_refused(standing: Standing):
+    """And the one that has it goes on."""
+    place = await standing()
+    with pytest.raises(UsageError, match="already"):
+        await standing()
+    assert place.is_alive()
+
+
+async def test_the_guest_keeps_its_time_to_live(standing: Standing):
+    """The record says that it was up; the next command tells it."""
+    place = await standing(ttl_s=0.5)
+    await until(lambda: not place.is_alive())
+    (gone,) = clear_the_gone()
+    assert "time to live" in gone.why
+
+
+async def test_a_state_directory_of_any_length_will_do(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Longer than a socket's address may be (108 bytes, unix(7))."""
+    deep = tmp_path / ("d" * 120) / ("e" * 120)
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(deep))
+    place = await standing()
+    async with attach(place, attachable(place)) as sandbox:
+        assert (await sandbox.run(["true"])).ok
+    assert await ask_to_end(place)
+
+
+async def test_only_the_user_can_reach_the_socket(standing: Standing):
+    """By its mode and by that of every directory of ours above it."""
+    place = await standing()
+    modes = [
+        path.stat().st_mode & 0o777 for path in (place.directory / "socket", place.directory, standing_dir())
+    ]
+    assert modes == [0o600, 0o700, 0o700]
+
+
+async def test_a_wall_clock_that_jumped_changes_no_age(standing: Standing):
+    """Ages come from the monotonic clock, whatever date was written down."""
+    place = await standing()
+    fields = json.loads(place.state_file.read_bytes())
+    place.state_file.write_text(json.dumps({**fields, "created_at": "1999-01-01T00:00:00+00:00"}))
+    state = attachable(place)
+    assert 0 <= time.monotonic() - state.born_s < 600
