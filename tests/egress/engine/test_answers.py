@@ -1,0 +1,99 @@
+"""What of the engine's answers is passed on."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ringfence.config.engine_access import EngineAccess
+from ringfence.egress.engine.answers import (
+    is_visible,
+    short_info,
+    too_powerful,
+    visible_only,
+    with_label,
+    without_secrets,
+)
+
+ACCESS = EngineAccess(label="lab=shop")
+
+
+def inspected(**host: Any) -> dict[str, Any]:
+    """A container as the engine tells of it."""
+    return {"Id": "1", "Config": {"Labels": {"lab": "shop"}, "Env": ["A=secret", "B"]}, "HostConfig": host}
+
+
+@pytest.mark.parametrize(
+    ("labels", "visible"),
+    [
+        ({"lab": "shop"}, True),
+        ({"lab": "other"}, False),
+        ({}, False),
+        (None, False),
+        ({"lab": "shop", "ringfence.sandbox": "x"}, False),
+    ],
+)
+def test_visible(labels: dict[str, str] | None, visible: bool) -> None:
+    """Only what has the label is seen, and never ringfence's own containers."""
+    assert is_visible({"Labels": labels}, ACCESS) is visible
+    assert is_visible({"Config": {"Labels": labels}}, ACCESS) is visible
+
+
+def test_list_is_checked_again() -> None:
+    """What the engine lists is looked at once more."""
+    mine = {"Labels": {"lab": "shop"}}
+    assert visible_only([mine, {"Labels": {}}, "nonsense", None], ACCESS) == [mine]
+
+
+@pytest.mark.parametrize("given", ["", '{"label": ["a=b"]}', '{"label": {"a=b": true}, "name": ["x"]}'])
+def test_filters_are_narrowed(given: str) -> None:
+    """The label is added to whatever is asked for."""
+    assert "lab=shop" in json.loads(with_label(given, ACCESS))["label"]
+
+
+@pytest.mark.parametrize(
+    "given", ["[]", "1", "{", '{"label": 1}', '{"label": [1]}', '{"label": {"a": {}}, "x": "y"}']
+)
+def test_bad_filters(given: str) -> None:
+    """Filters that are none are refused."""
+    with pytest.raises(ValueError, match=r"."):
+        with_label(given, ACCESS)
+
+
+def test_environment_is_hidden() -> None:
+    """Names of variables pass, their values do not."""
+    assert "secret" not in json.dumps(without_secrets(inspected()))
+    assert without_secrets(inspected())["Config"]["Env"][0].startswith("A=")
+
+
+def test_info_is_short() -> None:
+    """Of the engine's own information nothing passes that is not named."""
+    info = {"ServerVersion": "1", "HttpProxy": "http://user:secret@proxy", "Name": "host"}
+    assert short_info(info) == {"ServerVersion": "1"}
+
+
+POWERFUL: dict[str, dict[str, Any]] = {
+    "privileged": {"Privileged": True},
+    "host processes": {"PidMode": "host"},
+    "all capabilities": {"CapAdd": ["ALL"]},
+    "one capability": {"CapAdd": ["CAP_SYS_ADMIN"]},
+    "device": {"Devices": [{"PathOnHost": "/dev/sda"}]},
+}
+
+
+@pytest.mark.parametrize("name", POWERFUL)
+def test_powerful(name: str) -> None:
+    """A container from which the engine's machine is in reach takes no commands."""
+    assert too_powerful(inspected(**POWERFUL[name]))
+
+
+@pytest.mark.parametrize("source", ["/", "/var/run/docker.sock", "/run"])
+def test_powerful_mount(source: str) -> None:
+    """Neither does one that has the engine's socket or the machine's root mounted."""
+    assert too_powerful({**inspected(), "Mounts": [{"Source": source}]})
+
+
+def test_ordinary() -> None:
+    """An ordinary container takes commands."""
+    mounts = [{"Source": "/var/lib/docker/volumes/x/_data"}]
+    assert too_powerful({**inspected(CapAdd=None, Devices=[], PidMode=""), "Mounts": mounts}) is None
