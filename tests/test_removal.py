@@ -20,10 +20,10 @@ def _nest(top: Path, depth: int) -> None:
 
 
 def test_depth_does_not_matter(tmp_path: Path):
-    """Neither recursion nor one descriptor for each level gets through 1,500 of them."""
+    """Neither recursion nor one descriptor for each level gets through 1,100 of them."""
     tree = tmp_path / "tree"
     tree.mkdir()
-    _nest(tree, 1500)
+    _nest(tree, 1100)
     remove_tree(tree)
     assert not tree.exists()
 

@@ -1,5 +1,8 @@
 """Options and the settings they stand for."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import typer.main
 
@@ -8,17 +11,19 @@ from ringfence.cli.options import SETTINGS
 from ringfence.config.fields import all_fields
 
 
-@pytest.fixture(scope="module")
-def declared() -> dict[str, list[str]]:
-    """The options of `run` by the names of their parameters."""
-    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
-    return {parameter.name: parameter.opts for parameter in command.params}
+def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
+    """The parameters of a command and of those below it, with what is typed for them."""
+    yield from ((parameter.name, parameter.opts) for parameter in command.params)
+    for below in getattr(command, "commands", {}).values():
+        yield from _declared(below)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_an_option_is_called_as_errors_call_it(declared: dict[str, list[str]], name: str):
+def test_an_option_is_called_as_errors_call_it(name: str):
     """Where a value is to blame, the option is named as it is typed."""
-    assert f"--{name.replace('_', '-')}" in declared[name]
+    typed = [options for parameter, options in _declared(typer.main.get_command(app)) if parameter == name]
+    assert typed
+    assert all(f"--{name.replace('_', '-')}" in options for options in typed)
 
 
 @pytest.mark.parametrize("key", SETTINGS.values())
