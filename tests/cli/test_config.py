@@ -191,9 +191,9 @@ def test_init_does_not_write_through_a_link(project: Path, tmp_path: Path) -> No
 
 
 def test_sandbox_settings_are_the_arguments_of_a_spec() -> None:
-    """Whatever is configured fits a spec, with the same defaults; image and protection are for others."""
+    """Whatever is configured fits a spec, with the same defaults; fallback and protection are for others."""
     settings = SandboxSettings.model_validate(dict(SandboxSettings()))
     arguments = settings.spec_arguments()
-    del arguments["image"], arguments["protect"]
-    assert set(arguments) == set(SandboxSpec.model_fields) - {"workspace", "network"}
+    del arguments["fallback"], arguments["protect"]
+    assert set(arguments) == set(SandboxSpec.model_fields) - {"workspace", "engine_access", "unsafe"}
     assert SandboxSpec.model_validate(arguments) == SandboxSpec()

@@ -14,6 +14,7 @@ from ringfence.testing.conformance import (
     connections,
     files,
     lifetime,
+    streams,
 )
 
 GAPS: dict[str, dict[object, str]] = {

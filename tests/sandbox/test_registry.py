@@ -9,7 +9,7 @@ from ringfence.sandbox.registry import backend_names, choose_backend, get_backen
 
 def test_unknown_name() -> None:
     """An unknown name is the caller's error and tells the known ones."""
-    with pytest.raises(UsageError, match=r"'dokcer'.*auto, bubblewrap, host"):
+    with pytest.raises(UsageError, match=r"'dokcer'.*auto, bubblewrap, docker, podman, gvisor, host"):
         get_backend("dokcer")
 
 
@@ -28,10 +28,18 @@ async def test_auto_is_a_fence() -> None:
 
 async def test_auto_is_never_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no fence can be had `auto` refuses, with what each lacks; it does not take the host."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     monkeypatch.setattr("ringfence.sandbox.bubblewrap.backend.find_bwrap", lambda: None)
-    with pytest.raises(SandboxStartFailed, match="bubblewrap: no bwrap of version"):
+    with pytest.raises(SandboxStartFailed, match=r"bubblewrap: no bwrap of version.*docker: .*image"):
         await choose_backend(SandboxSpec())
-    assert "host" not in registry._AUTO
+    assert "host" not in registry._AUTO + registry._AUTO_WITH_IMAGE
+
+
+async def test_an_image_is_for_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an image is named `auto` means Docker, also where bubblewrap could be had."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    with pytest.raises(SandboxStartFailed, match=r"docker: no docker engine answers.*nowhere.sock"):
+        await choose_backend(SandboxSpec(image="debian:12"))
 
 
 async def test_host_by_name() -> None:

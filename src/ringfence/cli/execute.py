@@ -19,6 +19,8 @@ def execute(
     *,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     memory: options.MemoryOption = None,
     cpus: options.CpusOption = None,
@@ -32,8 +34,8 @@ def execute(
 ) -> None:
     """Run one command in a sandbox; its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
-        workspace, sandbox=sandbox, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk, timeout=timeout,
-        soft_limits=soft_limits, setup=setup, forward=forward, env=env,
+        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
+        disk=disk, timeout=timeout, soft_limits=soft_limits, setup=setup, forward=forward, env=env,
     )  # fmt: skip
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec")

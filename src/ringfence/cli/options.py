@@ -19,7 +19,19 @@ WorkspaceOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 SandboxOption = Annotated[
-    str | None, typer.Option("--sandbox", metavar="NAME", help="auto, bubblewrap, or host (no fence at all).")
+    str | None,
+    typer.Option(
+        "--sandbox", metavar="NAME", help="auto, bubblewrap, docker, podman, gvisor, or host (no fence)."
+    ),
+]
+ImageOption = Annotated[
+    str | None, typer.Option("--image", metavar="IMAGE", help="Container image, with a tag or digest.")
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="ADDRESS", help="Container engine: unix://, tcp://, ssh://, or a context."
+    ),
 ]
 ModeOption = Annotated[
     str | None,
@@ -75,6 +87,8 @@ MaxCostOption = Annotated[float | None, typer.Option("--max-cost-usd", metavar="
 
 SETTINGS: Mapping[str, str] = {
     "sandbox": "sandbox.backend",
+    "image": "sandbox.image",
+    "engine": "sandbox.engine",
     "mode": "sandbox.mode",
     "memory": "sandbox.memory",
     "cpus": "sandbox.cpus",

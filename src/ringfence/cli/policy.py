@@ -19,6 +19,8 @@ def policy(
     *,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     rules: Annotated[
         bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
@@ -31,7 +33,7 @@ def policy(
     from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plain import policy_lines
 
-    effective = load_settings(workspace, sandbox=sandbox, mode=mode)
+    effective = load_settings(workspace, sandbox=sandbox, image=image, engine=engine, mode=mode)
     protect = effective.settings.sandbox.protect
     document = anyio.run(_inspect, spec_of(effective, workspace.resolve()), protect)
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]

@@ -24,6 +24,8 @@ def run(
     ] = None,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     model: options.ModelOption = None,
     toolset: options.ToolsetOption = None,
@@ -54,10 +56,10 @@ def run(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
         )
     effective = load_settings(
-        workspace, sandbox=sandbox, mode=mode, model=model, toolset=toolset, verify=verify,
-        require_verified=require_verified, memory=memory, cpus=cpus, pids=pids, disk=disk, timeout=timeout,
-        max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens, max_cost_usd=max_cost_usd,
-        soft_limits=soft_limits, setup=setup, forward=forward, env=env,
+        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
+        toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
+        disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
+        max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, env=env,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.model import warm_up

@@ -34,6 +34,8 @@ def create(
     *,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     memory: options.MemoryOption = None,
     cpus: options.CpusOption = None,
@@ -53,8 +55,8 @@ def create(
     from ringfence.cli.settings import load_settings, warn_about
 
     effective = load_settings(
-        workspace, sandbox=sandbox, mode=mode, memory=memory, cpus=cpus, pids=pids, disk=disk,
-        soft_limits=soft_limits, setup=setup, env=env, ttl=ttl,
+        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
+        disk=disk, soft_limits=soft_limits, setup=setup, env=env, ttl=ttl,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.cli.execute import command_request

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ringfence.cli.fallback import fall_back
 from ringfence.cli.options import SETTINGS
-from ringfence.errors import ConfigurationError, UsageError
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -37,7 +38,7 @@ def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **option
         name: value for name, value in options.items() if value not in (None, [], {}) and value is not False
     }
     flags = [Flag(SETTINGS[name], f"--{name.replace('_', '-')}", value) for name, value in said.items()]
-    return load(workspace.absolute(), flags=flags)
+    return fall_back(load(workspace.absolute(), flags=flags))
 
 
 def check_directory(workspace: Path) -> None:
@@ -71,12 +72,6 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
         raise effective.origins["sandbox.backend"].error(
             f"unknown sandbox backend {backend!r}; known: {known}"
         )
-    image = effective.settings.sandbox.image
-    if image is not None:
-        raise ConfigurationError(
-            f"sandbox.image {image!r} ({effective.origins['sandbox.image']}) needs a container backend, which this "
-            "version does not have; leave it out"
-        )
     return spec_from(effective.settings, workspace)
 
 
@@ -87,7 +82,8 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
 
     arguments = settings.sandbox.spec_arguments()
     arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
-    arguments.pop("image", None)
+    arguments.pop("fallback", None)  # of the choice of a fence: `fallen_back`
+    arguments["unsafe"] = settings.unsafe
     engine = settings.engine
     if engine.label is not None:
         arguments["engine_access"] = EngineAccess(

@@ -14,6 +14,8 @@ def shell(
     *,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     memory: options.MemoryOption = None,
     setup: options.SetupOption = None,
@@ -29,7 +31,15 @@ def shell(
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
     effective = load_settings(
-        workspace, sandbox=sandbox, mode=mode, memory=memory, setup=setup, forward=forward, env=env
+        workspace,
+        sandbox=sandbox,
+        image=image,
+        engine=engine,
+        mode=mode,
+        memory=memory,
+        setup=setup,
+        forward=forward,
+        env=env,
     )
     warn_about(effective)
     import anyio

@@ -67,6 +67,8 @@ class Effective:
         found = []
         if sandbox.backend == "host":
             found.append(("host backend: no fence", str(self.origins["sandbox.backend"])))
+        if sandbox.network != "none":
+            found.append((f"container network {sandbox.network!r}", str(self.origins["sandbox.network"])))
         if sandbox.soft_limits:
             found.append(("soft limits", str(self.origins["sandbox.soft_limits"])))
         found += [
@@ -74,7 +76,7 @@ class Effective:
             for mount in sandbox.mounts
             if not mount.read_only
         ]
-        named = {"sandbox.backend", "sandbox.soft_limits", "unsafe"}
+        named = {"sandbox.backend", "sandbox.network", "sandbox.soft_limits", "unsafe"}
         return found + [(key, str(origin)) for key, origin in self.loosened_by_files if key not in named]
 
 

@@ -115,7 +115,23 @@ class SandboxSettings(_Section):
     mode: Literal["bind", "read_only", "clone"] | None = None
     """How the workspace is shown inside. null: `bind` if you own it and are not root, else `clone`."""
     image: Text | None = None
-    """Container image, for backends that use one; pinned by tag or digest."""
+    """Container image, for backends that use one; pinned by tag or digest, never `latest`."""
+    registries: tuple[Text, ...] | None = None
+    """Registries that images may come from, besides those built here. null: any."""
+    digest_only: bool = False
+    """Refuse images that are not pinned by digest."""
+    engine: Text | None = None
+    """Where the container engine is: an address (unix://, tcp://, ssh://) or a docker context. null: looked for."""
+    runtime: Text | None = None
+    """OCI runtime of the engine, such as `runsc`. null: the backend's own."""
+    network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = "none"
+    """`none`, or with `unsafe: [network]` an engine's `bridge` or named network."""
+    labels: dict[Text, Annotated[str, AfterValidator(_text)]] = Field(default_factory=dict)
+    """Labels of containers, besides ringfence's own."""
+    tmp_exec: bool = False
+    """Let programs in a container's /tmp be executed; in /var/tmp, where TMPDIR points, they always may."""
+    fallback: Literal["none", "host"] = "none"
+    """`host`: if no fence can be had, run without one. In a file this needs `unsafe: [host_backend]`."""
     memory: ByteCount = ByteCount(2 * 1024**3)
     """Memory of everything inside together."""
     cpus: PositiveNumber = 2.0
@@ -242,8 +258,9 @@ class EngineSettings(_Section):
         return self
 
 
-Loosening = Literal["host_backend"]
-"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host`."""
+Loosening = Literal["host_backend", "network"]
+"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
+lets containers have one."""
 
 
 class Settings(_Section):
@@ -266,4 +283,5 @@ class Settings(_Section):
     tools: ToolSettings = ToolSettings()
     """Tools besides those of the toolset."""
     unsafe: tuple[Loosening, ...] = ()
-    """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all."""
+    """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
+    `sandbox.network` be another than none."""

@@ -47,6 +47,14 @@ def _fewer(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
     return set(new) <= set(old)
 
 
+def _fewer_or_any(old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> bool:
+    return old is None or (new is not None and set(new) <= set(old))
+
+
+def _none(old: str, new: str) -> bool:
+    return new in (old, "none")
+
+
 def _mode(old: str, new: str) -> bool:
     # `clone` and `read_only` both keep the agent off the user's files, but `read_only` shows ignored files
     # (`.env`) that a clone does not hold, so neither is tighter than the other.
@@ -69,6 +77,15 @@ TABLE: Mapping[str, Tightening] = {
     # Neither fence is surely tighter than another, and an image is other people's code.
     "sandbox.backend": _NOTHING,
     "sandbox.image": _NOTHING,
+    "sandbox.registries": Tightening(_fewer_or_any, "fewer registries"),
+    "sandbox.digest_only": Tightening(_switched_on, "`true`"),
+    # Another engine is another machine; another runtime, another fence.
+    "sandbox.engine": _NOTHING,
+    "sandbox.runtime": _NOTHING,
+    "sandbox.network": Tightening(_none, "`none`"),
+    "sandbox.labels": _NOTHING,
+    "sandbox.tmp_exec": Tightening(_switched_off, "`false`"),
+    "sandbox.fallback": Tightening(_none, "`none`"),
     "sandbox.mode": Tightening(_mode, "`clone` or `read_only` instead of `bind`"),
     "sandbox.memory": _SMALLER,
     "sandbox.cpus": _SMALLER,

@@ -32,6 +32,11 @@ def validate(merged: Merged) -> Settings:
             "sandbox.backend: 'host' is no fence; say `unsafe: [host_backend]` beside it, "
             "or ask for it at each call with --sandbox host"
         )
+    origin = merged.origin(("sandbox", "fallback"))
+    if settings.sandbox.fallback == "host" and origin.is_file and "host_backend" not in settings.unsafe:
+        raise origin.error(
+            "sandbox.fallback: 'host' is no fence; say `unsafe: [host_backend]` beside it, or leave it out"
+        )
     return settings
 
 

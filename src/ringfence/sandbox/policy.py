@@ -11,6 +11,7 @@ from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.address import refused_target
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Facts, Placement
+from ringfence.sandbox.image_name import ImageName, parse_image_name
 from ringfence.sandbox.spec import Mount, SandboxSpec
 
 _FORBIDDEN_SOURCES = (
@@ -144,6 +145,64 @@ def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
             yield f"variable {name!r}"
 
 
+def _image(spec: SandboxSpec) -> ImageName | None:
+    """The image's name; None if there is none, or it is no name (which `image-name` refuses)."""
+    try:
+        return parse_image_name(spec.image) if spec.image is not None else None
+    except ValueError:
+        return None
+
+
+def _image_name(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    if spec.image is not None and _image(spec) is None:
+        yield f"image {spec.image!r}"
+
+
+def _image_tag(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    name = _image(spec)
+    if name is not None and not name.is_pinned:
+        yield f"image {spec.image!r}"
+
+
+def _image_digest(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    name = _image(spec)
+    if name is not None and spec.digest_only and name.digest is None:
+        yield f"image {spec.image!r}"
+
+
+def _image_registry(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    name = _image(spec)
+    if (
+        name is not None
+        and spec.registries is not None
+        and name.registry not in (*spec.registries, "localhost")
+    ):
+        yield f"image {spec.image!r} of registry {name.registry!r}"
+
+
+def _network(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    if spec.network != "none" and (spec.network == "host" or "network" not in spec.unsafe):
+        yield f"network {spec.network!r}"
+
+
+def _labels(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    yield from (f"label {name!r}" for name in spec.labels if name.startswith("ringfence.") or not name)
+
+
+def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    takes_none = spec.backend in ("bubblewrap", "host") or (spec.backend == "auto" and spec.image is None)
+    asked = {
+        "image": spec.image is not None,
+        "engine": spec.engine is not None,
+        "runtime": spec.runtime is not None,
+        "network": spec.network != "none",
+        "labels": bool(spec.labels),
+        "tmp_exec": spec.tmp_exec,
+    }
+    for name in (name for name, is_asked in asked.items() if is_asked and takes_none):
+        yield f"sandbox.{name} with backend {spec.backend!r}"
+
+
 RULES = (
     Rule("mount-root", "it shows the whole machine", _root),
     Rule("mount-system", "it holds the machine's accounts, devices or kernel settings", _system),
@@ -154,6 +213,19 @@ RULES = (
     Rule("mount-device", "a device is a way round the fence", _device),
     Rule("mount-target", "the sandbox's own system is there; mount elsewhere", _target),
     Rule("mount-over-workspace", "it would hide the workspace", _over_workspace),
+    Rule(
+        "image-name", "it is no name of an image; write repository:tag or repository@sha256:...", _image_name
+    ),
+    Rule("image-tag", "what `latest`, or no tag, means changes; name a version or a digest", _image_tag),
+    Rule("image-digest", "sandbox.digest_only allows only name@sha256:...", _image_digest),
+    Rule("image-registry", "it is not among sandbox.registries", _image_registry),
+    Rule(
+        "network",
+        "a sandbox has no network; `unsafe: [network]` allows an engine's bridge or named network, never the host's",
+        _network,
+    ),
+    Rule("labels", "labels that begin with 'ringfence.' are ours", _labels),
+    Rule("containers-only", "it would have no effect; use docker, podman or gvisor", _without_containers),
     Rule("environment", "it would change what programs inside load before they start", _environment),
     Rule("forward-target", "nothing inside is led to credentials or to a container engine", _forwards),
     Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
@@ -201,6 +273,8 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
         "read_only_in_workspace": [
             str(overlay.target) for overlay in placement.overlays if overlay.read_only
         ],
+        "image": facts.image,
+        "container_engine": facts.engine,
         "environment": sorted({**facts.environment, **spec.env}) if facts.is_fence else "the host's",
         "notes": list(facts.notes),
     }

@@ -8,12 +8,13 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _BACKENDS = {
     "bubblewrap": ("ringfence.sandbox.bubblewrap", "BubblewrapBackend"),
-    "docker": ("ringfence.sandbox.docker", "DockerBackend"),
-    "podman": ("ringfence.sandbox.docker", "PodmanBackend"),
-    "gvisor": ("ringfence.sandbox.docker", "GvisorBackend"),
+    "docker": ("ringfence.sandbox.docker.backend", "DockerBackend"),
+    "podman": ("ringfence.sandbox.docker.backend", "PodmanBackend"),
+    "gvisor": ("ringfence.sandbox.docker.backend", "GvisorBackend"),
     "host": ("ringfence.sandbox.host", "HostBackend"),
 }
-_AUTO = ("bubblewrap",)
+_AUTO = ("bubblewrap", "docker")
+_AUTO_WITH_IMAGE = ("docker",)
 
 
 def backend_names() -> tuple[str, ...]:
@@ -49,10 +50,12 @@ async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
             raise SandboxStartFailed(f"sandbox backend {spec.backend!r} cannot be used: {lacking}")
         return backend, "named"
     reasons = []
-    for name in _AUTO:
+    for name in _AUTO if spec.image is None else _AUTO_WITH_IMAGE:
         backend = get_backend(name)
         lacking = await backend.unavailable(spec)
         if lacking is None:
-            return backend, "auto: the first that this machine can run"
+            return backend, "auto: " + (
+                "the first that this machine can run" if spec.image is None else "an image is named"
+            )
         reasons.append(f"{name}: {lacking}")
     raise SandboxStartFailed("no sandbox can be opened on this machine: " + "; ".join(reasons))

@@ -41,6 +41,11 @@ class DockerBackend(Backend):
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
         """Why no engine can be used, and how to start one."""
+        if spec is not None and spec.image is None:
+            return (
+                "it needs an image: name one with --image (or sandbox.image); `ringfence image ls` lists those "
+                "that were built, `ringfence image build` builds one"
+            )
         key = (self.product, spec.engine if spec else None, self._runtime(spec))
         if time.monotonic() - _usable.get(key, -_USABLE_S) < _USABLE_S:
             return None  # one that went meanwhile is told of by the start
@@ -97,8 +102,7 @@ class DockerBackend(Backend):
         spec, placement, runtime = launch.spec, launch.placement, self._runtime(launch.spec)
         if spec.image is None:
             raise SandboxStartFailed(
-                f"sandbox backend {self.name!r} needs an image: name one with --image (or sandbox.image); "
-                "`ringfence image ls` lists those that were built, `ringfence image build` builds one"
+                f"sandbox backend {self.name!r} cannot be used: {await self.unavailable(spec)}"
             )
         _check_runtime(engine, runtime)
         _check_files(engine, launch)

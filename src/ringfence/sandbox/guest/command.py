@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
         loop: Loop
         stream: Stream
+        owns_orphans: bool
 
         def kill(self, command: Command, reason: str) -> None:
             """Kill everything the command started."""

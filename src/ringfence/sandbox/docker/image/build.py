@@ -19,7 +19,7 @@ from ringfence.sandbox.docker.image.bootstrap import bootstrap
 from ringfence.sandbox.docker.image.failed import ImageBuildFailed
 from ringfence.sandbox.docker.image.plan import Plan, make_plan
 from ringfence.sandbox.docker.image.recipe import Inputs, reference
-from ringfence.sandbox.docker.image.stored import StoredImage, built_from, discard
+from ringfence.sandbox.docker.image.stored import StoredImage, built_from, discard, find_image
 from ringfence.sandbox.docker.image.targets import TARGETS, Target
 from ringfence.sandbox.docker.image.transcript import Tell, Transcript
 from ringfence.sandbox.docker.image.turn import our_turn
@@ -80,12 +80,8 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
             if link is plan.links[0] and plan.lowest is not None:
                 await _have_lowest(engine, plan, options, tell)
             await _build(engine, link, plan, options=options, tell=tell)
-        image = await built_from(engine, target, plan.links[-1].hash)
-        if image is None:
-            raise ImageBuildFailed(
-                target, "looking for it", "it was built and is gone; did somebody remove it?"
-            )
-        await _name(engine, image.id, target)
+        await _name(engine, plan.links[-1].reference, target)
+        image = await find_image(engine, plan.links[-1].reference)
     return Built(image, was_there=not missing, seconds=time.monotonic() - begun)
 
 

@@ -21,7 +21,9 @@ class ImageBuildFailed(InfrastructureFault):
         self.step = step
         self.cause = classify(f"{detail}\n{said}")
         words = [" ".join(said.split())[:_TEXT_CHARS], *_telling(detail)]
-        text = f"image {target!r} could not be built: {step!r}: {': '.join(word for word in words if word)}"
+        text = (
+            f"image {str(target)!r} could not be built: {step!r}: {': '.join(word for word in words if word)}"
+        )
         super().__init__(f"{text}; {self.cause.advice}" if self.cause else text)
 
 

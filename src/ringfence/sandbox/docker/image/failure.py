@@ -35,14 +35,14 @@ CAUSES = (
     ),
     _row(
         "no-registry",
-        r"registry-1|auth\.docker\.io|registry\S* .{0,60}(no such host|timeout|refused)|"
+        r"Get \"https?://[^\"]+/v2/|pinging container registry|"
         r"pull access denied|manifest (for \S+ )?(unknown|not found)|"
         r"initializing source docker://|error pulling image|dial tcp: lookup|Client\.Timeout exceeded",
         "the image below could not be fetched; where no registry can be reached, build with --bootstrap",
     ),
     _row(
         "no-network",
-        r"Temporary failure resolving|Could not resolve|Name or service not known|EAI_AGAIN|ENOTFOUND|"
+        r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|ENOTFOUND|"
         r"Network is unreachable|No route to host|Could not connect to|Connection refused|Connection timed out|"
         r"Failed to establish a new connection|Unable to connect to",
         "the build reaches no package server: check the network of this machine and of the engine's containers, "

@@ -46,7 +46,7 @@ async def scratch_directory(least_bytes: int) -> AsyncIterator[Path]:
 
 def _choose(least_bytes: int) -> Path:
     with suppress(OSError):
-        if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOMY_BYTES:
+        if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= max(_ROOMY_BYTES, least_bytes):
             return _MEMORY
     place = Path(tempfile.gettempdir())
     free = shutil.disk_usage(place).free

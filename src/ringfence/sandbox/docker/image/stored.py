@@ -116,8 +116,13 @@ async def remove_image(engine: Engine, image: StoredImage) -> None:
 
 
 async def discard(engine: Engine, image_id: str) -> bool:
-    """Remove a nameless image and those below it that nothing else stands on; False if something uses it."""
+    """Remove a nameless image and those below it that nothing else stands on; False if something uses it.
+
+    One that has a name stays: somebody gave it one.
+    """
     try:
+        if (await engine.image(image_id)).get("RepoTags"):
+            return True
         async with engine_errors("remove an image"):
             await engine.docker.images.delete(image_id)
     except EngineError as exc:

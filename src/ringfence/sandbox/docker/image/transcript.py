@@ -8,7 +8,7 @@ from typing import Any
 _LINE_CHARS = 500
 _KEPT_LINES = 40
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_MADE = re.compile(r"^ ?-{2,3}> (?P<id>[0-9a-f]{12,64})$")
+_MADE = re.compile(r"^ ?-{2,3}> (?P<id>[0-9a-f]{8,64})$")
 """Docker's own builder and Podman's name each image on the way like this."""
 _CACHED = re.compile(r"^ ?-{2,3}> Using cache")
 _STEP = re.compile(r"^STEP \d+(/\d+)?\s?: (?P<instruction>.+)$", re.IGNORECASE)
@@ -28,7 +28,7 @@ class Transcript:
         self._tell = tell
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
         self._partial = ""
-        self._is_cached = False
+        self._was_there = False
 
     @property
     def last_lines(self) -> str:
@@ -61,9 +61,10 @@ class Transcript:
     def _note(self, line: str) -> None:
         if step := _STEP.match(line):
             self.step = step["instruction"]
+            self._was_there = self.step.upper().startswith("FROM ")
         elif _CACHED.match(line):
-            self._is_cached = True
+            self._was_there = True
         elif made := _MADE.match(line):
-            if not self._is_cached:
+            if not self._was_there:
                 self.made.append(made["id"])
-            self._is_cached = False
+            self._was_there = False
