@@ -15,6 +15,8 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
+from ringfence.sandbox.workspace.survey import survey
+from ringfence.sandbox.workspace.ways_out import covers_for
 
 RESERVED_ID = 87_463
 """Host uid and gid of a root caller's sandbox on root's own files.
@@ -173,6 +175,8 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
     overlays: tuple[Overlay, ...] = ()
     if decision.mode == "bind":
         overlays = guard_git(workspace) + overlays_for(workspace)
+    found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
+    overlays += covers_for(workspace, found.specials)
     return Placement(
         decision.uid,
         decision.gid,

@@ -21,6 +21,7 @@ from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.untrusted import why_untrusted
+from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     save_record,
@@ -95,7 +96,12 @@ async def prepare(
     has_private = layout is not None and decision.mode != "read_only" and is_fenced
     private = await ground.private_git(settings.identity) if has_private else None
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
-    guards = _Guards(before.git_entries if decision.mode == "bind" else (), writable, protect)
+    guards = _Guards(
+        before.git_entries if decision.mode == "bind" else (),
+        _reachable(before.specials, private),
+        writable,
+        protect,
+    )
     placement = _placement(ground, source, private, guards if is_fenced else None)
     record = WorkRecord(
         run=run,
@@ -108,7 +114,12 @@ async def prepare(
         base_commit=private.refs.head_commit() if private else None,
         clone=str(source) if decision.mode == "clone" else None,
         git_present=has_git(workspace),
-        notes=[*before.notes, *([unused] if unused else ()), *(private.notes if private else ())],
+        notes=[
+            *before.notes,
+            *([unused] if unused else ()),
+            *(private.notes if private else ()),
+            *(_told(before, guards, decision) if is_fenced else ()),
+        ],
         protect=list(protect),
     )
     save_record(run_dir, record)
@@ -152,8 +163,14 @@ class _Ground:
 @dataclass(frozen=True)
 class _Guards:
     git_entries: Collection[bytes]
+    specials: Collection[bytes]
     writable: Collection[str]
     protect: Collection[str]
+
+
+def _reachable(specials: Collection[bytes], private: PrivateGit | None) -> tuple[bytes, ...]:
+    """Those that an agent could get at: its private git directory hides what is in the user's."""
+    return tuple(path for path in specials if private is None or not path.startswith(b".git/"))
 
 
 def _check_reachable(workspace: Path) -> None:
@@ -205,8 +222,11 @@ def _placement(
     workspace, decision = ground.workspace, ground.decision
     if guards is None:
         return Placement(decision.uid, decision.gid, workspace, workspace)
+    covers = covers_for(workspace, guards.specials) if decision.mode != "clone" else ()
     if decision.mode == "read_only":
-        return Placement(decision.uid, decision.gid, workspace, workspace, workspace_read_only=True)
+        return Placement(
+            decision.uid, decision.gid, workspace, workspace, workspace_read_only=True, overlays=covers
+        )
     overlays = list(private.overlays if private else ())
     if private is None and decision.mode == "bind":
         overlays += guard_git(workspace)
@@ -217,4 +237,12 @@ def _placement(
         allowed=guards.writable,
         protect=guards.protect,
     )
-    return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
+    # The last: what is mounted upon itself above would show a socket again.
+    return Placement(decision.uid, decision.gid, workspace, source, overlays=(*overlays, *covers))
+
+
+def _told(before: Checkpoint, guards: _Guards, decision: Decision) -> list[str]:
+    """What leads out of the workspace, for the user to know."""
+    if decision.mode == "clone":
+        return []
+    return [*cover_note(guards.specials), *(before.shared if decision.mode == "bind" else ())]

@@ -48,6 +48,8 @@ class Scan:
     """Files that have to be read, and their sizes."""
     skipped: dict[bytes, str] = field(default_factory=dict)
     """Files that are not covered, and why."""
+    linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Files that have more than one name: inode, and how many names it has."""
 
     def narrow(self, paths: set[bytes]) -> None:
         """Forget all files but those at `paths`."""
@@ -55,6 +57,7 @@ class Scan:
             self.entries = {path: entry for path, entry in self.entries.items() if path in paths}
         self.suspects = {path: size for path, size in self.suspects.items() if path in paths}
         self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
+        self.linked = {path: names for path, names in self.linked.items() if path in paths}
 
     def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
         """Skip what is beyond a limit, preferring to keep the files in `first`."""
@@ -70,6 +73,7 @@ class Scan:
         self.entries.update(other.entries)
         self.suspects.update(other.suspects)
         self.skipped.update(other.skipped)
+        self.linked.update(other.linked)
 
 
 def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
@@ -91,6 +95,8 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
             except OSError as exc:
                 _note_unreadable(found, exc, folder, [name])
                 continue
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                found.linked[path] = (status.st_ino, status.st_nlink)
             entry = known.get(path)
             ctime = status.st_ctime_ns
             if (

@@ -56,6 +56,10 @@ class Checkpoint:
     """Files, and whole directories (ending in a slash), that are not covered, and why."""
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own."""
+    specials: tuple[bytes, ...] = ()
+    """Sockets, fifos and devices, ignored or not."""
+    shared: tuple[str, ...] = ()
+    """A note on files that have names elsewhere, where there are some."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
 
@@ -117,7 +121,8 @@ class CheckpointStore:
             listing = await self._list(root, actor, earlier, taker)
             taken = await taker.take(listing.paths, began_ns)
             taken.skipped.update(listing.closed)
-            taken.skipped.update((path, NO_FILE) for path in listing.specials)
+            outside_git = (path for path in listing.specials if b".git" not in path.split(b"/"))
+            taken.skipped.update((path, NO_FILE) for path in outside_git)
             memo = Memo(
                 tree=taken.tree,
                 rules=listing.rules,
@@ -129,6 +134,7 @@ class CheckpointStore:
             )
             watched = watched_paths(memo, listing.trusted, taken.entries)
             memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
+            shared = () if earlier else await taker.links_note(taken, listing.ignored)
             await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
         return Checkpoint(
             id=taken.commit,
@@ -136,6 +142,8 @@ class CheckpointStore:
             files=len(taken.entries),
             skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
             git_entries=listing.git_entries,
+            specials=tuple(listing.specials),
+            shared=shared,
             notes=(*listing.notes, *unlocked_note((*listing.unlocked, *taken.unlocked))),
             duration_ms=(time.perf_counter() - start) * 1000,
         )

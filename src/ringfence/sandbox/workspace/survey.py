@@ -8,7 +8,9 @@ is bounded, and what lies beyond a bound is named.
 import os
 import stat
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from ringfence.sandbox.workspace.protected import TRUSTED_NAMES, is_trusted
@@ -21,6 +23,7 @@ ELSEWHERE = b"./"
 """Stands for directories that are too many to be named: anywhere in the workspace."""
 _PATH_COST_BYTES = 128
 _MAX_NAMED = 1000
+_MAX_IN_GIT = 10_000
 BEYOND = "beyond the number of files that are looked at"
 _WATCHED_NAMES = TRUSTED_NAMES | {".git", ".gitignore"}
 
@@ -130,8 +133,7 @@ class _Surveyor:
         name = entry.name
         trusts = folder.is_trusted or (name.lower() in TRUSTED_NAMES and is_trusted(os.fsdecode(path)))
         if name == ".git":
-            if folder.path:
-                self._keep(path, self.found.git_entries)
+            self._look_at_git(entry, path, folder)
         elif entry.is_dir(follow_symlinks=False):
             is_left_out = folder.is_left_out or path + b"/" in self._leave_out
             self._pending.append(_Folder(path, is_left_out=is_left_out, is_trusted=trusts))
@@ -143,8 +145,21 @@ class _Surveyor:
                 self._keep(path, self.found.trusted)
             if name == ".gitignore":
                 self._keep(path, self.found.ignore_files)
-            if not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+            if _is_special(entry):
                 self._keep(path, self.found.specials)
+
+    def _look_at_git(self, entry: os.DirEntry[str], path: bytes, folder: _Folder) -> None:
+        if folder.path:
+            self._keep(path, self.found.git_entries)
+        if not entry.is_dir(follow_symlinks=False):
+            if _is_special(entry):
+                self._keep(path, self.found.specials)
+            return
+        # Git's own daemon listens in there.
+        with suppress(OSError), os.scandir(self._tree.directory(path)) as inside:
+            for part in islice(inside, _MAX_IN_GIT):
+                if not part.is_dir(follow_symlinks=False) and _is_special(part):
+                    self._keep(path + b"/" + os.fsencode(part.name), self.found.specials)
 
     def _keep(self, path: bytes, among: set[bytes]) -> None:
         among.add(path)
@@ -153,6 +168,10 @@ class _Surveyor:
     def _close(self, folder: bytes, why: str) -> None:
         named = folder + b"/" if folder and len(self.found.closed) < _MAX_NAMED else ELSEWHERE
         self.found.closed.setdefault(named, why)
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    return not entry.is_file(follow_symlinks=False) and not entry.is_symlink()
 
 
 def _reason(error: OSError) -> str:

@@ -19,6 +19,7 @@ from ringfence.sandbox.workspace.git import Git
 from ringfence.sandbox.workspace.memo import Mark, marks_of
 from ringfence.sandbox.workspace.scan import Content, Entry, Scan, StatCache, git_mode, read_batch, scan
 from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.ways_out import links_note
 
 FILE_LIMIT_BYTES = 100 * 1024**2
 TOTAL_LIMIT_BYTES = 8 * 1024**3
@@ -35,6 +36,8 @@ class Taken:
     tree: str
     entries: dict[bytes, Entry]
     skipped: dict[bytes, str]
+    linked: dict[bytes, tuple[int, int]]
+    """Files that have more than one name: inode, and how many names it has."""
     unlocked: tuple[bytes, ...]
     """Files that the owner could not read and was given the right to."""
 
@@ -98,6 +101,10 @@ class Taker:
             found = await self._in_tree(lambda tree: scan(tree, paths, StatCache()))
             return await self._take(found, StatCache(), began_ns)
 
+    async def links_note(self, taken: Taken, ignored: frozenset[bytes]) -> tuple[str, ...]:
+        """Tell which files have names elsewhere."""
+        return await self._in_tree(lambda tree: links_note(tree, taken.linked, ignored))
+
     async def marks(self, paths: Iterable[bytes]) -> dict[bytes, Mark]:
         """Tell what is at `paths` from what may be there later."""
         return await self._in_tree(lambda tree: marks_of(tree, paths))
@@ -119,7 +126,7 @@ class Taker:
         commit, tree = await self._import(found, cache)
         if found.suspects or len(found.entries) != len(cache.entries) or not cache.tree:
             save_cache(self._cache_file, StatCache(tree, began_ns, found.entries))
-        return Taken(commit, tree, found.entries, found.skipped, tuple(self._unlocked))
+        return Taken(commit, tree, found.entries, found.skipped, found.linked, tuple(self._unlocked))
 
     async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
         suspects = iter(found.suspects)

@@ -1,0 +1,152 @@
+"""What lies in a workspace and leads out of it leads nowhere, or is told."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.ways_out import covers_for
+
+pytestmark = pytest.mark.anyio
+
+PLACES = ["s", ".vscode/s", "deep/er/s", "ignored/s", "inner/.git/s"]
+TALK = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path)
+            print("reached", path)
+    except OSError:
+        pass
+    try:
+        open(path, "w").close()
+        print("wrote", path)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture
+def listening(repository: Path, own) -> Iterator[Path]:
+    """A workspace in which a program of the host listens on sockets, and reads a fifo."""
+    (repository / ".gitignore").write_text("ignored/\n")
+    listeners = []
+    for place in PLACES:
+        (repository / place).parent.mkdir(parents=True, exist_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(repository / place))
+        listener.listen()
+        (repository / place).chmod(0o777)
+        listeners.append(listener)
+    os.mkfifo(repository / "fifo")
+    if os.geteuid() == 0:
+        own(repository)
+    reader = os.open(repository / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    yield repository
+    os.close(reader)
+    for listener in listeners:
+        listener.close()
+
+
+def start(workspace: Path, state: Path, mode: str):
+    """Prepare a run."""
+    return prepare(workspace, mode, run="run-1", run_dir=state / "runs" / "run-1", state=state)  # type: ignore[arg-type]
+
+
+async def reached(sandbox: Sandbox, workspace: Path) -> str:
+    """What can be talked to from inside."""
+    paths = [str(workspace / place) for place in (*PLACES, "fifo")]
+    result = await sandbox.run(["python3", "-c", TALK, *paths], timeout_s=30)
+    assert result.ok, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("mode", ["bind", "read_only"])
+async def test_sockets_of_the_host_are_out_of_reach(mode: str, listening: Path, state: Path):
+    """Sockets and fifos that a program outside holds open can be neither connected to nor written to, and are told."""
+    prepared = await start(listening, state, mode)
+    spec = SandboxSpec(backend="bubblewrap", workspace=listening)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        assert await reached(sandbox, listening) == ""
+    assert any("out of the agent's reach" in note for note in prepared.notes)
+
+
+@pytest.mark.parametrize("mode", ["bind", "read_only"])
+async def test_without_a_run(mode: str, listening: Path):
+    """A sandbox that is opened on a workspace without a run covers them as well."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=listening, mode=mode)
+    async with Sandbox.open(spec) as sandbox:
+        assert await reached(sandbox, listening) == ""
+
+
+async def test_they_stay_covered_when_moved(listening: Path, state: Path):
+    """Renaming a directory does not bring a socket in it to light."""
+    prepared = await start(listening, state, "bind")
+    spec = SandboxSpec(backend="bubblewrap", workspace=listening)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        await sandbox.run(["sh", "-c", "mv deep moved; ln moved/er/s linked; mv s elsewhere"], timeout_s=30)
+        paths = ["moved/er/s", "linked", "elsewhere", "s"]
+        result = await sandbox.run(["python3", "-c", TALK, *paths], timeout_s=30)
+    assert "reached" not in result.stdout
+
+
+async def test_they_work_on_the_host(listening: Path, state: Path):
+    """The host's own programs still talk to each other through them."""
+    prepared = await start(listening, state, "bind")
+    spec = SandboxSpec(backend="bubblewrap", workspace=listening)
+    async with Sandbox.open(spec, placement=prepared.placement):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(listening / "s"))
+
+
+def test_too_many_are_refused(workspace: Path):
+    """More than can be covered are refused, not left open."""
+    with pytest.raises(PolicyRefused, match="mode 'clone'") as caught:
+        covers_for(workspace, [b"%d" % number for number in range(201)])
+    assert caught.value.rule == "too-many-sockets"
+
+
+class TestLinks:
+    """Files that have another name elsewhere."""
+
+    @pytest.fixture
+    def linked(self, repository: Path, ground: Path, own) -> Path:
+        """A workspace with a link out, a link within, and one out of an ignored directory."""
+        (repository / ".gitignore").write_text("venv/\n")
+        (repository / "venv" / "lib").mkdir(parents=True)
+        for path in ("out.py", "venv/lib/cached.py"):
+            (ground / Path(path).name).touch()
+            (repository / path).hardlink_to(ground / Path(path).name)
+        (repository / "within.txt").hardlink_to(repository / "a.txt")
+        if os.geteuid() == 0:
+            own(repository)
+        return repository
+
+    async def test_they_are_named(self, linked: Path, state: Path):
+        """A link out of the workspace is told, also in an ignored directory; one within it is not."""
+        (note,) = _notes_on_links(await start(linked, state, "bind"))
+        assert note.startswith("at least 2 files")
+        assert "out.py" in note
+        assert "venv/lib/cached.py" in note
+        assert "within" not in note
+
+    @pytest.mark.parametrize("mode", ["clone", "read_only"])
+    async def test_where_nothing_is_written_nothing_is_said(self, mode: str, linked: Path, state: Path):
+        """A clone has no links, and what is read-only changes nothing."""
+        assert _notes_on_links(await start(linked, state, mode)) == []
+
+    async def test_unchanged_files_are_told_again(self, linked: Path, state: Path):
+        """The next run tells it, too, though no file has changed."""
+        await start(linked, state, "bind")
+        second = await prepare(linked, "bind", run="run-2", run_dir=state / "runs" / "run-2", state=state)
+        assert len(_notes_on_links(second)) == 1
+
+
+def _notes_on_links(prepared: Prepared) -> list[str]:
+    return [note for note in prepared.notes if "hard links" in note]
