@@ -120,7 +120,9 @@ class DockerBackend(Backend):
             ),
             labels=labels_for(launch.sandbox_id, launch.run_id, spec.ttl_s, spec.labels),
             runtime=runtime,
-            account_files=account_files(placement.uid, placement.gid) if is_local else {},
+            account_files=account_files(placement.uid, placement.gid, names=launch.spec.host_names())
+            if is_local
+            else {},
             seccomp=_filter(engine, is_local=is_local),
         )
 
