@@ -61,7 +61,7 @@ async def test_ignored_files_stay(
 ):
     """However they are ignored and whatever the run did to the rules, they are neither told nor deleted."""
     exclude(source)
-    settings_ = await read_settings(Actor.current(), find_git(repository))
+    settings_ = await read_settings(Actor.current(), repository, find_git(repository))
     later = CheckpointStore(repository, state)
     (repository / "notes.txt").write_text("MINE")
     (repository / "sub" / "notes.txt").write_text("MINE")

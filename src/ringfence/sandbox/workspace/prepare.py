@@ -13,12 +13,13 @@ from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
+from ringfence.sandbox.workspace.ignore import escape
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
-from ringfence.sandbox.workspace.settings import read_settings
+from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
@@ -26,6 +27,8 @@ from ringfence.sandbox.workspace.work import (
     WorkRecord,
     save_record,
 )
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ async def prepare(
     make_private_dir(run_dir)
     unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
     layout = None if unused else await reader.call(lambda: find_git(workspace))
-    settings = await read_settings(reader, layout)
+    settings = await read_settings(reader, workspace, layout)
     store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
     ground = _Ground(workspace, decision, store, run_dir)
@@ -97,7 +100,7 @@ async def prepare(
     private = await ground.private_git(settings.identity) if has_private else None
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
     guards = _Guards(
-        before.git_entries if decision.mode == "bind" else (),
+        (*before.git_entries, *_fixed(settings)) if decision.mode == "bind" else (),
         _reachable(before.specials, private),
         writable,
         protect,
@@ -119,8 +122,9 @@ async def prepare(
             *([unused] if unused else ()),
             *(private.notes if private else ()),
             *(_told(before, guards, decision) if is_fenced else ()),
+            *_obeyed_note(settings),
         ],
-        protect=list(protect),
+        protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _fixed(settings))],
     )
     save_record(run_dir, record)
     return Prepared(placement, before, record, run_dir, state, layout, private)
@@ -162,10 +166,25 @@ class _Ground:
 
 @dataclass(frozen=True)
 class _Guards:
-    git_entries: Collection[bytes]
+    read_only: Collection[bytes]
     specials: Collection[bytes]
     writable: Collection[str]
     protect: Collection[str]
+
+
+def _fixed(settings: UserSettings) -> list[bytes]:
+    """What the user's git obeys in the workspace, and the agent therefore may not write."""
+    return [os.fsencode(path) for path in settings.obeyed if path != "."]
+
+
+def _obeyed_note(settings: UserSettings) -> tuple[str, ...]:
+    if not settings.obeyed:
+        return ()
+    names = ", ".join(map(repr, settings.obeyed[:_SHOWN]))
+    more = f" and {len(settings.obeyed) - _SHOWN} more" if len(settings.obeyed) > _SHOWN else ""
+    return (
+        f"your git configuration leads into the workspace; ringfence does not follow it, your git does: {names}{more}",
+    )
 
 
 def _reachable(specials: Collection[bytes], private: PrivateGit | None) -> tuple[bytes, ...]:
@@ -233,7 +252,7 @@ def _placement(
     overlays += overlays_for(
         workspace,
         source=source,
-        git_entries=guards.git_entries,
+        git_entries=guards.read_only,
         allowed=guards.writable,
         protect=guards.protect,
     )

@@ -1,0 +1,168 @@
+"""A git configuration that leads into the workspace has no hold on us, and what it leads to is guarded."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.finish import finish
+from ringfence.sandbox.workspace.git_layout import find_git
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.settings import UserSettings, read_settings
+from ringfence.sandbox.workspace.work import patch_run, undo_run
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def home(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's home, with no settings yet."""
+    path = ground / "home"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    return path
+
+
+async def settings_of(repository: Path) -> UserSettings:
+    """What is read, within a bound."""
+    with anyio.fail_after(5):
+        return await read_settings(Actor.current(), repository, find_git(repository))
+
+
+async def test_own_settings_are_read(repository: Path, home: Path, ground: Path):
+    """Name, address and ignore file come from the user's files, and those they include; the last one wins."""
+    (home / ".config" / "git").mkdir(parents=True)
+    (home / ".config" / "git" / "config").write_text("[user]\n\tname = First\n\temail = a@b\n")
+    (home / ".gitconfig").write_text("[include]\n\tpath = more\n[core]\n\texcludesFile = ~/ignore\n")
+    (home / "more").write_text("[user]\n\tname = Second\n")
+    (home / "ignore").write_text("*.mine\n")
+    found = await settings_of(repository)
+    assert (found.identity.name, found.identity.email, found.excludes) == ("Second", "a@b", b"*.mine\n")
+    assert found.obeyed == ()
+
+
+def link(home: Path, repository: Path) -> None:
+    """The settings themselves lie in the workspace."""
+    (home / ".gitconfig").symlink_to(repository / "evil")
+
+
+def include(home: Path, repository: Path) -> None:
+    """They include a file of the workspace."""
+    (home / ".gitconfig").write_text(f"[include]\n\tpath = {repository / 'evil'}\n")
+
+
+def through_a_link(home: Path, repository: Path) -> None:
+    """They include a link that leads there."""
+    (home / "linked").symlink_to(repository / "evil")
+    (home / ".gitconfig").write_text("[include]\n\tpath = linked\n")
+
+
+@pytest.mark.parametrize("lead", [link, include, through_a_link])
+@pytest.mark.parametrize("kind", ["file", "fifo"])
+async def test_settings_in_the_workspace(lead: Callable[[Path, Path], None], kind: str, repository, home):
+    """A file of settings in the workspace says nothing to us, holds nothing up, and is named."""
+    if kind == "fifo":
+        os.mkfifo(repository / "evil")
+    else:
+        (repository / "evil").write_text("[user]\n\tname = Evil\n[core]\n\texcludesFile = /etc/passwd\n")
+    lead(home, repository)
+    found = await settings_of(repository)
+    assert (found.identity.name, found.excludes, found.obeyed) == ("agent", b"", ("evil",))
+
+
+async def test_ignore_file_in_the_workspace(repository: Path, home: Path):
+    """An agent that writes the user's own ignore file does not decide what is looked at."""
+    (repository / "ignore").write_text("*\n")
+    (home / ".gitconfig").write_text(f"[core]\n\texcludesFile = {repository / 'ignore'}\n")
+    found = await settings_of(repository)
+    assert (found.excludes, found.obeyed) == (b"", ("ignore",))
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("[core]\n\thooksPath = {w}/tools/hooks", "tools/hooks"),
+        ("[core]\n\thooksPath = tools/hooks", "tools/hooks"),
+        ("[core]\n\tfsmonitor = {w}/watch", "watch"),
+        ('[filter "x"]\n\tclean = {w}/filter --clean %f', "filter"),
+        ("[alias]\n\tgo = !{w}/go fast", "go"),
+        ("[include]\n\tpath = ../gitconfig", "gitconfig"),
+        ('[includeIf "gitdir:/"]\n\tpath = ../gitconfig', "gitconfig"),
+    ],
+)
+async def test_what_the_repositorys_settings_name(line: str, path: str, repository: Path, home: Path):
+    """Programs and files of the workspace that the repository's own settings name are found."""
+    with (repository / ".git" / "config").open("a") as file:
+        file.write(line.format(w=repository) + "\n")
+    assert (await settings_of(repository)).obeyed == (path,)
+
+
+async def test_hooks_that_are_links(repository: Path, home: Path):
+    """A hook that is a link into the workspace is found."""
+    (repository / ".git" / "hooks").mkdir(exist_ok=True)
+    (repository / ".git" / "hooks" / "pre-commit").symlink_to("../../tools/check")
+    assert (await settings_of(repository)).obeyed == ("tools/check",)
+
+
+async def test_what_is_no_program_is_left_alone(repository: Path, home: Path):
+    """Settings that name the workspace without obeying it fix nothing."""
+    (home / ".gitconfig").write_text(
+        f'[safe]\n\tdirectory = {repository}\n[remote "x"]\n\turl = {repository}/sub\n'
+    )
+    assert (await settings_of(repository)).obeyed == ()
+
+
+async def begin(repository: Path, state: Path, own) -> Prepared:
+    """Prepare a run on the workspace itself."""
+    if os.geteuid() == 0:
+        own(repository)
+    return await prepare(repository, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
+
+
+async def test_it_is_read_only_inside(repository: Path, state: Path, own):
+    """Hooks of the workspace that the user's git runs cannot be written, and a program that appears is named."""
+    (repository / "tools" / "hooks").mkdir(parents=True)
+    (repository / "tools" / "hooks" / "pre-commit").write_text("user")
+    with (repository / ".git" / "config").open("a") as file:
+        file.write(f"[core]\n\thooksPath = tools/hooks\n\tfsmonitor = {repository}/later\n")
+    prepared = await begin(repository, state, own)
+    spec = SandboxSpec(backend="bubblewrap", workspace=repository)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        script = "echo evil > tools/hooks/pre-commit; rm -rf tools/hooks; mv tools away; echo x > later"
+        await sandbox.run(["sh", "-c", script], timeout_s=30)
+    done = await finish(prepared, None)
+    assert (repository / "tools" / "hooks" / "pre-commit").read_text() == "user"
+    assert done.runs_on_your_machine == ("later",)
+    assert any("'tools/hooks'" in note for note in prepared.notes)
+
+
+@pytest.mark.parametrize("how", ["home", "environment"])
+async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, canary, own, monkeypatch):
+    """No setting of the user's, and no variable, makes our git run a program of the workspace."""
+    script = repository / "evil.sh"
+    script.write_text(f"#!/bin/sh\n{canary()}\n")
+    script.chmod(0o755)
+    for name in ("post-index-change", "reference-transaction", "post-checkout"):
+        (repository / name).symlink_to("evil.sh")
+    if how == "home":
+        (home / ".gitconfig").write_text(
+            f"[core]\n\thooksPath = {repository}\n\tfsmonitor = {script}\n\tpager = {script}\n"
+            f"\talternateRefsCommand = {script}\n[diff]\n\texternal = {script}\n"
+        )
+    else:
+        for key, value in (("COUNT", "1"), ("KEY_0", "core.fsmonitor"), ("VALUE_0", str(script))):
+            monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
+        for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "GIT_INDEX_FILE"):
+            monkeypatch.setenv(name, str(script))
+    prepared = await begin(repository, state, own)
+    (repository / "a.txt").write_text("agent\n")
+    done = await finish(prepared, None)
+    assert b"+agent" in await patch_run(done.record, state)
+    await undo_run(done.record, state)
+    assert (repository / "a.txt").read_text() == "one\n"
