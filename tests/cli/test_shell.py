@@ -33,14 +33,15 @@ class Terminal:
         """Type."""
         os.write(self.ours, text.encode())
 
-    def expect(self, text: bytes) -> None:
-        """Read until something is shown that was not there when it was last waited for."""
+    def expect(self, text: bytes) -> bytes:
+        """Read until something is shown that was not there when it was last waited for; what stands before it."""
         deadline = time.monotonic() + 40
         while text not in self.seen:
             ready, _, _ = select.select([self.ours], [], [], deadline - time.monotonic())
             assert ready, self.seen
             self.seen += os.read(self.ours, 65536)
-        self.seen = self.seen[self.seen.index(text) + len(text) :]
+        before, _, self.seen = self.seen.partition(text)
+        return before
 
 
 @pytest.fixture
@@ -94,10 +95,13 @@ def test_ctrl_c_goes_inside(shell: Any, terminal: Terminal):
 
 
 def test_a_new_size_is_told(shell: Any, terminal: Terminal):
-    """Programs inside see the terminal as it is now."""
+    """Programs inside are signalled, and see the terminal as it is now."""
+    program = 'trap "echo size: \\$(stty size); exit" WINCH; echo wait""ing; while :; do sleep 0.05; done'
+    terminal.type(f"exec sh -c '{program}'\n")
+    terminal.expect(b"waiting")
     terminal.resize(41, 123)
-    terminal.type("sleep 1; stty si''ze; exit\n")
-    terminal.expect(b"41 123")
+    terminal.expect(b"\nsize: ")
+    assert terminal.expect(b"\r\n") == b"41 123"
 
 
 def test_the_terminal_is_given_back_as_it_was(shell: Any, terminal: Terminal):

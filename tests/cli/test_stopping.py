@@ -102,7 +102,7 @@ def test_a_sandbox_killed_from_outside_is_infrastructure(run: Cli, events: Cli):
     process.communicate(timeout=60)
     exported = next(event["data"] for event in events() if event["event"] == "work.exported")
     assert (process.returncode, exported["files_changed"]) == (75, 1)
-    _until(lambda: not _processes(marker))
+    assert _soon(lambda: not _processes(marker))
 
 
 def _processes(marker: str) -> list[int]:
@@ -117,13 +117,14 @@ def _processes(marker: str) -> list[int]:
     return found
 
 
-def _until(holds: Callable[[], bool]) -> None:
+def _soon(holds: Callable[[], bool]) -> bool:
     async def wait() -> None:
-        with anyio.fail_after(20):
+        with anyio.move_on_after(20):
             while not holds():  # noqa: ASYNC110 - other processes tell nobody
                 await anyio.sleep(0.02)
 
     anyio.run(wait)
+    return holds()
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def killed(run: Cli) -> str:
     marker = f"marker-{uuid4().hex}"
     command = f"(setsid sh -c 'sleep 1000; echo {marker}' &) ; sh -c 'sleep 1000; echo {marker}'"
     process = run(command=command)
-    _until(lambda: len(_processes(marker)) >= 2)
+    assert _soon(lambda: len(_processes(marker)) >= 2)
     process.kill()
     process.wait()
     return marker
@@ -140,7 +141,7 @@ def killed(run: Cli) -> str:
 
 def test_kill_9_leaves_no_process(killed: str):
     """Everything inside dies with ringfence, stragglers of other sessions too."""
-    _until(lambda: not _processes(killed))
+    assert _soon(lambda: not _processes(killed))
 
 
 def test_kill_9_leaves_a_record_that_verifies(killed: str):

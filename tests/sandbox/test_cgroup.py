@@ -246,12 +246,12 @@ class TestEnforced:
         """No more processes than the limit can be had."""
         cgroup = make(sandbox_id, None, None, 20)
         script = """
-import os, time
+import os, signal
 count = 0
 try:
     while True:
         if os.fork() == 0:
-            time.sleep(60)
+            signal.pause()
         count += 1
 except OSError as exc:
     print(count, exc.errno, flush=True)
@@ -290,7 +290,7 @@ while time.monotonic() < end: pass
     async def test_kill_and_remove(self, sandbox_id: str) -> None:
         """A killed group's processes are gone and so is the group, children that were made in it included."""
         cgroup = make(sandbox_id, None, None, 50)
-        script = "import os, time; [os.fork() for _ in range(4)]; print('up', flush=True); time.sleep(60)"
+        script = "import os, signal; [os.fork() for _ in range(4)]; print('up', flush=True); signal.pause()"
         fenced = Fenced(cgroup, script)
         await fenced.first_line()
         cgroup.kill()
@@ -339,7 +339,7 @@ async def test_version_2_kill() -> None:
     directory = V2_ROOT / "ringfence" / f"test-{secrets.token_hex(4)}"
     directory.mkdir(parents=True)
     cgroup = Cgroup(directory.name, (directory,))
-    fenced = Fenced(cgroup, "import time; time.sleep(60)")
+    fenced = Fenced(cgroup, "import signal; signal.pause()")
     assert cgroup.use().cpu_s is not None
     cgroup.kill()
     assert fenced.process.wait(10) == -9

@@ -26,11 +26,13 @@ def mounting(source: object, target: str = "/data") -> SandboxSpec:
     return SandboxSpec(mounts=(Mount(source=Path(str(source)), target=target),))
 
 
-def refused(spec: SandboxSpec, around: Surroundings) -> str:
-    """The rule that refuses it."""
-    with pytest.raises(PolicyRefused, match="is refused: ") as info:
+def refused(spec: SandboxSpec, around: Surroundings) -> str | None:
+    """The rule that refuses it, if one does."""
+    try:
         check_spec(spec, around)
-    return info.value.rule
+    except PolicyRefused as exc:
+        return exc.rule if "is refused: " in str(exc) else f"in other words: {exc}"
+    return None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_sources_by_a_link(target: str, around: Surroundings, tmp_path: Path) ->
     """A link to what is refused is refused."""
     link = tmp_path / "innocent"
     link.symlink_to(target.replace("~", str(around.home)))
-    assert refused(mounting(link), around).startswith("mount-")
+    assert (refused(mounting(link), around) or "").startswith("mount-")
 
 
 def test_sources_below_a_link(around: Surroundings, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_what_is_allowed(around: Surroundings, tmp_path: Path) -> None:
     spec = SandboxSpec(
         workspace=Path("/code"), mounts=mounts[:1], env={"CI": "1", "LANG": "C", "ENVIRONMENT": "x"}
     )
-    check_spec(spec, around)
+    assert refused(spec, around) is None
 
 
 def test_rows_have_names_of_their_own() -> None:

@@ -29,9 +29,13 @@ def test_a_second_run_is_refused(mine: Path, state: Path):
 
 @pytest.mark.parametrize("mode", ["clone", "read_only"])
 def test_others_need_not_wait(mine: Path, state: Path, mode):
-    """A run on a clone, or that changes nothing, goes on beside it."""
-    with claimed(mine, "bind", run="first", state=state), claimed(mine, mode, run="second", state=state):
-        pass
+    """A run on a clone, or that changes nothing, goes on beside it; that does not let a third one in."""
+    with (
+        claimed(mine, "bind", run="first", state=state),
+        claimed(mine, mode, run="second", state=state),
+        pytest.raises(PolicyRefused, match="run 'first' is working"),
+    ):
+        claimed(mine, "bind", run="third", state=state).__enter__()
 
 
 def test_the_host_claims_too(mine: Path, state: Path):
