@@ -23,6 +23,7 @@ from ringfence.sandbox.sandbox import Sandbox
 LIMIT_BYTES = 4 * 1024**3
 LIMIT_ENTRIES = 200_000
 _SAID_BYTES = 2000
+_LAST_WORDS_S = 2.0
 
 
 async def copy_out(
@@ -68,8 +69,7 @@ async def copy_out(
         try:
             return await anyio.to_thread.run_sync(take)
         except (tarfile.TarError, EOFError, ValueError) as exc:
-            await process.kill()
-            await process.wait()
+            await _let_end(process)
             raise SandboxFileError(
                 f"could not copy {source!r} out of the sandbox: {await complaint.text() or exc}",
                 path=source,
@@ -148,6 +148,15 @@ async def _archiver(
         await sandbox.session.abandon(channel)
     if error is not None:
         raise error
+
+
+async def _let_end(process: SandboxProcess) -> None:
+    """Let a command that is of no use any more come to its end, so that it can say why; but not for long."""
+    with anyio.move_on_after(_LAST_WORDS_S):
+        async for _chunk_of_it in process.stdout:
+            pass
+    await process.kill()
+    await process.wait()
 
 
 async def _chunk(stream: OutputStream) -> bytes:

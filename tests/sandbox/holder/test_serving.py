@@ -1,0 +1,269 @@
+"""How long a held sandbox lives, and what a hostile or dead client can do to it."""
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.holder.conftest import Holder, held_by_us
+
+from ringfence.errors import SandboxDied, SandboxFileError
+from ringfence.events import CommandEnded
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.holder.copying import copy_in, copy_out
+from ringfence.sandbox.holder.place import HolderPlace
+from ringfence.sandbox.holder.serving import HoldEnd, Life
+
+pytestmark = pytest.mark.anyio
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait for what the holder or the guest does."""
+    with anyio.fail_after(20):
+        while not is_so():  # noqa: ASYNC110 -- it gives no event
+            await anyio.sleep(0.01)
+
+
+async def ended(holder: Holder) -> object:
+    """How it ended, once it has."""
+    await until(lambda: holder.end)
+    return holder.end
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Directories that a copy unpacked in."""
+    return list(folder.glob(".ringfence-*"))
+
+
+class Client:
+    """A client that speaks in bytes."""
+
+    def __init__(self, place: HolderPlace) -> None:
+        self.socket = place.connect()
+
+    def say(self, kind: int, channel: int = 0, payload: bytes = b"", *, length: int | None = None) -> None:
+        """Send a frame, perhaps one that lies about its length."""
+        header = frames.HEADER.pack(len(payload) if length is None else length, channel, kind)
+        self.socket.send(header + payload)
+
+    def open(self, channel: int, *argv: str, window: int = 1000) -> None:
+        """Open a command's channel."""
+        fields = [("argv", word) for word in argv]
+        more = [("env", "PATH=/usr/bin:/bin"), ("cwd", "/"), ("disk", str(10**9)), ("window", str(window))]
+        self.say(frames.OPEN, channel, frames.encode_record([*fields, *more]))
+
+    async def flood(self, channel: int) -> None:
+        """Send more input than the windows and a pipe together take."""
+        frame = frames.HEADER.pack(100_000, channel, frames.STDIN) + b"x" * 100_000
+        rest = memoryview(frame * 20)
+        with suppress(ConnectionError):
+            while rest:
+                await anyio.wait_writable(self.socket)
+                rest = rest[self.socket.send(rest) :]
+
+    async def is_cut_off(self) -> bool:
+        """Whether the holder ends the connection."""
+        with anyio.move_on_after(20):
+            while True:
+                await anyio.wait_readable(self.socket)
+                try:
+                    if not self.socket.recv(1 << 20):
+                        return True
+                except ConnectionResetError:
+                    return True
+        return False
+
+
+async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
+    """Counted from the last client's leaving."""
+    async with held_by_us(short_dir, Life(idle_s=0.3)) as holder:
+        async with holder.attached() as sandbox:
+            await sandbox.run(["sleep", "0.6"])
+            assert holder.end is None
+        end = await ended(holder)
+    assert isinstance(end, HoldEnd)
+    assert end.reason == "idle"
+
+
+async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
+    """A lease that is taken up again is as good as one never lost."""
+    async with held_by_us(short_dir, Life(idle_s=1.0)) as holder:
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5:
+            async with holder.attached() as sandbox:
+                assert (await sandbox.run(["sleep", "0.1"])).ok
+        assert holder.end is None
+
+
+async def test_it_lapses_when_nobody_ever_came(short_dir: Path):
+    """After the time for that."""
+    async with held_by_us(short_dir, Life(unclaimed_s=0.2)) as holder:
+        end = await ended(holder)
+    assert isinstance(end, HoldEnd)
+    assert end.reason == "unclaimed"
+
+
+async def test_several_clients_at_once(short_dir: Path):
+    """Each has its own commands, though all call them by the same numbers."""
+    async with held_by_us(short_dir) as holder:
+        told: dict[int, str] = {}
+
+        async def use(number: int) -> None:
+            async with holder.attached() as sandbox:
+                told[number] = (await sandbox.run(["sh", "-c", f"sleep 0.1; echo {number}"])).stdout
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(use, number)
+    assert told == {number: f"{number}\n" for number in range(5)}
+
+
+async def test_each_command_is_recorded_before_its_end_is_told(short_dir: Path):
+    """With its output; secrets given to it are taken out."""
+    async with (
+        held_by_us(short_dir) as holder,
+        holder.attached(env={"API_TOKEN": "very-secret-value"}) as sandbox,
+    ):
+        await sandbox.run(["sh", "-c", "echo $API_TOKEN; exit 3"])
+        (event,) = holder.recorded
+    assert isinstance(event, CommandEnded)
+    assert (event.exit_code, event.stdout) == (3, "[redacted]\n")
+
+
+async def test_file_operations_are_not_recorded(short_dir: Path):
+    """They are no commands of the user's; a copy is one, without its bytes."""
+    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+        await sandbox.write_file("/tmp/a", b"x" * 1000)
+        await sandbox.read_file("/tmp/a")
+        await copy_out(sandbox, "/tmp/a", short_dir / "a")
+    assert [
+        (event.argv[0], event.stdout) for event in holder.recorded if isinstance(event, CommandEnded)
+    ] == [("tar", "")]
+
+
+async def test_a_command_whose_client_vanished_is_killed(short_dir: Path):
+    """And its end recorded; the sandbox goes on."""
+    async with held_by_us(short_dir) as holder:
+        client = Client(holder.place)
+        client.open(1, "sh", "-c", "echo started; exec sleep 1000")
+        await anyio.wait_readable(client.socket)
+        client.socket.close()
+        await until(lambda: holder.recorded)
+        async with holder.attached() as sandbox:
+            assert (await sandbox.run(["true"])).ok
+    assert [getattr(event, "ended_by", None) for event in holder.recorded[:1]] == ["cancel"]
+
+
+@pytest.mark.parametrize("how", ["frame", "kind", "credit", "stdin", "twice", "window", "record"])
+async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: str):
+    """It alone: the others and the sandbox go on."""
+    async with held_by_us(short_dir) as holder:
+        client = Client(holder.place)
+        if how in ("credit", "stdin", "twice"):
+            client.open(1, "sleep", "1000")
+        if how == "frame":
+            client.say(frames.STDIN, 1, length=1 << 30)
+        elif how == "kind":
+            client.say(200)
+        elif how == "credit":
+            client.say(frames.CREDIT_OUT, 1, frames.U32.pack(1 << 31))
+        elif how == "stdin":
+            await client.flood(1)
+        elif how == "twice":
+            client.open(1, "true")
+        elif how == "window":
+            client.say(frames.OPEN, 1, frames.encode_record([("argv", "true")]))
+        elif how == "record":
+            client.say(frames.OPEN, 1, b"\0\0\0\xffno record")
+        assert await client.is_cut_off()
+        client.socket.close()
+        async with holder.attached() as sandbox:
+            assert (await sandbox.run(["true"])).ok
+
+
+async def test_a_window_that_is_too_large_is_refused(short_dir: Path):
+    """The holder would have to keep as much for a client that does not read."""
+    async with held_by_us(short_dir) as holder:
+        client = Client(holder.place)
+        client.open(1, "true", window=1 << 30)
+        seen = b""
+        with anyio.fail_after(20):
+            while b"window" not in seen:
+                await anyio.wait_readable(client.socket)
+                seen += client.socket.recv(65536)
+        client.socket.close()
+
+
+async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
+    """Its command waits; nothing piles up beyond its window."""
+    async with held_by_us(short_dir) as holder:
+        client = Client(holder.place)
+        client.open(1, "yes", window=1 << 20)
+        async with holder.attached() as sandbox:
+            for _ in range(10):
+                assert (await sandbox.run(["true"])).ok
+        client.socket.close()
+
+
+async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
+    """Their commands are over; those are in the record."""
+    async with held_by_us(short_dir) as holder:
+
+        async def use() -> None:
+            async with holder.attached() as sandbox:
+                client = Client(holder.place)
+                client.say(96)
+                await sandbox.run(["sleep", "1000"])
+                await sandbox.run(["true"])
+
+        with pytest.raises(SandboxDied):
+            await use()
+        end = await ended(holder)
+    assert isinstance(end, HoldEnd)
+    assert end.reason == "removed"
+
+
+async def test_the_kernel_says_who_is_there(short_dir: Path):
+    """A process cannot claim another's identity: SO_PEERCRED is not sent by it."""
+    async with held_by_us(short_dir) as holder:
+        connection = holder.place.connect()
+        _pid, uid, _gid = struct.unpack(
+            "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        connection.close()
+    assert uid == holder.place.directory.parent.stat().st_uid
+
+
+async def test_a_directory_goes_in_and_comes_out(short_dir: Path):
+    """The same files; what is there already is not merged into."""
+    source = short_dir / "tree"
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "file").write_bytes(b"x" * 300_000)
+    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+        await copy_in(sandbox, source, "/tmp")
+        await copy_in(sandbox, source, "/tmp/named")
+        copied = await copy_out(sandbox, "/tmp/named", short_dir / "back")
+        listed = await sandbox.run(["find", "/tmp/tree"])
+    assert listed.stdout.split() == ["/tmp/tree", "/tmp/tree/inner", "/tmp/tree/inner/file"]
+    assert (short_dir / "back" / "inner" / "file").read_bytes() == b"x" * 300_000
+    assert copied.files == 1
+    assert not left_over(short_dir)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/tmp/none", "No such file"), ("/tmp/fifo", "neither a file nor a directory"), ("/tmp/big", "--limit")],
+)
+async def test_what_cannot_be_copied_out_is_refused(short_dir: Path, path: str, said: str):
+    """Nothing of it is left behind."""
+    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+        await sandbox.run(["sh", "-c", "mkfifo /tmp/fifo; head -c 2000000 /dev/zero > /tmp/big"])
+        with pytest.raises(SandboxFileError, match=said):
+            await copy_out(sandbox, path, short_dir / "out", limit_bytes=1_000_000)
+        assert (await sandbox.run(["true"])).ok
+    assert not (short_dir / "out").exists()
+    assert not left_over(short_dir)
