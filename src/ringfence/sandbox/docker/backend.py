@@ -21,6 +21,7 @@ from ringfence.sandbox.docker.labels import labels_for
 from ringfence.sandbox.docker.limits import ContainerLimits, plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
+from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -108,6 +109,8 @@ class DockerBackend(Backend):
         _check_files(engine, launch)
         image = parse_image(spec.image, await engine.image(spec.image))
         is_local = engine.address.shares_files
+        gvisor = is_gvisor(runtime or engine.facts.default_runtime)
+        seccomp = _filter(engine, is_local=is_local)
         return Recipe(
             launch=launch,
             engine=engine.facts,
@@ -115,7 +118,7 @@ class DockerBackend(Backend):
             limits=plan_limits(
                 spec,
                 engine.facts,
-                is_gvisor=is_gvisor(runtime or engine.facts.default_runtime),
+                is_gvisor=gvisor,
                 key=zlib.crc32(launch.sandbox_id.encode()),
             ),
             labels=labels_for(launch.sandbox_id, launch.run_id, spec.ttl_s, spec.labels),
@@ -123,7 +126,8 @@ class DockerBackend(Backend):
             account_files=account_files(placement.uid, placement.gid, names=launch.spec.host_names())
             if is_local
             else {},
-            seccomp=_filter(engine, is_local=is_local),
+            seccomp=seccomp,
+            guest_filter=_guest_filter(engine) if gvisor or seccomp is None else None,
         )
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
@@ -219,6 +223,10 @@ def _filter(engine: Engine, *, is_local: bool) -> str | None:
     return str(filter_file(text)) if is_local else None
 
 
+def _guest_filter(engine: Engine) -> bytes:
+    return filter_bytes(engine.facts.architecture)
+
+
 class _Clock:
     def __init__(self, began: float) -> None:
         self.laps_ms: dict[str, float] = {}
@@ -306,10 +314,14 @@ def _notes(recipe: Recipe) -> list[str]:
     notes = [f"engine: {recipe.engine.product}, runtime {runtime}, image {recipe.image.reference}"]
     notes += [f"limit {limit} is {how}" for limit, how in limits.enforced.items() if how != "kernel"]
     if is_gvisor(runtime):
-        notes.append("gVisor answers system calls itself: the engine's system call filter is not in use")
+        notes.append(
+            "gVisor answers system calls itself; the guest, not the engine, puts our filter on all commands"
+        )
     notes += [f"the image's volume {place} is memory, gone at the end" for place in recipe.image.volumes]
     if recipe.seccomp is None:
-        notes.append("the engine's own system call filter is in use: ours is a file that it cannot see")
+        notes.append(
+            "the engine puts its own system call filter on the container, the guest ours on all commands"
+        )
     if recipe.has_network:
         notes.append(f"UNSAFE: the sandbox is on the engine's network {recipe.launch.spec.network!r}")
     return notes

@@ -58,6 +58,8 @@ class Recipe:
     """Host files shown at places of `/etc`; empty where the engine does not see our files."""
     seccomp: str | None
     """The system call filter: as JSON for Docker, the path of a file for Podman; None is the engine's default."""
+    guest_filter: bytes | None
+    """A filter that the guest puts on itself and all its commands, where the engine's does not hold."""
 
     @property
     def has_network(self) -> bool:
@@ -71,7 +73,7 @@ def configuration(recipe: Recipe) -> dict[str, Any]:
     return {
         "Image": recipe.image.id,
         "Entrypoint": ["python3"],
-        "Cmd": list(launch.argv),
+        "Cmd": [*launch.argv, *([recipe.guest_filter.hex()] if recipe.guest_filter else [])],
         "User": f"{launch.placement.uid}:{launch.placement.gid}",
         "WorkingDir": "/",
         "Hostname": "ringfence",

@@ -1,4 +1,4 @@
-"""The three prctl calls that Python's standard library has no name for."""
+"""The prctl calls that Python's standard library has no name for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_GET_DUMPABLE = 3
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 
 
 def _find() -> Callable[..., int]:
@@ -45,6 +46,23 @@ def become_undumpable() -> bool:
 def become_subreaper() -> bool:
     """Orphans among our descendants become our children. True if it holds."""
     return _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def filter_calls(program: bytes) -> None:
+    """Put a system call filter (an array of `struct sock_filter`) on this process and all it will start.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    import ctypes  # 10 ms and a megabyte: only where the engine puts no filter on us
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+    whole = Program(len(program) // 8, program)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(whole), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
 
 
 def write_text(path: str, text: str) -> bool:

@@ -1,13 +1,15 @@
 """Reading what is the host's: homes, secrets, state, environment."""
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.testing.attack.attack import Attack, Scene, Verdict, probe, run_probe
+from ringfence.testing.attack.attack import Attack, Scene, Verdict, probe_command, run_probe, verdict_of
 
 _GROUP = "host files"
 
@@ -26,6 +28,18 @@ _SENSITIVE = (
     ),
     *(".local/share/keyrings", ".cargo/credentials.toml", ".m2/settings.xml", ".gem/credentials"),
 )
+
+_TOLD = """
+for path in FACTS["paths"]:
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+        status = os.stat(path)
+        print(json.dumps([path, status.st_size, status.st_ctime_ns]))
+    except OSError:
+        pass
+end(True, "told")
+"""
 
 _READ = """
 for path in FACTS["paths"]:
@@ -57,7 +71,10 @@ for top in ("/root", "/home", "/var", "/srv", "/mnt", "/media", "/run", "/boot",
                 found.append(file)
         if len(found) > 50:
             break
-end(not found, "readable: " + ", ".join(found[:3]) if found else "nothing of others")
+for file in found:
+    status = os.stat(file)
+    print(json.dumps([file, status.st_size, status.st_ctime_ns]))
+end(True, "told")
 """
 
 _ENVIRONMENT = """
@@ -111,7 +128,33 @@ async def _others(scene: Scene) -> Verdict:
     # What was shown on purpose (toolchains, extra mounts) is named by the sandbox itself.
     shown = [str(mount.target) for mount in scene.shared.spec.mounts]
     shown += [note.rpartition(": ")[2] for note in scene.shared.facts.notes if "toolchain" in note]
-    return await run_probe(scene.shared, _OTHERS, shown=shown)
+    return await _none_is_the_hosts(scene, _OTHERS, shown=shown)
+
+
+async def _shadow(scene: Scene) -> Verdict:
+    return await _none_is_the_hosts(scene, _TOLD, paths=_SHADOW)
+
+
+async def _none_is_the_hosts(scene: Scene, body: str, **facts: Any) -> Verdict:
+    """Held if no file that can be read inside is the host's; an image has files of its own at the same places."""
+    result = await scene.shared.run(probe_command(scene.shared, body, **facts), timeout_s=30.0)
+    verdict = verdict_of(result)
+    if not verdict.held:
+        return verdict
+    rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
+    theirs = [row for row in rows if scene.shared.facts.image is None or _is_the_hosts(*row)]
+    if theirs:
+        return Verdict(held=False, detail="readable: " + ", ".join(str(row[0]) for row in theirs[:3]))
+    return Verdict(held=True, detail=f"{len(rows)} files of the image's own" if rows else "nothing of others")
+
+
+def _is_the_hosts(path: str, size: int, changed_ns: int) -> bool:
+    # Times of change are nobody's to choose: a copy in an image has its own, unlike the time of modification.
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_ctime_ns) == (size, changed_ns)
 
 
 async def _environment(scene: Scene) -> Verdict:
@@ -143,7 +186,7 @@ ATTACKS = (
     Attack("beside-workspace", _GROUP, "What lies beside the workspace cannot be read.", _beside_workspace),
     Attack("home", _GROUP, "The user's home, with keys and histories, cannot be read.", _home),
     Attack("state-directory", _GROUP, "Ringfence's records and keys cannot be read.", _state),
-    Attack("shadow", _GROUP, "The system's secrets under /etc cannot be read.", probe(_READ, paths=_SHADOW)),
+    Attack("shadow", _GROUP, "The system's secrets under /etc cannot be read.", _shadow),
     Attack("other-users", _GROUP, "Nothing of other users or of services can be read.", _others),
     Attack(
         "host-environment", _GROUP, "The host's environment is not visible.", _environment, needs_own=True

@@ -55,8 +55,9 @@ def gate():
 outcome = in_child(gate)
 if outcome == 1:
     end(False, "a 32-bit system call was answered")
-LIBC.syscall.restype = ctypes.c_long
-if LIBC.syscall(ctypes.c_long(0x40000000 | 39)) > 0:
+def x32():
+    return 1 if LIBC.syscall(ctypes.c_long(0x40000000 | 39)) > 0 else 0
+if in_child(x32) == 1:
     end(False, "an x32 system call was answered")
 end(True, "32-bit call: %s" % ("killed by signal %d" % (outcome - 1000) if outcome > 1000 else "not there"))
 """

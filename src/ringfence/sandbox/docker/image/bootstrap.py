@@ -135,6 +135,8 @@ def _architecture(engine: Engine) -> str:
 def _command(program: str, settings: Path, file: Path, mirror: str | None) -> list[str]:
     return [
         program,
+        # Left to choose, it falls back to ways that fail late and say nothing.
+        "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
         "--variant=minbase",
         f"--include={','.join(packages(Target.BASE))}",
         '--aptopt=Acquire::Languages "none"',

@@ -79,7 +79,7 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
         for link in missing:
             if link is plan.links[0] and plan.lowest is not None:
                 await _have_lowest(engine, plan, options, tell)
-            await _build(engine, link, plan, options=options, tell=tell)
+            await build_link(engine, link, plan, options=options, tell=tell)
         await _name(engine, plan.links[-1].reference, target)
         image = await find_image(engine, plan.links[-1].reference)
     return Built(image, was_there=not missing, seconds=time.monotonic() - begun)
@@ -107,7 +107,19 @@ async def _have_lowest(engine: Engine, plan: Plan, options: BuildOptions, tell: 
     await _drop(engine, before, lowest, tell)
 
 
-async def _build(engine: Engine, link: Inputs, plan: Plan, *, options: BuildOptions, tell: Tell) -> None:
+async def build_link(engine: Engine, link: Inputs, plan: Plan, *, options: BuildOptions, tell: Tell) -> None:
+    """Build one image; the one below it is there, or can be fetched.
+
+    Args:
+        engine: Where.
+        link: What it is made of.
+        plan: The way it is part of.
+        options: How.
+        tell: Is given each line of what goes on.
+
+    Raises:
+        ImageBuildFailed: It could not be built; nothing of the attempt is left.
+    """
     tell(f"building {link.reference} on {link.below}")
     before = await built_from(engine, link.target, link.hash) if options.rebuild else None
     transcript = Transcript(tell)

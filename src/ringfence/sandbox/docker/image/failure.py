@@ -42,8 +42,8 @@ CAUSES = (
     ),
     _row(
         "no-network",
-        r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|ENOTFOUND|"
-        r"Network is unreachable|No route to host|Could not connect to|Connection refused|Connection timed out|"
+        r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|"
+        r"ENOTFOUND|Network is unreachable|No route to host|Could not connect to|Connection refused|Connection timed out|"
         r"Failed to establish a new connection|Unable to connect to",
         "the build reaches no package server: check the network of this machine and of the engine's containers, "
         "and HTTP_PROXY/HTTPS_PROXY if there is a proxy",
@@ -55,7 +55,7 @@ CAUSES = (
     ),
     _row(
         "untrusted",
-        r"NO_PUBKEY|is not signed|EXPKEYSIG|Missing key|unknown keyring",
+        r"signatures (couldn't|could not) be verified|NO_PUBKEY|is not signed|EXPKEYSIG",
         "the packages are not signed by a key that is known here: install debian-archive-keyring, check the clock "
         "and --mirror",
     ),
@@ -67,7 +67,7 @@ CAUSES = (
     ),
     _row(
         "no-privileges",
-        r"newuidmap|newgidmap|unshare\(\) failed|unshare failed|unable to create user namespace|no entry in /etc/subuid",
+        r"/etc/sub[ug]id|newuidmap|newgidmap",
         "packages cannot be unpacked as this user: install uidmap and give the user a range in /etc/subuid and "
         "/etc/subgid, or run as root",
     ),
