@@ -80,6 +80,10 @@ class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
     policy: JSONObject
     enforced: dict[str, str]
     started_in_ms: float
+    engine: str | None = None
+    """Product and version of the container engine, if there is one."""
+    engine_ms: dict[str, float] = {}
+    """What the engine took for each step: `connect`, `create`, `attach`, `start`."""
 
 
 class SandboxDestroyed(Event, frozen=True, kw_only=True, tag="sandbox.destroyed"):

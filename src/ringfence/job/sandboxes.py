@@ -72,7 +72,7 @@ class Sandboxes:
         # A warm one is held by another process, which passes commands on and no connections.
         has_ways_out = bool(spec.forward or spec.engine_access)
         if self.pool is None or purpose in ("export", "verify") or has_ways_out:
-            return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id)
+            return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 
     async def _tell(
@@ -90,10 +90,12 @@ class Sandboxes:
                 backend=sandbox.facts.backend,
                 purpose=purpose,
                 chosen_because=sandbox.chosen_because,
-                image=None,
+                image=sandbox.facts.image,
                 policy=effective_policy(spec, placement, sandbox.facts),
                 enforced=dict(sandbox.facts.enforced),
                 started_in_ms=round(started_in_s * 1000, 3),
+                engine=sandbox.facts.engine,
+                engine_ms=dict(sandbox.facts.laps_ms),
             )
         )
 

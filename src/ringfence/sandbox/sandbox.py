@@ -63,7 +63,12 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, spec: SandboxSpec, *, placement: Placement | None = None, sandbox_id: str | None = None
+        cls,
+        spec: SandboxSpec,
+        *,
+        placement: Placement | None = None,
+        sandbox_id: str | None = None,
+        run_id: str | None = None,
     ) -> AsyncIterator["Sandbox"]:
         """Open a sandbox; leaving the context kills everything inside.
 
@@ -72,6 +77,7 @@ class Sandbox:
             placement: Where the workspace comes from, when a run has prepared one; None decides by the
                 table of `sandbox.workspace.ownership`.
             sandbox_id: Name of the sandbox; None makes one.
+            run_id: The run it is for, if it is for one.
 
         Raises:
             PolicyRefused: The spec breaks a rule, or a limit that was asked for cannot be enforced.
@@ -81,7 +87,7 @@ class Sandbox:
         placed = placement or place(spec.workspace, spec.mode)
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
-        fence = await backend.start(Launch(name, spec, placed, guest_arguments()))
+        fence = await backend.start(Launch(name, spec, placed, guest_arguments(), run_id))
         async with cls.over(fence, spec, placed, sandbox_id=name, chosen_because=why) as sandbox:
             yield sandbox
 
