@@ -3,6 +3,7 @@
 import errno
 
 from reference.markdown import code, table
+from ringfence.egress.engine.routes import ROUTES
 from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
@@ -28,6 +29,11 @@ a short list of files of `/etc`; your toolchains (pyenv, uv, nvm, cargo, ...) un
 `sandbox.hide_toolchains`. Nothing else of the host.
 """
 
+_ENGINE = """\
+What the filtered engine passes on, about containers with the label of `engine.label` only. `{}` is a container,
+`{exec}` a command that was made from inside. *Needs* is what `engine.allow` must grant. Every other call is refused.
+"""
+
 
 def page() -> str:
     """The page."""
@@ -49,6 +55,19 @@ def page() -> str:
                 [
                     (code(one.path), code(one.treatment), "yes" if one.anywhere else "", one.because)
                     for one in PROTECTED
+                ],
+            ),
+            "## Calls of the engine\n",
+            _ENGINE,
+            table(
+                ("call", "parameters", "needs"),
+                [
+                    (
+                        f"{one.method} {code('/' + one.path)}",
+                        ", ".join(code(name) for name in one.query),
+                        code(one.needs) if one.needs else "",
+                    )
+                    for one in ROUTES
                 ],
             ),
             "## System calls that are refused\n",
