@@ -15,7 +15,9 @@ from ringfence.cli.plural import counted
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
+    EngineCalled,
     Event,
+    ForwardRefused,
     JobCreated,
     ModelReplied,
     ModelRetried,
@@ -115,6 +117,9 @@ class LiveView:
         lines = [(line, "dim" if is_fence else "bold red")]
         if event.purpose == "agent":
             lines += [(f"    {note}", "dim") for note in gathered(event.policy.get("notes", []))]
+            lines += [
+                (f"    {line}", "dim") for key in ("forward", "engine") for line in event.policy.get(key, [])
+            ]
         return lines
 
     def _checkpoint(self, event: CheckpointCreated) -> list[Line]:
@@ -167,6 +172,17 @@ class LiveView:
         ]
         return [("  " + "  ".join(parts), "dim")]
 
+    def _engine(self, event: EngineCalled) -> list[Line]:
+        """What was done or refused; looking is in the record only."""
+        if not event.allowed:
+            return [(f"  engine: refused: {event.reason or event.path}", "yellow")]
+        if event.method != "POST" or event.action == "exec_resize":
+            return []
+        return [(f"  engine: {event.action} {(event.container or '')[:12]}", "dim")]
+
+    def _unforwarded(self, event: ForwardRefused) -> list[Line]:
+        return [(f"  forward {event.forward}: refused: {event.reason}", "yellow")]
+
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text
 
@@ -189,6 +205,8 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     ToolReturned: LiveView._result,
     VerificationStarted: LiveView._check,
     VerificationEnded: LiveView._verdict,
+    EngineCalled: LiveView._engine,
+    ForwardRefused: LiveView._unforwarded,
 }
 """How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
 
