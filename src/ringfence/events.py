@@ -143,6 +143,29 @@ class ForwardRefused(Event, frozen=True, kw_only=True, tag="forward.refused"):
     reason: str
 
 
+class PortPublished(Event, frozen=True, kw_only=True, tag="port.published"):
+    """A port inside can be reached at `host_port` of the host's loopback, because somebody asked for it."""
+
+    sandbox_id: str
+    port: int
+    host_port: int
+
+
+class PortWithdrawn(Event, frozen=True, kw_only=True, tag="port.withdrawn"):
+    """A port inside can no longer be reached from the host."""
+
+    sandbox_id: str
+    port: int
+    host_port: int
+    connections: int
+    failed: int
+    """Connections that were not made: nobody listened inside, or there were too many at once."""
+    sent_bytes: int
+    """From inside to the host."""
+    received_bytes: int
+    """From the host to inside."""
+
+
 class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
     """A process inside asked something of the container engine. In the journal before the engine is asked."""
 
@@ -331,6 +354,8 @@ AnyEvent = (
     | ForwardOpened
     | ForwardClosed
     | ForwardRefused
+    | PortPublished
+    | PortWithdrawn
     | EngineCalled
     | EngineAnswered
     | PolicyLoosened

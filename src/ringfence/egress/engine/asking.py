@@ -171,7 +171,8 @@ async def check_engine(socket: Path) -> None:
         async with asked(socket, "GET", "/_ping") as answer:
             status = answer.status
     except EngineGone as exc:
-        raise InfrastructureFault(f"engine access was asked for, and the engine {exc}") from exc
+        hint = "; is your user in the engine's group?" if "Permission denied" in str(exc) else ""
+        raise InfrastructureFault(f"engine access was asked for, and the engine {exc}{hint}") from exc
     if status != 200:
         raise InfrastructureFault(
             f"engine access was asked for, and {str(socket)!r} answers a ping with {status}; is it a container engine?"
