@@ -43,15 +43,15 @@ def parse_image_name(text: str) -> ImageName:
     last, colon, tag = last.partition(":")
     if colon and not _TAG.fullmatch(tag):
         raise ValueError(f"{tag!r} is no tag")
-    registry, parts = _split(head if slash else "", last)
+    registry, parts = _split(head if slash else None, last)
     if len(rest) > _LONGEST or not all(_PART.fullmatch(part) for part in parts):
         raise ValueError(f"{text[:_LONGEST]!r} is no name of an image")
     return ImageName(registry, "/".join(parts), tag if colon else None, digest or None)
 
 
-def _split(head: str, last: str) -> tuple[str, list[str]]:
+def _split(head: str | None, last: str) -> tuple[str, list[str]]:
     """Registry and parts of the repository. A first part is a registry if it looks like a host."""
-    parts = [*head.split("/"), last] if head else [last]
+    parts = [*head.split("/"), last] if head is not None else [last]
     first = parts[0]
     is_host = len(parts) > 1 and (
         "." in first or ":" in first or first == "localhost" or first != first.lower()

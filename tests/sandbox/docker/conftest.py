@@ -1,0 +1,120 @@
+"""Real engines for tests: an image, recipes without an engine, an engine that can be cut off."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ringfence.sandbox import Placement, SandboxSpec
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.docker.create import ImageFacts, Recipe
+from ringfence.sandbox.docker.facts import EngineFacts
+from ringfence.sandbox.docker.limits import plan_limits
+
+SOCKET = "/var/run/docker.sock"
+
+
+@pytest.fixture
+def image(images: Callable[[str], str | None]) -> str:
+    """An image that Docker has; skips without an engine."""
+    found = images("docker")
+    assert found is not None
+    return found
+
+
+def engine_facts(**changes: object) -> EngineFacts:
+    """A rootful Docker on control groups of version 2."""
+    facts: dict[str, object] = {
+        "version": "28.2",
+        "api_version": "1.50",
+        "is_podman": False,
+        "is_rootless": False,
+        "has_user_namespace": False,
+        "cgroup_version": 2,
+        "limits": frozenset({"memory", "cpus", "pids"}),
+        "has_cpuset": True,
+        "has_seccomp": True,
+        "has_apparmor": False,
+        "runtimes": frozenset({"runc", "runsc"}),
+        "default_runtime": "runc",
+        "processors": 8,
+        "memory_bytes": 2**34,
+        "architecture": "x86_64",
+    }
+    return EngineFacts(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def recipe(
+    spec: SandboxSpec | None = None,
+    placement: Placement | None = None,
+    *,
+    facts: EngineFacts | None = None,
+    image: ImageFacts | None = None,
+    runtime: str | None = None,
+) -> Recipe:
+    """What a container is made from, without an engine."""
+    spec, facts = spec or SandboxSpec(), facts or engine_facts()
+    placement = placement or Placement(1500, 1500, Path("/w"), Path("/w"))
+    return Recipe(
+        launch=Launch("abc", spec, placement, ("-c", "loader")),
+        engine=facts,
+        image=image or ImageFacts("sha256:1", "a:1", {}, ()),
+        limits=plan_limits(spec, facts, is_gvisor=runtime == "runsc", key=0),
+        labels={"ringfence.sandbox": "abc"},
+        runtime=runtime,
+        account_files={"/etc/hosts": Path("/state/hosts")},
+        seccomp="{}",
+        guest_filter=None,
+    )
+
+
+class Relay:
+    """An engine's socket of our own, which passes all on to the real one until it is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"unix://{path}"
+        self.connections = 0
+        self._path = path
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        far_reader, far_writer = await asyncio.open_unix_connection(SOCKET)
+        self._writers += [writer, far_writer]
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+    async def cut(self) -> None:
+        """The engine is gone: nobody listens any more, and all connections end."""
+        assert self._server is not None
+        self._server.close()
+        self._path.unlink(missing_ok=True)
+        for writer in self._writers:
+            writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+@asynccontextmanager
+async def relayed(folder: Path) -> AsyncIterator[Relay]:
+    """A relay to the machine's Docker."""
+    relay = Relay(folder / f"{os.getpid()}.sock")
+    await relay.start()
+    try:
+        yield relay
+    finally:
+        await relay.cut()

@@ -1,0 +1,124 @@
+"""How a container is asked for: hardening without an exception."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sandbox.docker.conftest import engine_facts, recipe
+
+from ringfence.sandbox import Mount, Placement, SandboxSpec
+from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.docker.create import ImageFacts, configuration, parse_image
+
+
+def host(**arguments: Any) -> dict[str, Any]:
+    """The host part of a configuration."""
+    made: dict[str, Any] = configuration(recipe(**arguments))["HostConfig"]
+    return made
+
+
+def test_hardened() -> None:
+    """No network, no capability, read-only, no new privileges, private namespaces, no init, no log."""
+    made = configuration(recipe())
+    inner = made["HostConfig"]
+    assert (made["User"], made["NetworkDisabled"], inner["NetworkMode"]) == ("1500:1500", True, "none")
+    assert (inner["CapDrop"], inner["ReadonlyRootfs"], inner["Privileged"]) == (["ALL"], True, False)
+    assert inner["SecurityOpt"] == ["no-new-privileges:true", "seccomp={}"]
+    assert (inner["IpcMode"], inner["PidMode"], inner["CgroupnsMode"]) == ("private", "", "private")
+    assert (inner["Init"], inner["LogConfig"], inner["AutoRemove"]) == (False, {"Type": "none"}, False)
+
+
+def test_dies_with_its_holder() -> None:
+    """Stdin ends when the holder's connection does, and a stop from outside waits for nothing."""
+    made = configuration(recipe())
+    assert (made["OpenStdin"], made["StdinOnce"], made["StopSignal"]) == (True, True, "SIGKILL")
+
+
+def test_memory_is_memory_and_swap() -> None:
+    """No swap beyond the memory limit."""
+    inner = host(spec=SandboxSpec(memory="512m", cpus=1, pids=100))
+    assert (inner["Memory"], inner["MemorySwap"]) == (2**29, 2**29)
+    assert (inner["NanoCpus"], inner["PidsLimit"]) == (10**9, 100)
+
+
+@pytest.mark.parametrize(("cpus", "cpuset"), [(0.5, "0"), (1, "0"), (2.5, "0,1,2"), (8, None), (9, None)])
+def test_nproc_tells_the_truth(cpus: float, cpuset: str | None) -> None:
+    """As many processors are seen as the limit fills."""
+    assert host(spec=SandboxSpec(cpus=cpus)).get("CpusetCpus") == cpuset
+
+
+def test_places_of_memory() -> None:
+    """/tmp may not be executed from unless asked, home and TMPDIR may; all are bounded, nothing is setuid."""
+    places = host(spec=SandboxSpec(tmp="16m"))["Tmpfs"]
+    assert set(places) == {"/tmp", "/var/tmp", "/home/agent"}
+    assert all("nosuid,nodev" in text and "size=16777216" in text for text in places.values())
+    assert (",noexec," in places["/tmp"], ",noexec," in places["/var/tmp"]) == (True, False)
+    assert ",noexec," not in host(spec=SandboxSpec(tmp_exec=True))["Tmpfs"]["/tmp"]
+
+
+def test_volumes_of_an_image() -> None:
+    """What an image declares as a volume is bounded memory, not disk without a bound."""
+    facts = parse_image(
+        "a:1", {"Id": "sha256:1", "Config": {"Volumes": {"/data": {}}, "Env": ["A=b=c", "D"]}}
+    )
+    assert facts.environment == {"A": "b=c", "D": ""}
+    assert "/data" in host(image=facts)["Tmpfs"]
+
+
+def test_workspace_at_its_own_path() -> None:
+    """The workspace is shown where it is outside; overlays and mounts come after it, in order."""
+    placement = Placement(
+        1500,
+        1500,
+        Path("/w"),
+        Path("/clone"),
+        overlays=(Overlay(Path("/git"), Path("/w/.git"), read_only=False),),
+    )
+    spec = SandboxSpec(mounts=(Mount(source=Path("/cache"), target="/c"),))
+    binds = host(spec=spec, placement=placement)["Mounts"]
+    assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in binds] == [
+        ("/state/hosts", "/etc/hosts", True),
+        ("/clone", "/w", False),
+        ("/git", "/w/.git", False),
+        ("/cache", "/c", True),
+    ]
+
+
+def test_nothing_writable_below_what_is_read_only() -> None:
+    """A read-only mount does not bring along what is mounted below it, which would be writable."""
+    placement = Placement(1500, 1500, Path("/w"), Path("/w"), workspace_read_only=True)
+    workspace = host(placement=placement)["Mounts"][1]
+    assert (workspace["ReadOnly"], workspace["BindOptions"]["NonRecursive"]) == (True, True)
+
+
+def test_sources_are_never_made() -> None:
+    """Mounts are of the kind whose source must be there: an engine makes the other's as root."""
+    assert "Binds" not in host()
+    assert {one["Type"] for one in host()["Mounts"]} == {"bind"}
+
+
+def test_image_by_its_digest() -> None:
+    """A container is made from the image that was looked at, not from a tag that may have moved since."""
+    assert configuration(recipe(image=ImageFacts("sha256:9", "a:1", {}, ())))["Image"] == "sha256:9"
+
+
+def test_apparmor_where_there_is_one() -> None:
+    """The engine's AppArmor profile is named where the machine has AppArmor."""
+    facts = engine_facts(has_apparmor=True)
+    assert "apparmor=docker-default" in host(facts=facts)["SecurityOpt"]
+
+
+def test_rootless_podman_keeps_the_user() -> None:
+    """In a rootless Podman the caller is himself inside, so that he owns what is made."""
+    assert host(facts=engine_facts(is_podman=True, is_rootless=True))["UsernsMode"] == "keep-id"
+
+
+def test_network_by_name() -> None:
+    """A network that was granted is the only thing that changes; its engine writes the hosts file."""
+    made = configuration(recipe(SandboxSpec(network="lab", unsafe=("network",))))
+    assert (made["NetworkDisabled"], made["HostConfig"]["NetworkMode"]) == (False, "lab")
+
+
+def test_room_for_gvisor() -> None:
+    """The threads of gVisor itself have room beside the limit."""
+    assert host(spec=SandboxSpec(pids=100, soft_limits=True), runtime="runsc")["PidsLimit"] == 2100

@@ -1,0 +1,66 @@
+"""What engines say when they refuse, as captured."""
+
+import pytest
+
+from ringfence.sandbox.docker.failure import classify, explain
+
+CAPTURED = {
+    # Docker 20.10.24 and aiodocker 0.27
+    "Cannot connect to Docker Engine via unix:///var/run/docker.sock [Cannot connect to unix socket "
+    "/var/run/docker.sock ssl:default [Permission denied]]": "socket-permission",
+    "Cannot connect to Docker Engine via unix:///nope.sock [Cannot connect to unix socket /nope.sock "
+    "ssl:default [No such file or directory]]": "not-running",
+    "Cannot connect to Docker Engine via http://127.0.0.1:1 [Cannot connect to host 127.0.0.1:1 ssl:default "
+    "[Connect call failed ('127.0.0.1', 1)]]": "not-running",
+    "no such image: debian:12: No such image: debian:12": "no-image",
+    "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
+    'exec: "python3": executable file not found in $PATH: unknown': "no-interpreter",
+    "Minimum memory limit allowed is 6MB": "memory-too-small",
+    "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available": "processors",
+    "Requested CPUs are not available - requested 7, available: 0-1": "processors",
+    "Unknown runtime specified kata": "no-runtime",
+    'invalid mount config for type "bind": bind source path does not exist: /nowhere': "source-gone",
+    # Podman 4.3.1
+    "preparing container fd4c for attach: runc: runc create failed: unable to start container process: error during "
+    "container init: error setting rlimits for ready process: error setting rlimit type 6: operation not permitted: "
+    "OCI permission denied": "rlimit",
+    "localhost/nix:1: image not known": "no-image",
+    "statfs /nowhere: no such file or directory": "source-gone",
+    # OpenSSH 9.2
+    "ssh: connect to host localhost port 1: Connection refused": "ssh",
+    "me@far: Permission denied (publickey).": "ssh",
+    "Host key verification failed.": "ssh",
+    "write /var/lib/docker/tmp/x: no space left on device": "disk-full",
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "name"), CAPTURED.items(), ids=[f"{n}-{i}" for i, n in enumerate(CAPTURED.values())]
+)
+def test_cause(said: str, name: str) -> None:
+    """What was captured is known for what it is."""
+    cause = classify(said)
+    assert cause is not None
+    assert cause.name == name
+
+
+def test_advice_follows() -> None:
+    """The engine's words come first, then what to do."""
+    text = explain("no such image: x")
+    assert text.startswith("no such image: x; build it with `ringfence image build`")
+
+
+def test_unknown_is_passed_on() -> None:
+    """What is not known is passed on as it is, in one line."""
+    assert explain("some\n thing") == "some thing"
+
+
+def test_a_repeated_request_is_left_out() -> None:
+    """An engine that repeats a whole request (Podman does with a filter) is quoted in part."""
+    text = explain("open {" + "setrlimit " * 500 + "}: file name too long")
+    assert text == "open {...}: file name too long"
+
+
+def test_bounded() -> None:
+    """However much is said, an error stays readable."""
+    assert len(explain("x" * 1_000_000)) < 1000
