@@ -208,6 +208,11 @@ class InfrastructureFault(RingfenceError):
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+def is_full(error: OSError) -> bool:
+    """Whether it is for lack of space."""
+    return error.errno in _FULL
+
+
 def next_step(error: OSError, *, is_state: bool = False) -> str:
     """What to do about a file that could not be written: only a full disk asks for space.
 
@@ -215,7 +220,7 @@ def next_step(error: OSError, *, is_state: bool = False) -> str:
         error: Why it could not.
         is_state: Whether the file is one of the state directory.
     """
-    if error.errno in _FULL:
+    if is_full(error):
         return "free some space"
     if is_state:
         return "see to the permissions of the state directory, or set RINGFENCE_STATE_DIR to another one"

@@ -102,7 +102,9 @@ def test_show_of_no_directory_is_wrong_usage(project: Path) -> None:
 
 def test_schema_is_json_schema() -> None:
     """It can be given to an editor."""
-    jsonschema.Draft202012Validator.check_schema(json.loads(_call("config", "schema").stdout))
+    schema = json.loads(_call("config", "schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:

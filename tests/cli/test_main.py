@@ -67,6 +67,15 @@ def test_a_bug_that_cannot_be_kept_is_told_all_the_same(
     assert "could not be kept" in capsys.readouterr().err
 
 
+def test_a_state_directory_that_cannot_be_made_names_its_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Also where a directory above it is to blame."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", "/x/y/state")
+    failing.tell(PermissionError(13, "Permission denied", "/x/y"))
+    assert "RINGFENCE_STATE_DIR" in capsys.readouterr().err
+
+
 def test_an_error_of_the_system_names_its_file(capsys: pytest.CaptureFixture[str]):
     """It is no bug."""
     assert failing.tell(PermissionError(13, "Permission denied", "/x/y")) is ExitCode.INFRASTRUCTURE
@@ -80,4 +89,24 @@ def test_a_reader_who_leaves_is_no_error(start: Cli, words: list[str]):
     process = start(*words)
     process.stdout.close()
     _, err = process.communicate(timeout=60)
-    assert (process.returncode in (0, 1), b"Traceback" in err, b"Exception" in err) == (True, False, False)
+    assert (process.returncode, b"Traceback" in err, b"Exception" in err) == (0, False, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["diff", "--raw"]], ids=" ".join)
+def test_output_that_finds_no_room_is_told(start: Cli, workspace: Path, words: list[str]):
+    """It is no bug of ours, and no success."""
+    start("exec", "-C", workspace, "--", "touch", "made").communicate(timeout=60)
+    with Path("/dev/full").open("wb") as full:
+        process = start(*words, stdout=full)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, b"free some space" in err.splitlines()[-1]) == (75, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_started_without_streams(redirection: str):
+    """The exit code is what it would be, and no file takes the place of a stream."""
+    command = [sys.executable, "-c", "from ringfence.cli import main; main()", "dance"]
+    done = subprocess.run(["sh", "-c", f'"$@" {redirection}', "sh", *command], timeout=60, check=False)
+    assert done.returncode == 2

@@ -76,7 +76,8 @@ def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
     """Nobody pays for an agent that nobody watches: it is cancelled and its work kept."""
     process = run(command="sleep 1")
     process.stdout.close()
-    assert process.wait(60) == 130
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, b"cancelled: stopped: nobody reads the output" in err) == (130, True)
     assert "nobody reads" in events()[-2]["data"]["reason"]
 
 

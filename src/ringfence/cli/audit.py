@@ -65,7 +65,7 @@ def show(run: _Run, *, json: JsonOption = False) -> None:
 @audit_app.command()
 def verify(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN|FILE]", help="A run, or the path of a journal (with a '/').")
+        str | None, typer.Argument(metavar="RUN|FILE", help="A run, or the path of a journal (with a '/').")
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="Verify all runs.")] = False,

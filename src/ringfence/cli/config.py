@@ -60,7 +60,7 @@ def trust(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PATH]", help="A ringfence.yaml or its directory; else the nearest one upwards."
+            metavar="PATH", help="A ringfence.yaml or its directory; else the nearest one upwards."
         ),
     ] = None,
     *,
@@ -83,7 +83,7 @@ def trust(
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The project.")] = Path(),
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The project.")] = Path(),
     *,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ExitCode, RingfenceError, next_step
+from ringfence.errors import ExitCode, RingfenceError, is_full, next_step
 from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets
 
@@ -20,8 +20,12 @@ def tell(error: Exception) -> ExitCode:
     if isinstance(cause, RingfenceError):
         line, code = str(cause), cause.exit_code
     elif isinstance(cause, OSError) and cause.filename is not None:
-        is_state = Path(os.fsdecode(cause.filename)).is_relative_to(state_dir())
-        line = f"{os.fsdecode(cause.filename)!r}: {cause.strerror}; {next_step(cause, is_state=is_state)}"
+        file = Path(os.fsdecode(cause.filename))
+        is_state = file.is_relative_to(state_dir()) or state_dir().is_relative_to(file)
+        line = f"{str(file)!r}: {cause.strerror}; {next_step(cause, is_state=is_state)}"
+        code = ExitCode.INFRASTRUCTURE
+    elif isinstance(cause, OSError) and is_full(cause):
+        line = f"the output could not be written: {cause.strerror}; {next_step(cause)}"
         code = ExitCode.INFRASTRUCTURE
     else:
         line = f"internal error: {type(cause).__name__}: {cause}; {_keep(error, redactor)}"

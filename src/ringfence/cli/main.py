@@ -71,31 +71,45 @@ def _root(
 
 def run_app() -> None:
     """Run the command; every error is one line on stderr and a documented exit code."""
+    _fill_streams()
     code = _exit_code()
     try:
         sys.stdout.flush()
-    except OSError:
-        # Whoever read our output has left. Python would flush again at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except AttributeError:
-        pass  # started without a stdout: there is nothing to flush
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
+        code = code if isinstance(exc, BrokenPipeError) else _tell(exc)
     sys.exit(code)
+
+
+def _fill_streams() -> None:
+    """Put /dev/null in the place of a stream we were started without: the next file opened would take it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _exit_code() -> int:
     try:
-        result = app(standalone_mode=False)
+        result = app(standalone_mode=False, prog_name="ringfence")
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.CANCELLED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # whoever read our output has left; Typer then ends by itself
         return ExitCode.OK
     except Exception as exc:  # noqa: BLE001 -- the boundary of the command
         if isinstance(exc, _COMMAND_LINE_ERROR):
             return _tell_misuse(exc)
-        from ringfence.cli.failing import tell
-
-        return tell(exc)
+        return _tell(exc)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _tell(error: Exception) -> int:
+    from ringfence.cli.failing import tell
+
+    return tell(error)
 
 
 def _tell_misuse(error: Any) -> int:
@@ -106,6 +120,19 @@ def _tell_misuse(error: Any) -> int:
     if context is None or type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{message}\n")
     else:
-        shown = visible(message, one_line=True)
+        shown = visible(message + _given(error), one_line=True)
+        if "unexpected extra argument" in message and context.command_path == "ringfence run":
+            shown += "; put the task in quotes"
         sys.stderr.write(f"ringfence: {shown}; see `{context.command_path} --help`\n")
     return int(error.exit_code)
+
+
+def _given(error: Any) -> str:
+    """The value of the option that is to blame, which Typer leaves out."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    words = iter(sys.argv[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in names:
+            return f": {value if equals else next(words, '')!r}"
+    return ""

@@ -14,7 +14,14 @@ RunArgument = Annotated[
     ),
 ]
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-C", metavar="DIR", help="Directory to work on; default: this one.")
+    Path,
+    typer.Option(
+        "--workspace",
+        "-C",
+        metavar="DIR",
+        show_default=False,
+        help="Directory to work on; default: this one.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -69,8 +76,12 @@ TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="Wall clock limit, like 30m.")
 ]
 
-ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="Model, or scripted:FILE.")]
-ToolsetOption = Annotated[str | None, typer.Option("--toolset", help="coder, or operator (one shell tool).")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="MODEL", help="Model, or scripted:FILE.")
+]
+ToolsetOption = Annotated[
+    str | None, typer.Option("--toolset", metavar="NAME", help="coder, or operator (one shell tool).")
+]
 VerifyOption = Annotated[
     str | None,
     typer.Option("--verify", metavar="CMD", help="Check that decides the outcome, in a new sandbox."),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT|-]", help="The task; - reads stdin.")
+        str | None, typer.Argument(metavar="PROMPT", help="The task, in quotes; - reads stdin.")
     ] = None,
     *,
     file: Annotated[
@@ -78,13 +78,15 @@ async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool
     from ringfence.cli.live import LiveView
     from ringfence.cli.ndjson import print_event
     from ringfence.cli.running import run_to_end
-    from ringfence.cli.summary import print_summary
+    from ringfence.cli.summary import print_summary, say_end
     from ringfence.job.agent import run_agent
 
     run, agent = await agent_run(prompt, workspace, effective, go_on=go_on)
     console = open_console()
     view = print_event if json else LiveView(console, agent.limits).show
     result = await run_to_end(run, partial(run_agent, agent), view=view)
-    if not json:
+    if result.is_unwatched:
+        say_end(result)
+    elif not json:
         print_summary(console, result)
     return result.exit_code

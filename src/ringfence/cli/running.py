@@ -36,18 +36,19 @@ async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None"
         job.cancel()
         line = next(told, None)
         if line is not None:
-            _say(line)
+            say(line)
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(on_interrupt, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
     for problem in result.problems:
-        _say(problem)
+        say(problem)
     return result
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line on stderr; nothing happens if that is gone."""
     from contextlib import suppress
 
     from ringfence.cli.escape import visible

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ringfence.cli.escape import visible
 from ringfence.cli.flagged import warnings
 from ringfence.cli.plural import counted
+from ringfence.cli.running import say
 from ringfence.events import JobEnded, WorkExported
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ _GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
 
 
 def print_summary(console: "Console", result: "JobResult") -> None:
-    """Print how a run ended; a reader who has left is told nothing."""
-    from contextlib import suppress
-
+    """Print how a run ended; where the reader has left, how it ended goes to stderr."""
     from rich.text import Text
 
     lines = _work_lines(result.work, result.run_id) if result.work is not None else []
@@ -26,9 +25,16 @@ def print_summary(console: "Console", result: "JobResult") -> None:
     if result.ended.turns:
         lines.append((_spent(result.ended), "dim"))
     lines.append((f"record: {result.run_dir}  (ringfence audit show {result.run_id[-8:]})", "dim"))
-    with suppress(OSError):
+    try:
         for line, how in lines:
             console.print(Text(visible(line, one_line=True), style=how), soft_wrap=True)
+    except OSError:
+        say_end(result)
+
+
+def say_end(result: "JobResult") -> None:
+    """How a run ended, in a line on stderr: nobody reads stdout."""
+    say(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
 
 
 def _spent(ended: JobEnded) -> str:

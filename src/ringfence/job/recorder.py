@@ -48,6 +48,8 @@ class Recorder:
         self.usage = Usage()
         self.cost_usd: float | None = 0.0
         self.final_text = ""
+        self.is_view_lost = False
+        """Whether the view's reader has left."""
         self.work: WorkExported | None = None
 
     async def emit(self, event: Event) -> None:
@@ -88,6 +90,7 @@ class Recorder:
             await self._view(event)
         except OSError:  # a pipe without a reader, a terminal that was closed, a full disk
             self._view = None
+            self.is_view_lost = True
             if self._on_view_lost is not None:
                 self._on_view_lost(VIEW_LOST)
 

@@ -24,5 +24,7 @@ class JobResult:
     """What was brought out; None if nothing was begun, or it could not be."""
     command_exit_code: int | None = None
     """Of the user's own command, in runs that are one."""
+    is_unwatched: bool = False
+    """Whether whoever was shown it left before its end."""
     problems: tuple[str, ...] = ()
     """What went wrong after the end was recorded, or while an error was kept."""

@@ -92,6 +92,7 @@ class JobRun:
             ended=ended,
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,
+            is_unwatched=recorder.is_view_lost,
             problems=tuple(self._problems),
         )
 
