@@ -2,8 +2,11 @@
 
 import os
 import resource
+import select
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,10 +37,11 @@ def opening(*argv: str, **fields: object) -> bytes:
 
 
 @contextmanager
-def started() -> Iterator[subprocess.Popen[bytes]]:
-    """A guest that waits for its modules."""
+def started(descriptors: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A guest that waits for its modules, and may have so many descriptors."""
+    limit = f"ulimit -n {descriptors}; " if descriptors else ""
     process = subprocess.Popen(
-        [sys.executable, *guest_arguments()],
+        ["/bin/sh", "-c", f'{limit}exec "$@"', "sh", sys.executable, *guest_arguments()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -58,6 +62,46 @@ def fed(data: bytes) -> bytes:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < CPU_S
     return answer
+
+
+class Answers:
+    """What a guest says, frame by frame."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._in, self._out = process.stdin, process.stdout.fileno()
+        self._rest = b""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self._in.write(data)
+        self._in.flush()
+
+    def wait_for(self, *kinds: int) -> int:
+        """Read until a frame of one of these kinds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            size = frames.HEADER.size
+            if len(self._rest) >= size:
+                length, _, found = frames.HEADER.unpack_from(self._rest)
+                if len(self._rest) >= size + length:
+                    self._rest = self._rest[size + length :]
+                    if found in kinds:
+                        return int(found)
+                    continue
+            self._rest += os.read(self._out, 65_536)
+        raise AssertionError(f"no frame of kind {kinds} came")
+
+    def is_silent(self, seconds: float) -> bool:
+        """Whether nothing comes for so long."""
+        return not select.select([self._out], [], [], seconds)[0]
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def sleepers() -> int:
@@ -122,3 +166,28 @@ def test_nobody_is_left(bad: bytes) -> None:
         process.communicate(bad, timeout=PATIENCE_S)
         assert process.returncode == 0
     assert sleepers() == 0
+
+
+def test_no_descriptor_is_left() -> None:
+    """A guest without a descriptor for one more connection is idle, answers the host, and loses none for good."""
+    with started(descriptors=40) as process, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        listen = frame(frames.LISTEN, 1, frames.encode_record([("port", port), ("limit", 200)]))
+        answers = Answers(process)
+        answers.send(guest_payload() + listen)
+        answers.wait_for(frames.LISTENING)
+        callers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(60)]
+        for _ in range(20):
+            answers.send(opening("true"))
+            answers.wait_for(frames.FAIL)
+        before = cpu_s(process.pid)
+        assert answers.is_silent(0.8)
+        assert cpu_s(process.pid) - before < 0.3
+        for caller in callers:
+            caller.close()
+        numbers = range(frames.GUEST_NUMBERS + 1, frames.GUEST_NUMBERS + 61)
+        answers.send(frame(frames.CLOSE, 1) + b"".join(frame(frames.CLOSE, number) for number in numbers))
+        answers.send(opening("true"))
+        assert answers.wait_for(frames.FAIL, frames.EXIT) == frames.EXIT

@@ -70,9 +70,7 @@ class Command:
             self._open_pipes(window)
 
     def _open_pipes(self, window: int) -> None:
-        stdin_read, self._stdin = os.pipe()
-        stdout_read, stdout_write = os.pipe()
-        stderr_read, stderr_write = os.pipe()
+        stdin_read, self._stdin, stdout_read, stdout_write, stderr_read, stderr_write = _pipes(3)
         _enlarge(stdout_read)
         os.set_blocking(self._stdin, False)
         self.ends: tuple[int, ...] = (stdin_read, stdout_write, stderr_write)
@@ -267,6 +265,19 @@ class Command:
             return
         if self.owner.forget(self.channel):
             self.owner.stream.send(kind, self.channel, frames.encode_record(fields))
+
+
+def _pipes(count: int) -> list[int]:
+    """So many pipes, each its reading and its writing end; all of them or none."""
+    ends: list[int] = []
+    try:
+        for _ in range(count):
+            ends += os.pipe()
+    except OSError:
+        for end in ends:
+            os.close(end)
+        raise
+    return ends
 
 
 def _enlarge(pipe: int) -> bool:
