@@ -1,0 +1,270 @@
+"""Docker's own sandbox product: a small virtual machine per sandbox, made and entered by its `sbx` program.
+
+NOT VERIFIED AGAINST THE REAL PRODUCT: it needs a sign-in and hardware virtualisation. Commands and options are those
+of its reference (docs.docker.com/reference/cli/sbx, and /docker/sandbox for the older plugin; read 2026-11).
+
+It can show a directory only at its own path, so there are no clones, and `.git` itself is shown, read-only. Its network
+follows its own policy, so it is used only with `unsafe: [network]`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import Process
+
+from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
+from ringfence.process import host_program, kill_group, run_process, start_process
+from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, Placement
+from ringfence.sandbox.spec import SandboxSpec
+
+_CREATE_S = 300.0
+_REMOVE_S = 60.0
+_LAST_WORDS = 4096
+_GIT_CONFIG_BYTES = 1024**2
+_GIT_SECRET = re.compile(rb"://[^/\s@]+:[^/\s@]+@|extraheader", re.IGNORECASE)
+_MB = 1024**2
+
+
+class SbxBackend(Backend):
+    """A virtual machine of Docker's sandbox product. Not verified against the real product."""
+
+    name = "sbx"
+
+    def __init__(self, program: tuple[str, ...] | None = None) -> None:
+        self._named = program
+        """The program and the words before its verbs; None looks among the system's programs."""
+
+    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
+        """Why neither `sbx` nor the older `docker sandbox` can be used."""
+        if await self._program() is None:
+            return (
+                "neither `sbx` nor `docker sandbox` is among the system's programs; install Docker Sandboxes and "
+                "run `sbx login`"
+            )
+        return None
+
+    async def _program(self) -> tuple[str, ...] | None:
+        return self._named or await _find()
+
+    async def start(self, launch: Launch) -> "SbxFence":
+        """Create the machine, then start the guest in it by `exec -i`."""
+        program = await self._program()
+        if program is None:
+            raise SandboxStartFailed(f"sandbox backend 'sbx' cannot be used: {await self.unavailable()}")
+        _check(launch)
+        name = _name(launch.sandbox_id)
+        notes = [*_NOTES, *_unguarded(launch.placement)]
+        try:
+            done = await run_process([*program, *_create(launch, name)], timeout_s=_CREATE_S)
+            if not done.ok:
+                words = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
+                raise SandboxStartFailed(f"`{' '.join(program)} create` failed: {words[-_LAST_WORDS:]}")
+            return await _enter(program, name, launch, tuple(notes))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await _remove(program, name)
+            raise
+
+    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
+        """Remove the machines of these sandboxes; those that are gone already are not counted."""
+        program = await self._program()
+        if program is None:
+            return 0
+        return sum([await _remove(program, _name(sandbox_id)) for sandbox_id in sorted(sandbox_ids)])
+
+
+_NOTES = (
+    "backend sbx is NOT VERIFIED against the real product",
+    "UNSAFE: the network is what sbx's own policy allows",
+    "limit disk is soft",
+    "limit pids is soft",
+)
+
+
+class SbxFence(Fence):
+    """A virtual machine with the guest in it, and the `exec` that carries the stream."""
+
+    def __init__(
+        self, program: tuple[str, ...], name: str, process: Process, pipes: tuple[int, int, int], facts: Facts
+    ) -> None:
+        self.facts = facts
+        self.read_fd, self.write_fd, self._stderr_fd = pipes
+        self._program, self._name, self._process = program, name, process
+        self._is_killed = False
+
+    async def wait(self) -> Death:
+        """Wait until the `exec` ends; why the machine's own account does not say."""
+        await self._process.wait()
+        if self._is_killed:
+            return Death("killed", "it was closed")
+        words = await self.last_words()
+        code = self._process.returncode
+        return Death("exited", f"its `exec` ended with code {code}" + (f": {words}" if words else ""))
+
+    async def last_words(self) -> str:
+        """What `exec` or the guest's interpreter wrote on stderr."""
+        with suppress(OSError):
+            return os.read(self._stderr_fd, _LAST_WORDS).decode("utf-8", "replace").strip()
+        return ""
+
+    async def kill(self) -> None:
+        """End the `exec` and remove the machine."""
+        if self._is_killed:
+            return
+        self._is_killed = True
+        await kill_group(self._process, grace_s=0.0)
+        for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
+            os.close(descriptor)
+        await _remove(self._program, self._name)
+
+
+async def _find() -> tuple[str, ...] | None:
+    """PATH is not asked: an activated environment puts the workspace on it, where an agent writes."""
+    with suppress(InfrastructureFault):
+        return (host_program("sbx"),)
+    with suppress(InfrastructureFault):
+        docker = host_program("docker")
+        if (await run_process([docker, "sandbox", "version"], timeout_s=10.0)).ok:
+            return (docker, "sandbox")
+    return None
+
+
+def _name(sandbox_id: str) -> str:
+    return f"ringfence-{sandbox_id}"
+
+
+def _create(launch: Launch, name: str) -> list[str]:
+    """Words of `create`: its agent `shell` runs nothing by itself."""
+    spec, placement = launch.spec, launch.placement
+    words = ["create", "--quiet", "--name", name]
+    words += ["--memory", f"{int(spec.memory) // _MB}m", "--cpus", f"{int(spec.cpus)}"]
+    if spec.image is not None:
+        words += ["--template", spec.image]
+    paths = (
+        [_path(placement.workspace, read_only=placement.workspace_read_only)] if placement.workspace else []
+    )
+    return [*words, "shell", *paths, *(_path(path, read_only=True) for path in _read_only(placement))]
+
+
+def _path(path: Path, *, read_only: bool) -> str:
+    return f"{path}:ro" if read_only else str(path)
+
+
+def _read_only(placement: Placement) -> list[Path]:
+    """What of the workspace is shown read-only: a mount can only lie on a path that is there."""
+    if placement.workspace is None or placement.workspace_read_only:
+        return []
+    targets = {_guarded(overlay.target, placement.workspace) for overlay in placement.overlays}
+    return sorted(path for path in targets if path.is_relative_to(placement.workspace) and path.exists())
+
+
+def _guarded(target: Path, workspace: Path) -> Path:
+    """The private git directory cannot be put on `.git`: all of that is read-only instead."""
+    return workspace / ".git" if target.is_relative_to(workspace / ".git") else target
+
+
+def _unguarded(placement: Placement) -> Iterator[str]:
+    absent = [str(overlay.target) for overlay in placement.overlays if not overlay.target.exists()]
+    if absent and not placement.workspace_read_only:
+        yield f"sbx cannot keep the agent from creating what the diff then reports: {', '.join(absent[:10])}"
+
+
+def _check(launch: Launch) -> None:
+    """Refuse what the product cannot do.
+
+    Raises:
+        PolicyRefused: With what to ask for instead.
+    """
+    spec, placement = launch.spec, launch.placement
+    if "network" not in spec.unsafe:
+        raise PolicyRefused(
+            "backend 'sbx' has a network by its own policy, not none; accept that with `unsafe: [network]`, "
+            "or use --sandbox docker or bubblewrap",
+            rule="network",
+        )
+    if placement.workspace != placement.workspace_source:
+        raise PolicyRefused(
+            "backend 'sbx' shows a directory only at its own path, so mode 'clone' cannot be had; "
+            "use --mode bind or read_only",
+            rule="sbx-clone",
+        )
+    if "pids" in spec.asked_limits() and not spec.soft_limits:
+        raise PolicyRefused(
+            f"the limit pids={spec.pids} cannot be enforced by sbx; leave it out, or accept --soft-limits",
+            rule="limits-enforced",
+        )
+    if spec.cpus != int(spec.cpus):
+        raise PolicyRefused(
+            f"sbx gives whole processors, not {spec.cpus:g}; ask for a whole number", rule="limits-enforced"
+        )
+    if spec.mounts:
+        raise PolicyRefused(
+            "backend 'sbx' shows directories only at their own path; leave out `mounts`", rule="sbx-mounts"
+        )
+    _check_git(placement)
+
+
+def _check_git(placement: Placement) -> None:
+    config = placement.workspace / ".git" / "config" if placement.workspace else None
+    with suppress(OSError):
+        if config is not None:
+            with config.open("rb") as file:
+                if _GIT_SECRET.search(file.read(_GIT_CONFIG_BYTES)):
+                    raise PolicyRefused(
+                        f"{str(config)!r} holds a credential, and sbx would show it inside; move it to a credential "
+                        "helper, or use --sandbox docker or bubblewrap",
+                        rule="sbx-git-credential",
+                    )
+
+
+async def _enter(program: tuple[str, ...], name: str, launch: Launch, notes: tuple[str, ...]) -> SbxFence:
+    guest_stdin, write_fd = os.pipe()
+    read_fd, guest_stdout = os.pipe()
+    stderr_fd, guest_stderr = os.pipe()
+    pipes = (read_fd, write_fd, stderr_fd)
+    for descriptor in pipes:
+        os.set_blocking(descriptor, False)
+    words = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
+    try:
+        process = await start_process(words, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr)
+    except BaseException:
+        for descriptor in pipes:
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in (guest_stdin, guest_stdout, guest_stderr):
+            os.close(descriptor)
+    return SbxFence(program, name, process, pipes, _facts(launch, notes))
+
+
+def _facts(launch: Launch, notes: tuple[str, ...]) -> Facts:
+    placement = launch.placement
+    is_written = placement.workspace is not None and not placement.workspace_read_only
+    return Facts(
+        backend="sbx",
+        enforced={"memory": "kernel", "cpus": "kernel", "pids": "soft", "disk": "soft"},
+        process_limit=launch.spec.pids,
+        environment={
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/home/agent",
+            "LANG": "C.UTF-8",
+            "TMPDIR": "/tmp",  # noqa: S108 -- inside
+            "RINGFENCE": launch.sandbox_id,
+        },
+        watched_paths=(str(placement.workspace),) if is_written else (),
+        notes=notes,
+        image=launch.spec.image,
+        engine="sbx",
+    )
+
+
+async def _remove(program: tuple[str, ...], name: str) -> bool:
+    """Whether there was one, and it is gone. The older plugin asks nothing, and knows no `--force`."""
+    words = ["rm", name] if program[-1] == "sandbox" else ["rm", "--force", name]
+    with suppress(InfrastructureFault):
+        return (await run_process([*program, *words], timeout_s=_REMOVE_S)).ok
+    return False
