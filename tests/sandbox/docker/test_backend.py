@@ -1,0 +1,268 @@
+"""Containers on a real engine: how they begin, how they end, and what goes wrong."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.sandbox.docker.conftest import Relay, relayed
+
+from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.docker.backend import death_of
+from ringfence.sandbox.docker.client import open_engine
+
+pytestmark = pytest.mark.docker
+
+Open = Callable[..., AbstractAsyncContextManager[Sandbox]]
+_PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def opened(opener: Callable[[str], Open]) -> Open:
+    """Opens Docker sandboxes."""
+    return opener("docker")
+
+
+def container_of(sandbox: Sandbox) -> str:
+    """The container's id."""
+    container: str = sandbox._session.fence.container  # type: ignore[attr-defined]
+    return container
+
+
+async def inspected(sandbox: Sandbox) -> Any:
+    """All that the engine says of the container."""
+    async with await open_engine() as engine:
+        return await engine.inspect(container_of(sandbox))
+
+
+async def test_a_file_is_the_same_on_both_sides(opened: Open) -> None:
+    """A file made inside is seen outside at the same path, and the reverse."""
+    async with opened() as sandbox:
+        path = Path(sandbox.workspace)
+        await sandbox.run(["sh", "-c", "echo from inside > inside"])
+        assert (path / "inside").read_text() == "from inside\n"
+        (path / "outside").write_text("from outside\n")
+        assert (await sandbox.run(["cat", f"{path}/outside"])).stdout == "from outside\n"
+
+
+async def test_nothing_remains(opened: Open) -> None:
+    """A closed sandbox leaves no container, and takes no ten seconds to go."""
+    async with opened() as sandbox:
+        container = container_of(sandbox)
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    async with await open_engine() as engine:
+        assert container not in [row["Id"] for row in await engine.containers(["ringfence.sandbox"])]
+
+
+async def test_stop_from_outside_is_quick(opened: Open) -> None:
+    """`docker stop` ends a sandbox at once: nothing waits for the guest to listen to it."""
+    async with opened() as sandbox:
+        began = time.monotonic()
+        await anyio.run_process(["docker", "stop", container_of(sandbox)])
+        assert time.monotonic() - began < 2
+        with pytest.raises(SandboxDied) as caught, anyio.fail_after(_PATIENCE_S):
+            await _until_dead(sandbox)
+    assert caught.value.reason == "killed"
+
+
+async def _until_dead(sandbox: Sandbox) -> None:
+    while True:
+        await sandbox.run(["true"])
+
+
+async def test_killed_from_outside(opened: Open) -> None:
+    """Who waits for a command learns that its container was killed."""
+    async with opened() as sandbox, anyio.create_task_group() as tasks:
+
+        async def kill() -> None:
+            async with await open_engine() as engine:
+                await engine.docker.containers.container(container_of(sandbox)).kill()
+
+        tasks.start_soon(kill)
+        with pytest.raises(SandboxDied, match="killed from outside") as caught, anyio.fail_after(_PATIENCE_S):
+            await sandbox.run(["sleep", "60"])
+    assert caught.value.reason == "killed"
+
+
+async def test_removed_from_outside(opened: Open) -> None:
+    """A container that was removed under us is told as that."""
+    async with opened() as sandbox:
+        async with await open_engine() as engine:
+            await engine.remove(container_of(sandbox))
+        with pytest.raises(SandboxDied, match=r"removed from outside|killed from outside"):
+            await sandbox.run(["true"])
+
+
+async def test_engine_goes_in_mid_run(image: str, tmp_path: Path) -> None:
+    """An engine that goes while a command runs is the machine's fault, said at once; the container goes too."""
+    async with relayed(tmp_path) as relay:
+        spec = SandboxSpec(backend="docker", image=image, engine=relay.url)
+        async with Sandbox.open(spec) as sandbox, sandbox.spawn(["sleep", "60"]) as process:
+            name = sandbox.id
+            await relay.cut()
+            with pytest.raises(SandboxDied, match="container engine is gone") as caught:
+                await process.wait()
+    assert (caught.value.reason, caught.value.exit_code) == ("engine", 75)
+    async with await open_engine() as engine:
+        (row,) = await engine.containers([f"ringfence.sandbox={name}"])
+        with anyio.fail_after(_PATIENCE_S):
+            await engine.wait(row["Id"])
+        await engine.remove(row["Id"])
+
+
+async def test_few_calls(image: str, tmp_path: Path) -> None:
+    """Commands cost the engine nothing: a hundred make no connection."""
+    async with relayed(tmp_path) as relay:
+        spec = SandboxSpec(backend="docker", image=image, engine=relay.url)
+        async with Sandbox.open(spec) as sandbox:
+            before = relay.connections
+            for _ in range(100):
+                await sandbox.run(["true"])
+            assert relay.connections == before
+
+
+async def test_limits_are_real(opened: Open) -> None:
+    """The container has the limits that were asked for, and sees as many processors."""
+    async with opened(memory="256m", cpus=1, pids=64) as sandbox:
+        host = (await inspected(sandbox))["HostConfig"]
+        assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (2**28, 2**28, 64)
+        assert (await sandbox.run(["nproc"])).stdout.strip() == "1"
+        assert sandbox.facts.enforced == {
+            "memory": "kernel",
+            "cpus": "kernel",
+            "pids": "kernel",
+            "disk": "soft",
+        }
+
+
+async def test_memory_of_a_command(opened: Open) -> None:
+    """A command that takes more than the limit is told as that, and the sandbox lives on."""
+    async with opened(memory="128m") as sandbox:
+        code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+        assert (await sandbox.run(["python3", "-c", code])).ended_by == "memory"
+        assert (await sandbox.run(["true"])).ok
+
+
+async def test_localhost_has_a_name(opened: Open) -> None:
+    """Without a network `localhost` still means this machine."""
+    async with opened() as sandbox:
+        code = "import socket; print(socket.gethostbyname('localhost'))"
+        assert (await sandbox.run(["python3", "-c", code])).stdout == "127.0.0.1\n"
+
+
+async def test_places(opened: Open) -> None:
+    """Programs run from TMPDIR and home, not from /tmp; nothing else but the workspace can be written."""
+    async with opened() as sandbox:
+        script = "for d in $TMPDIR ~ /tmp; do cp /bin/true $d/t && $d/t 2>/dev/null && echo $d; done"
+        script += "; touch /usr/x /etc/x /x"
+        result = await sandbox.run(["sh", "-c", script])
+    assert result.stdout.split() == ["/var/tmp", "/home/agent"]
+    assert result.stderr.count("Read-only file system") == 3
+
+
+async def test_no_exec_of_the_engine_reaches_the_guest(opened: Open) -> None:
+    """The image's own ENTRYPOINT, health check and log take no part."""
+    async with opened() as sandbox:
+        found = await inspected(sandbox)
+        assert found["HostConfig"]["LogConfig"]["Type"] == "none"
+        assert "Health" not in found["State"]
+        assert found["Config"]["Entrypoint"] == ["python3"]
+
+
+async def test_labels(opened: Open) -> None:
+    """A container carries whose it is, until when, and the user's own labels."""
+    async with opened(labels={"team": "blue"}) as sandbox:
+        labels = (await inspected(sandbox))["Config"]["Labels"]
+        assert (labels["ringfence.sandbox"], labels["team"]) == (sandbox.id, "blue")
+        assert {"ringfence.instance", "ringfence.run", "ringfence.holder", "ringfence.expires"} <= set(labels)
+
+
+async def test_times_are_told(opened: Open) -> None:
+    """What the engine took is told step by step."""
+    async with opened() as sandbox:
+        assert set(sandbox.facts.laps_ms) == {"connect", "create", "attach", "start"}
+        assert all(lap > 0 for lap in sandbox.facts.laps_ms.values())
+
+
+CANNOT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no image": ({"image": None}, SandboxStartFailed, "needs an image"),
+    "absent": ({"image": "nowhere/nothing:1"}, SandboxStartFailed, "ringfence image build"),
+    "absent digest": ({"image": "a@sha256:" + "0" * 64}, SandboxStartFailed, "ringfence image build"),
+    "latest": ({"image": "debian:latest"}, PolicyRefused, "latest"),
+    "runtime": ({"runtime": "kata"}, SandboxStartFailed, "no runtime 'kata'"),
+    "engine": ({"engine": "unix:///nowhere.sock"}, SandboxStartFailed, "systemctl start docker"),
+    "context": ({"engine": "nowhere"}, SandboxStartFailed, "docker context ls"),
+    "memory": ({"memory": 1024**2}, SandboxStartFailed, "--memory"),
+    "processors": ({"cpus": 4096.0}, SandboxStartFailed, "--cpus"),
+    "network": ({"network": "bridge"}, PolicyRefused, "unsafe"),
+    "no such network": (
+        {"network": "ringfence-nowhere", "unsafe": ("network",)},
+        SandboxStartFailed,
+        "ringfence-nowhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+async def test_cannot(opened: Open, case: str) -> None:
+    """What cannot be had is refused with the next step, and leaves no container."""
+    changes, kind, said = CANNOT[case]
+    with pytest.raises(kind, match=said):
+        async with opened(**changes):
+            pass
+    async with await open_engine() as engine:
+        own = f"ringfence.holder={_holder()}"
+        assert await engine.containers([own]) == []
+
+
+def _holder() -> str:
+    from ringfence.sandbox.docker.labels import Holder
+
+    return str(Holder.current())
+
+
+async def test_image_without_python(opened: Open, tmp_path: Path) -> None:
+    """An image without python3 is told as that."""
+    name = f"ringfence-test-bare:{os.getpid()}"
+    archive = (await anyio.run_process(["tar", "c", "-C", tmp_path, "."])).stdout
+    await anyio.run_process(["docker", "import", "-", name], input=archive)
+    try:
+        with pytest.raises(SandboxStartFailed, match="needs python3"):
+            async with opened(image=name):
+                pass
+    finally:
+        await anyio.run_process(["docker", "rmi", name])
+
+
+async def test_unreadable_socket(image: str, tmp_path: Path) -> None:
+    """A socket that we may not use is told with the group that may."""
+    if os.geteuid() == 0:
+        pytest.skip("root may use every socket")
+    relay = Relay(tmp_path / "engine.sock")
+    await relay.start()
+    (tmp_path / "engine.sock").chmod(0)
+    with pytest.raises(SandboxStartFailed, match="usermod -aG docker"):
+        async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=relay.url)):
+            pass
+    await relay.cut()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"ExitCode": 137, "OOMKilled": True}, "memory"),
+        ({"ExitCode": 137, "OOMKilled": False}, "killed"),
+        ({"ExitCode": 1, "OOMKilled": True}, "exited"),
+        ({"ExitCode": 0}, "exited"),
+        ({}, "exited"),
+    ],
+)
+def test_why_it_ended(state: dict[str, Any], reason: str) -> None:
+    """The engine's account of a container's end is one of our reasons."""
+    assert death_of(state, "").reason == reason

@@ -1,0 +1,102 @@
+"""What dead holders leave on an engine: found by labels and removed; nobody else's things are touched."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.docker import cleanup
+from ringfence.sandbox.docker.client import Engine, open_engine
+from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, instance_id
+from ringfence.sandbox.registry import get_backend
+
+pytestmark = pytest.mark.docker
+
+_HOLD = """
+import sys, anyio
+from ringfence.sandbox import Sandbox, SandboxSpec
+async def main():
+    async with Sandbox.open(SandboxSpec(backend="docker", image=sys.argv[1])) as sandbox:
+        print(sandbox.id, flush=True)
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    """The machine's Docker; what the test's own instance left is removed."""
+    async with await open_engine() as opened:
+        yield opened
+        for row in await opened.containers([f"{INSTANCE}={instance_id()}"]):
+            await opened.remove(row["Id"])
+
+
+def killed_holder(image: str, **environ: str) -> str:
+    """The sandbox of a process that was killed with SIGKILL while it held it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, image], stdout=subprocess.PIPE, text=True, env={**os.environ, **environ}
+    )
+    assert process.stdout is not None
+    name = process.stdout.readline().strip()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    return name
+
+
+async def is_there(engine: Engine, name: str) -> bool:
+    """Whether a sandbox's container is there, dead or alive."""
+    return bool(await engine.containers([f"{SANDBOX}={name}"]))
+
+
+@pytest.mark.slow
+async def test_killed_holder(image: str, engine: Engine) -> None:
+    """The next sandbox removes what a killed process left; its guest had ended by itself."""
+    name = await anyio.to_thread.run_sync(killed_holder, image)
+    (row,) = await engine.containers([f"{SANDBOX}={name}"])
+    with anyio.fail_after(20):
+        await engine.wait(row["Id"])  # nobody told it to end but the end of its stream
+    cleanup._cleaned.clear()
+    async with Sandbox.open(SandboxSpec(backend="docker", image=image)):
+        assert not await is_there(engine, name)
+
+
+@pytest.mark.slow
+async def test_clean_up_by_name(image: str, engine: Engine) -> None:
+    """A sandbox is removed by its name on every engine that was used."""
+    name = await anyio.to_thread.run_sync(killed_holder, image)
+    assert await get_backend("docker").clean_up(frozenset({name})) >= 1
+    assert not await is_there(engine, name)
+
+
+@pytest.mark.slow
+async def test_other_instances_are_left_alone(image: str, engine: Engine, tmp_path: Path) -> None:
+    """What another ringfence's dead holder left stays, even where its sandbox is named."""
+    theirs = {"RINGFENCE_STATE_DIR": str(tmp_path / "theirs")}
+    name = await anyio.to_thread.run_sync(lambda: killed_holder(image, **theirs))
+    try:
+        await cleanup.clean_up_engine(engine, frozenset({name}))
+        assert await is_there(engine, name)
+    finally:
+        for row in await engine.containers([f"{SANDBOX}={name}"]):
+            await engine.remove(row["Id"])
+
+
+async def test_living_ones_are_left_alone(image: str, engine: Engine) -> None:
+    """What a living process holds stays."""
+    async with Sandbox.open(SandboxSpec(backend="docker", image=image)) as sandbox:
+        await cleanup.clean_up_engine(engine, frozenset())
+        assert (await sandbox.run(["true"])).ok
+
+
+async def test_no_engine_was_used() -> None:
+    """Where no engine was ever used none is looked for."""
+    assert await get_backend("podman").clean_up(frozenset({"x"})) == 0
+    assert list(cleanup._remembered("podman")) == []

@@ -1,0 +1,50 @@
+"""The shipped escape suite on each kind of container: what does not hold is named with its reason."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.sandbox.conftest import OTHER_UID
+
+from ringfence.removal import remove_tree
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.testing.attack import run_attacks
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(400)]
+
+GAPS: dict[str, dict[str, str]] = {
+    "docker": {},
+    "podman": {},
+    "gvisor": {
+        "proc-guest": "gVisor of 2022 opens /proc/1/fd for the same user: the guest's words may be forged, not trusted",
+        "signal-guest": "in gVisor process 1 can be killed from inside: the sandbox ends",
+        "capabilities": "gVisor of 2022 does not tell of ambient capabilities: cannot be checked",
+        "setuid-programs": "gVisor of 2022 does not tell of no-new-privileges: cannot be checked",
+        "root-outside": "processes inside are none of the host's: cannot be checked from there",
+        "devices": "gVisor shows /dev/fuse and /dev/net/tun, which are its own and may not be opened",
+    },
+}
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A scratch workspace in a directory of its own, which the attacks write beside."""
+    outer = Path(tempfile.mkdtemp(prefix="ringfence-attack-"))
+    workspace = outer / "workspace"
+    workspace.mkdir()
+    if os.geteuid() == 0:
+        outer.chmod(0o711)
+        os.chown(workspace, OTHER_UID, OTHER_UID)
+    yield workspace
+    remove_tree(outer)
+
+
+@pytest.mark.parametrize("backend", GAPS)
+async def test_fence_holds(backend: str, scratch: Path, images: Callable[[str], str | None]) -> None:
+    """Every promise is held but those that are named, and those are not: a gap that closes is noticed."""
+    spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch)
+    results = await run_attacks(lambda: Sandbox.open(spec), scratch)
+    broken = {result.name: result.detail for result in results if not result.held}
+    assert broken.keys() == GAPS[backend].keys(), broken
