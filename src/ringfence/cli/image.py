@@ -61,10 +61,12 @@ def build(
 
     from ringfence.cli.escape import safe_json
     from ringfence.sandbox.docker.image import BuildOptions
+    from ringfence.sandbox.docker.image.bootstrap import bootstrap_inputs
 
     wanted = [_target(name) for name in targets or ["base"]]
     if mirror is not None and not bootstrap:
         raise UsageError(f"--mirror {mirror!r} has no effect without --bootstrap; add it, or leave both")
+    bootstrap_inputs(mirror)  # refused before an engine is asked
     options = BuildOptions(
         bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
     )

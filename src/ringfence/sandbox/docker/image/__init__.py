@@ -3,6 +3,7 @@
 from ringfence.sandbox.docker.image.build import BuildOptions, Built, build_image
 from ringfence.sandbox.docker.image.failed import ImageBuildFailed
 from ringfence.sandbox.docker.image.plan import is_current
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.docker.image.stored import (
     StoredImage,
     find_image,
@@ -23,5 +24,6 @@ __all__ = [
     "find_image",
     "is_current",
     "list_images",
+    "reference",
     "remove_image",
 ]

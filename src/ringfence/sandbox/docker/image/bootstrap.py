@@ -39,8 +39,8 @@ _GRACE_S = 20.0
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Names of the building machine are nobody's business, and what apt and debconf keep beside is not needed.
 _TIDY = (
-    'rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/cache/debconf/*-old '
-    '"$1"/var/log/btmp "$1"/var/log/lastlog "$1"/var/log/wtmp; rm -rf "$1"/var/log/apt'
+    'rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/cache/debconf/*-old; '
+    'find "$1"/var/log -type f -delete'
 )
 
 

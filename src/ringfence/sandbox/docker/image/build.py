@@ -1,13 +1,9 @@
 """Builds the images: each stage on the one below, only those that are not there yet, and nothing half-done."""
 
-import io
-import os
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
 
 import anyio
 
@@ -17,6 +13,7 @@ from ringfence.sandbox.docker.image import stored
 from ringfence.sandbox.docker.image.authorities import host_authorities
 from ringfence.sandbox.docker.image.bootstrap import bootstrap
 from ringfence.sandbox.docker.image.failed import ImageBuildFailed
+from ringfence.sandbox.docker.image.following import follow
 from ringfence.sandbox.docker.image.plan import Plan, make_plan
 from ringfence.sandbox.docker.image.recipe import Inputs, reference
 from ringfence.sandbox.docker.image.stored import StoredImage, built_from, discard, find_image
@@ -24,10 +21,7 @@ from ringfence.sandbox.docker.image.targets import TARGETS, Target
 from ringfence.sandbox.docker.image.transcript import Tell, Transcript
 from ringfence.sandbox.docker.image.turn import our_turn
 
-_BUILD_S = 3600.0
 _CLEANING_S = 20.0
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-"""Build arguments that engines know by themselves and keep out of images (Dockerfile reference, "ARG")."""
 
 
 @dataclass(frozen=True)
@@ -126,20 +120,8 @@ async def build_link(engine: Engine, link: Inputs, plan: Plan, *, options: Build
     labels = _labels(link, plan, base_name=link.below, base_digest=await _digest(engine, link.below))
     is_done = False
     try:
-        async with engine_errors("build the image", timeout_s=_BUILD_S):
-            messages = engine.docker.images.build(
-                fileobj=io.BytesIO(link.context(labels)),
-                encoding="identity",
-                tag=link.reference,
-                buildargs={name: os.environ[name] for name in _PROXIES if os.environ.get(name)},
-                nocache=options.rebuild,
-                rm=True,
-                forcerm=True,
-                stream=True,
-            )
-            async with aclosing(cast("AsyncGenerator[dict[str, Any]]", messages)) as stream:
-                async for message in stream:
-                    transcript.take(message)
+        context = link.context(labels)
+        await follow(engine, link.reference, context, nocache=options.rebuild, transcript=transcript)
         is_done = await built_from(engine, link.target, link.hash) is not None
         if not is_done:
             raise ImageBuildFailed(

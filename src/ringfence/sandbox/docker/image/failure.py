@@ -43,7 +43,7 @@ CAUSES = (
     _row(
         "no-network",
         r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|"
-        r"ENOTFOUND|Network is unreachable|No route to host|Could not connect to|Connection refused|Connection timed out|"
+        r"ENOTFOUND|Network is unreachable|No route to host|Could not connect to|Connection (refused|timed out)|"
         r"Failed to establish a new connection|Unable to connect to",
         "the build reaches no package server: check the network of this machine and of the engine's containers, "
         "and HTTP_PROXY/HTTPS_PROXY if there is a proxy",

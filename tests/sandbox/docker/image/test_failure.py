@@ -1,0 +1,85 @@
+"""Why builds fail, by what programs really wrote."""
+
+import pytest
+
+from ringfence.sandbox.docker.image.failed import ImageBuildFailed
+from ringfence.sandbox.docker.image.failure import CAUSES, classify
+
+CAPTURED = [
+    # apt 3.0.3
+    ("no-network", "E: Failed to fetch http://a.example/InRelease  Temporary failure resolving 'a.example'"),
+    (
+        "no-network",
+        "E: Failed to fetch http://a.example/InRelease  Could not connect to 127.0.0.1:9 (127.0.0.1). - connect",
+    ),
+    ("no-network", "E: Failed to fetch http://a.example/InRelease  Could not resolve 'a.example'"),
+    ("no-package", "E: Unable to locate package nosuchpkg"),
+    ("no-package", "E: The repository 'file:/nowhere/debian trixie Release' does not have a Release file."),
+    ("disk-full", "E: You don't have enough free space in /var/cache/apt/archives/."),
+    (
+        "untrusted",
+        "Err:1 http://a.example trixie\n  The signatures couldn't be verified because no keyring is",
+    ),
+    # dpkg 1.22.21, dd
+    (
+        "disk-full",
+        "cannot copy extracted data for './x' to '/x.dpkg-new': failed to write (No space left on device)",
+    ),
+    # pip 25.1
+    ("no-network", "Failed to establish a new connection: [Errno -3] Temporary failure in name resolution"),
+    ("no-package", "ERROR: No matching distribution found for six==99.0"),
+    ("damaged", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."),
+    (
+        "certificate",
+        "SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed",
+    ),
+    # npm 9.2.0
+    ("certificate", "npm ERR! code SELF_SIGNED_CERT_IN_CHAIN"),
+    ("no-network", "npm ERR! code EAI_AGAIN"),
+    ("disk-full", "npm ERR! code ENOSPC"),
+    ("damaged", "npm ERR! code EINTEGRITY"),
+    ("no-package", "npm ERR! code ETARGET"),
+    # Docker 20.10.24, Podman 4.3.1
+    (
+        "no-registry",
+        'Get "https://registry.example/v2/": dial tcp: lookup registry.example on 10.0.0.1:53: no such host',
+    ),
+    (
+        "no-registry",
+        "Error: initializing source docker://debian:trixie-slim: pinging container registry registry.example",
+    ),
+    (
+        "disk-full",
+        "Error processing tar file(exit status 1): write /usr/bin/x: no space left on device",
+    ),
+    # mmdebstrap 1.3.5
+    ("no-privileges", "W: /etc/subuid is empty\nE: failed to parse /etc/subuid and /etc/subgid"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), CAPTURED, ids=lambda value: value[:30])
+def test_the_cause_is_known(name, said):
+    """Each captured text has its row."""
+    cause = classify(said)
+    assert cause is not None
+    assert cause.name == name
+
+
+def test_every_row_was_seen():
+    """No row is a guess."""
+    assert {name for name, _ in CAPTURED} == {cause.name for cause in CAUSES}
+
+
+def test_the_telling_line_is_told():
+    """Of many lines the one that says why is in the error, and what to do about it."""
+    detail = "Get:1 things\nE: Unable to locate package nosuchpkg\nRemoving intermediate container"
+    error = ImageBuildFailed("base", 'RUN ["x"]', "returned a non-zero code: 100", detail=detail)
+    assert "Unable to locate package nosuchpkg" in str(error)
+    assert "--mirror" in str(error)
+
+
+def test_what_nobody_knows_is_told_as_it_is():
+    """Without a row the last line is told, and no advice is made up."""
+    assert str(ImageBuildFailed("base", "make", "exit code 2", detail="a\nb\n")) == (
+        "image 'base' could not be built: 'make': exit code 2: b"
+    )
