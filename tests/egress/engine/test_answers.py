@@ -75,6 +75,7 @@ def test_info_is_short() -> None:
 POWERFUL: dict[str, dict[str, Any]] = {
     "privileged": {"Privileged": True},
     "host processes": {"PidMode": "host"},
+    "host network": {"NetworkMode": "host"},
     "all capabilities": {"CapAdd": ["ALL"]},
     "one capability": {"CapAdd": ["CAP_SYS_ADMIN"]},
     "device": {"Devices": [{"PathOnHost": "/dev/sda"}]},

@@ -80,7 +80,7 @@ def too_powerful(container: Mapping[str, Any]) -> str | None:
     host = container.get("HostConfig") or {}
     if host.get("Privileged"):
         return "it is privileged"
-    for mode in ("PidMode", "IpcMode", "UsernsMode"):
+    for mode in ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode"):
         if str(host.get(mode) or "") == "host":
             return f"its {mode} is the host's"
     added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
