@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import anyio
@@ -84,15 +84,14 @@ async def ask_to_end(place: HolderPlace, *, timeout_s: float = _END_S) -> bool:
     Returns:
         Whether it is gone now.
     """
+    is_asked = False
     with anyio.move_on_after(timeout_s):
-        try:
-            connection = place.connect()
-        except OSError:
-            connection = None  # it is about to go, or has gone
-        if connection is not None:
-            with connection:
-                await _say_end(connection)
-        while place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+        while place.is_alive():
+            if not is_asked:
+                # One that is still coming up does not listen yet.
+                with suppress(OSError), place.connect() as connection:
+                    is_asked = True
+                    await _say_end(connection)
             await anyio.sleep(_STEP_S)
         return True
     return not place.is_alive()

@@ -1,0 +1,261 @@
+"""A warm sandbox is as good as a cold one, is used once, and is never a reason to fail."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.pool.conftest import Runs, children_of, cold_id, git, give, is_cold, is_gone, until
+
+from ringfence.errors import SandboxDied
+from ringfence.sandbox.holder.place import places_in
+from ringfence.sandbox.pool.pool import Pool, PoolSize
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("mode", ["bind", "clone", "read_only"])
+async def test_a_warm_one_shows_what_a_cold_one_shows(runs: Runs, mode: str):
+    """Files, git and guards as they are at hand-over, whatever they were when it was started."""
+    runs.changes["mode"] = mode
+    (warm,) = await runs.warmed()
+    (runs.workspace / "a.txt").write_text("two\n")
+    git(runs.workspace, "commit", "-qam", "second")
+    look = "cat a.txt; git log --format=%s; git status --short; ls -A; echo x > .envrc"
+    async with runs.opened() as sandbox:
+        seen = await sandbox.run(["sh", "-c", look])
+    assert sandbox.id == warm.sandbox_id
+    assert seen.stdout.split() == ["two", "second", "first", ".envrc", ".git", ".github", "a.txt"]
+    assert "Read-only" in seen.stderr
+
+
+async def test_work_in_a_clone_lands_in_the_runs_own_directory(runs: Runs):
+    """Where it is brought out from; nothing of it in the pool's."""
+    runs.changes["mode"] = "clone"
+    await runs.warmed()
+    spec, placement, run_dir = await runs.prepared()
+    async with runs.pool.opened(spec, placement, run_dir, sandbox_id=cold_id()) as sandbox:
+        assert not is_cold(sandbox)
+        await sandbox.run(["sh", "-c", "echo new > new; git add new; git commit -qm inside"])
+    assert (run_dir / "work" / "new").read_text() == "new\n"
+    assert (run_dir / "git" / "HEAD").is_file()
+    assert not (runs.workspace / "new").exists()
+
+
+async def test_it_is_used_once_and_replaced_at_once(runs: Runs):
+    """Each run gets another; the next is on its way while the run goes on."""
+    (first,) = await runs.warmed()
+    async with runs.opened() as one:
+        (second,) = await runs.ready()
+    async with runs.opened() as two:
+        pass
+    assert (one.id, two.id) == (first.sandbox_id, second.sandbox_id)
+    assert len({first.sandbox_id, second.sandbox_id}) == 2
+    counts = runs.pool.counts()
+    assert (counts.hits, counts.misses, counts.hit_rate) == (2, 1, 2 / 3)
+
+
+async def test_runs_at_once_never_share_one(runs: Runs):
+    """Two take two; who comes too late starts cold."""
+    runs.changes["mode"] = "read_only"
+    await runs.warmed()
+    ids: list[str] = []
+
+    async def use() -> None:
+        async with runs.opened() as sandbox:
+            ids.append(sandbox.id)
+            assert (await sandbox.run(["true"])).ok
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(use)
+    assert len(set(ids)) == 3
+    assert any(name.startswith("cold") for name in ids)
+
+
+async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
+    """Before the work is brought out: no process of it, no holder."""
+    await runs.warmed()
+    async with runs.opened() as sandbox, sandbox.spawn(["sleep", "1000"]):
+        (holder,) = [
+            place
+            for place in places_in(Path(os.environ["XDG_STATE_HOME"]) / "ringfence" / "pool")
+            if (place.directory / "taken").exists()
+        ]
+    assert not holder.is_alive()
+    assert not holder.directory.exists()
+
+
+async def test_a_limit_that_kills_is_told_as_such(runs: Runs):
+    """The holder is asked for the kernel's account."""
+    runs.changes["memory"] = "64m"
+    await runs.warmed()
+    async with runs.opened() as sandbox:
+        assert not is_cold(sandbox)
+        result = await sandbox.run(["python3", "-c", "bytearray(10**9)"])
+        use = await sandbox.stats()
+    assert result.ended_by == "memory"
+    assert use.memory_bytes
+
+
+async def test_its_time_to_live_begins_at_hand_over(runs: Runs):
+    """What it waited does not count."""
+    runs.changes["ttl_s"] = 2.0
+    (warm,) = await runs.warmed()
+    await until(lambda: time.monotonic() - warm.born_s > 2.5)
+
+    async def use() -> None:
+        async with runs.opened() as sandbox:
+            assert sandbox.id == warm.sandbox_id
+            await sandbox.run(["sleep", "60"])
+
+    with pytest.raises(SandboxDied, match="time to live"):
+        await use()
+
+
+# --- what makes one unfit
+
+
+@pytest.mark.parametrize("change", ["appeared", "replaced", "gone"])
+async def test_another_layout_is_not_handed_out(runs: Runs, change: str):
+    """A guarded file that appeared, was replaced by another, or is gone; the old one is ended."""
+    (warm,) = await runs.warmed()
+    if change == "appeared":
+        (runs.workspace / ".mcp.json").write_text("{}")
+    elif change == "replaced":
+        (runs.workspace / "other").write_text("export A=2\n")
+        (runs.workspace / "other").rename(runs.workspace / ".envrc")
+    else:
+        (runs.workspace / ".envrc").unlink()
+    give(runs.workspace)
+    async with runs.opened() as sandbox:
+        assert is_cold(sandbox)
+        await runs.ready()
+        await until(lambda: warm.sandbox_id not in [one.sandbox_id for one in runs._ready() or []])
+
+
+async def test_another_request_is_not_served_by_it(runs: Runs):
+    """Other limits, another mode: another pool."""
+    await runs.warmed()
+    runs.changes["pids"] = 100
+    async with runs.opened() as sandbox:
+        assert is_cold(sandbox)
+
+
+async def test_one_whose_guest_does_not_answer_is_not_handed_out(runs: Runs):
+    """It is found by the probe at hand-over, and ended."""
+    (warm,) = await runs.warmed()
+    for bwrap in children_of(warm.pid):
+        for pid in (bwrap, *children_of(bwrap)):
+            os.kill(pid, signal.SIGSTOP)
+    async with runs.opened() as sandbox:
+        assert is_cold(sandbox)
+        assert (await sandbox.run(["true"])).ok
+    assert runs.pool.counts().stale == 1
+    await until(lambda: is_gone(warm.pid))
+
+
+async def test_one_whose_guest_died_goes_by_itself(runs: Runs):
+    """And leaves nothing."""
+    (warm,) = await runs.warmed()
+    for pid in children_of(warm.pid):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not runs.pool.waiting())
+
+
+async def test_one_whose_holder_was_killed_is_passed_over_and_swept(runs: Runs):
+    """The run starts cold."""
+    (warm,) = await runs.warmed()
+    os.kill(warm.pid, signal.SIGKILL)
+    await until(lambda: not runs.pool.waiting())
+    async with runs.opened() as sandbox:
+        assert is_cold(sandbox)
+    assert [one.sandbox_id for one in await runs.ready()] != [warm.sandbox_id]
+
+
+async def test_one_that_nobody_wants_lapses(runs: Runs):
+    """After its time, with its directory."""
+    runs.max_age_s = 1.0
+    async with runs.opened():
+        pass
+    await until(lambda: places_in(runs.pool._folder) == [])
+
+
+async def test_what_cannot_be_started_ahead_fails_no_run(runs: Runs, monkeypatch: pytest.MonkeyPatch):
+    """It is counted, with the reason."""
+    folder = runs.pool._folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+    (folder / ".lock").mkdir()
+    async with runs.opened() as sandbox:
+        assert (await sandbox.run(["true"])).ok
+    assert runs.pool.counts().failed == 1
+    assert ".lock" in runs.pool.counts().last_failure
+    (folder / ".lock").rmdir()
+
+
+# --- who dies
+
+
+async def test_a_run_that_is_killed_takes_its_sandbox_along_and_no_other(runs: Runs):
+    """The holder sees it leave."""
+    (warm,) = await runs.warmed()
+    words = ["exec", "-C", runs.workspace, "--", "sh", "-c", "echo > started; exec sleep 1000"]
+    config = Path(os.environ["XDG_CONFIG_HOME"]) / "ringfence" / "ringfence.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("pool: {size: 1}\nsandbox: {backend: bubblewrap}\n")
+    run = _start(*map(str, words))
+    await until((runs.workspace / "started").exists)
+    (following,) = await runs.ready()
+    run.kill()
+    run.communicate()
+    await until(lambda: is_gone(warm.pid))
+    assert [one.sandbox_id for one in await runs.ready()] == [following.sandbox_id]
+
+
+async def test_a_filler_that_is_killed_leaves_a_pool_that_serves(runs: Runs):
+    """What it had started comes up; what it had not is swept."""
+    code = (
+        "import anyio, os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from tests.sandbox.pool.conftest import Runs\n"
+        "async def main():\n"
+        "    runs = Runs(Path(sys.argv[1]), size=3)\n"
+        "    spec, placement, run_dir = await runs.prepared()\n"
+        "    async with anyio.create_task_group() as tasks:\n"
+        "        tasks.start_soon(runs.pool.refill, spec, placement, run_dir)\n"
+        "        while not runs.pool.waiting():\n"
+        "            await anyio.sleep(0.001)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "anyio.run(main)\n"
+    )
+    root = Path(__file__).parents[3]
+    assert _end_of([sys.executable, "-c", code, str(runs.workspace)], root) == -signal.SIGKILL
+    async with runs.opened() as sandbox:
+        assert (await sandbox.run(["true"])).ok
+    await until(lambda: all(state for _, state in runs.pool.waiting()))
+    assert 1 <= len(runs.pool.waiting()) <= 3
+
+
+async def test_two_pools_never_touch_each_other(runs: Runs, tmp_path: Path):
+    """Draining and sweeping one leaves the other as it is."""
+    (warm,) = await runs.warmed()
+    other = Pool(tmp_path / "pool", PoolSize(1, 60.0))
+    spec, placement, run_dir = await runs.prepared()
+    assert await other.refill(spec, placement, run_dir) == 1
+    await until(lambda: all(state for _, state in other.waiting()))
+    assert await other.drain() == 1
+    assert [one.sandbox_id for one in await runs.ready()] == [warm.sandbox_id]
+
+
+def _end_of(command: list[str], folder: Path) -> int:
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode
+
+
+def _start(*words: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", "from ringfence.cli import main; main()", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,0 +1,141 @@
+"""Skeletons and shapes, without a sandbox."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringfence.sandbox import Placement, SandboxSpec
+from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.pool.counts import Counts, note, read_counts
+from ringfence.sandbox.pool.shape import moved, shape_of
+from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
+
+INSIDE = Path("/project")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """What `prepare` leaves for a run on a clone."""
+    run = tmp_path / "run"
+    (run / "git" / "refs").mkdir(parents=True)
+    (run / "git" / "base-objects-0").mkdir()
+    (run / "git" / "HEAD").write_text("ref: x\n")
+    (run / "work" / ".git").mkdir(parents=True)
+    (run / "work" / "d" / "e").mkdir(parents=True)
+    (run / "work" / "d" / "e" / "f").write_text("f")
+    (run / "work" / ".envrc").write_text("guarded")
+    (run / "work" / ".envrc").chmod(0o640)
+    (tmp_path / "objects").mkdir()
+    return run
+
+
+@pytest.fixture
+def placement(run_dir: Path) -> Placement:
+    """Its mounts."""
+    return Placement(
+        os.getuid(),
+        os.getgid(),
+        INSIDE,
+        run_dir / "work",
+        overlays=(
+            Overlay(run_dir / "git", INSIDE / ".git", read_only=False),
+            Overlay(run_dir.parent / "objects", INSIDE / ".git" / "base-objects-0", read_only=True),
+            Overlay(run_dir / "work" / ".envrc", INSIDE / ".envrc", read_only=True),
+        ),
+    )
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Path:
+    """An empty directory of the pool's."""
+    made = tmp_path / "slot"
+    made.mkdir()
+    return made
+
+
+def test_a_skeleton_has_every_mount_and_nothing_else(placement: Placement, run_dir: Path, slot: Path):
+    """Sources and mount points, empty, with the owner and mode of the run's."""
+    target = make_skeleton(placement, run_dir, slot)
+    assert target == moved(placement, run_dir, slot)
+    assert sorted(str(path.relative_to(slot)) for path in slot.rglob("*")) == [
+        "git",
+        "git/base-objects-0",
+        "work",
+        "work/.envrc",
+        "work/.git",
+    ]
+    assert (slot / "work" / ".envrc").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):
+    """The run's contents are in what was mounted, and all at the run's own paths."""
+    make_skeleton(placement, run_dir, slot)
+    mounted = [path.stat().st_ino for path in (slot / "work", slot / "work" / ".envrc", slot / "git")]
+    assert fits(slot, run_dir)
+    hand_over(slot, run_dir)
+    now = [path.stat().st_ino for path in (run_dir / "work", run_dir / "work" / ".envrc", run_dir / "git")]
+    assert now == mounted
+    assert (run_dir / "work" / ".envrc").read_text() == "guarded"
+    assert (run_dir / "work" / "d" / "e" / "f").read_text() == "f"
+    assert (run_dir / "git" / "HEAD").read_text() == "ref: x\n"
+    assert not (slot / "work").exists()
+
+
+@pytest.mark.parametrize("change", ["gone", "link", "kind"])
+def test_a_skeleton_without_its_like_does_not_fit(
+    placement: Placement, run_dir: Path, slot: Path, change: str
+):
+    """It is told before anything is moved."""
+    make_skeleton(placement, run_dir, slot)
+    guarded = run_dir / "work" / ".envrc"
+    guarded.unlink()
+    if change == "link":
+        guarded.symlink_to("/etc/passwd")
+    elif change == "kind":
+        guarded.mkdir()
+    assert not fits(slot, run_dir)
+
+
+def test_shapes_differ_by_all_that_a_sandbox_shows(placement: Placement, run_dir: Path, tmp_path: Path):
+    """And by nothing that is applied at hand-over."""
+    spec = SandboxSpec(workspace=INSIDE)
+
+    def key(spec: SandboxSpec = spec, placement: Placement = placement) -> str:
+        return shape_of(spec, placement, run_dir).key
+
+    (tmp_path / "more").mkdir()
+    different = {
+        key(),
+        key(SandboxSpec(workspace=INSIDE, memory=2**31)),
+        key(spec.model_copy(update={"hide_toolchains": True})),
+        key(placement=replace(placement, uid=1)),
+        key(placement=replace(placement, workspace_read_only=True)),
+        key(placement=replace(placement, overlays=placement.overlays[:2])),
+        key(placement=replace(placement, workspace_source=tmp_path / "more")),
+    }
+    assert len(different) == 7
+    assert key(spec.model_copy(update={"setup": ("x",), "env": {"A": "1"}, "ttl_s": 5.0})) == key()
+
+
+def test_the_identity_of_a_file_is_part_of_the_shape(placement: Placement, run_dir: Path, tmp_path: Path):
+    """A mount shows the old one for ever; what comes from the run's own directory is filled later."""
+    spec = SandboxSpec(workspace=INSIDE)
+    before = shape_of(spec, placement, run_dir)
+    (run_dir / "git").rename(run_dir / "gone")
+    (run_dir / "git").mkdir()
+    assert shape_of(spec, placement, run_dir) == before
+    (tmp_path / "objects").rename(tmp_path / "older")
+    (tmp_path / "objects").mkdir()
+    after = shape_of(spec, placement, run_dir)
+    assert (after.request, after.layout == before.layout) == (before.request, False)
+
+
+def test_counts_add_up_and_survive_damage(tmp_path: Path):
+    """A damaged file counts from nothing; it is no reason to fail."""
+    for what in ("hits", "hits", "misses", "failed"):
+        note(tmp_path, what, "why" if what == "failed" else "")
+    assert read_counts(tmp_path) == Counts(hits=2, misses=1, failed=1, last_failure="why")
+    (tmp_path / "counts").write_text("[]")
+    assert read_counts(tmp_path) == Counts()
