@@ -43,6 +43,7 @@ def create(
     disk: options.DiskOption = None,
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
+    forward: options.ForwardOption = None,
     env: options.EnvOption = None,
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="TIME", help="It ends after this long, in any case.")
@@ -56,7 +57,7 @@ def create(
 
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, soft_limits=soft_limits, setup=setup, env=env, ttl=ttl,
+        disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, env=env, ttl=ttl,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.cli.execute import command_request
