@@ -42,7 +42,7 @@ CASES = [
         check,
         id=f"{backend}-{check.__module__.rpartition('.')[2]}-{check.__name__}",
         marks=[
-            *([pytest.mark.slow] if check in SLOW else []),
+            *([pytest.mark.slow] if check in SLOW or backend == "host" else []),
             *([pytest.mark.docker] if backend in CONTAINERS else []),
         ],
     )

@@ -134,6 +134,7 @@ async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "huge", "loop", "endless"])
+@pytest.mark.slow
 async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
     """Nor do they hold up the next run: what is no file of rules has no rules, the others hold."""
     (mine / ".gitignore").write_text("*.log\n")

@@ -105,6 +105,7 @@ async def test_detached_commit_comes_out(repository: Path, ready, git):
         "rm .envrc",
     ],
 )
+@pytest.mark.slow
 async def test_out_of_reach(attack: str, repository: Path, state: Path, own, git):
     """Neither the user's git directory nor a trusted file can be changed, renamed or removed."""
     for path in (".github/workflows/ci.yml", ".envrc"):

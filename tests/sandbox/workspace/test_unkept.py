@@ -142,6 +142,7 @@ async def test_what_a_check_does_is_named(repository: Path, begin: Begin):
     assert again.runs_on_your_machine == (".envrc",)
 
 
+@pytest.mark.slow
 async def test_a_flood_hides_nothing_silently(repository: Path, begin: Begin):
     """More names than are watched do not push out those at the top, and it is said that there are more."""
     (repository / ".gitignore").write_text("/a/\n.envrc\n")
