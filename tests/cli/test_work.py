@@ -53,6 +53,15 @@ def test_undo_leaves_what_git_ignores(run: Cli, ringfence: Cli, workspace: Path)
     assert ((workspace / "made").exists(), (workspace / "notes.txt").read_text()) == (False, "MINE")
 
 
+def until_ready(workspace: Path, process: Any) -> None:
+    """Wait until what runs inside has made a file; a fifo from outside would be covered."""
+    deadline = time.monotonic() + 60
+    while not (workspace / "ready").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 CHECK = "echo 'echo evil' > .envrc; echo two > app.py"
 
 
@@ -74,13 +83,12 @@ def test_what_a_cancelled_check_writes_is_the_runs(
     start: Cli, ringfence: Cli, workspace: Path, script: Cli, says: Cli
 ):
     """An interrupt stops the check; what it wrote until then is undone with the rest."""
-    os.mkfifo(workspace / "ready")
     give(workspace)
-    check = f"{CHECK}; echo > ready; sleep 1000"
+    check = f"{CHECK}; touch ready; sleep 1000"
     process = start(
         "run", "x", "-C", workspace, "--model", script(says()), "--mode", "bind", "--verify", check
     )
-    (workspace / "ready").read_bytes()  # until the check has written
+    until_ready(workspace, process)  # the check has written
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, b"use it: .envrc" in out) == (130, True)
@@ -91,11 +99,10 @@ def test_what_a_cancelled_check_writes_is_the_runs(
 
 def test_two_runs_do_not_share_a_workspace(start: Cli, run: Cli, workspace: Path, script: Cli, says: Cli):
     """The second is refused and told by whom; on a clone it goes on."""
-    os.mkfifo(workspace / "ready")
     give(workspace)
-    model = script(says("x", "echo > ready; sleep 1000"), says())
+    model = script(says("x", "touch ready; sleep 1000"), says())
     process = start("run", "x", "-C", workspace, "--model", model, "--mode", "bind")
-    (workspace / "ready").read_bytes()  # until the first is at work
+    until_ready(workspace, process)  # the first is at work
     (first,) = runs_dir().iterdir()
     refused = run("touch made", "--mode", "bind")
     assert (refused.code, first.name in refused.out, (workspace / "made").exists()) == (4, True, False)
