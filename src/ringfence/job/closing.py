@@ -1,11 +1,13 @@
 """The work of earlier runs, also of those that never came to close it themselves."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.job.continuing import creation_of
 from ringfence.journal import is_alive, resolve
+from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.finish import close
 from ringfence.sandbox.workspace.work import WorkRecord, diff_run, has_record, is_applied, load_record
 
@@ -19,6 +21,7 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
     Raises:
         RingfenceError: The run is still going on.
         RecordError: It left no work behind.
+        PolicyRefused: Another run is working on the workspace.
         InfrastructureFault: Git failed or the disk is full.
     """
     record = load_record(path)
@@ -26,7 +29,11 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
         return record, False
     if is_alive(path):
         raise RingfenceError(f"run {path.name!r} is still going on; wait for its end")
-    record, _ = await close(record, path, state_dir())
+    with ExitStack() as stack:
+        if record.mode != "clone":
+            # What another writes meanwhile would be taken for the work of this run.
+            stack.enter_context(held(Path(record.workspace), by=f"{record.run} (its end)", state=state_dir()))
+        record, _ = await close(record, path, state_dir())
     return record, True
 
 
@@ -43,7 +50,9 @@ async def unapplied_work(run_id: str) -> WorkRecord | None:
         if created is None or created.continues is None:
             return None
         path = resolve(created.continues)
+    if load_record(path).mode != "clone":
+        return None
     record, _ = await completed_work(path)
-    if record.mode != "clone" or await is_applied(record, state_dir()):
+    if await is_applied(record, state_dir()):
         return None
     return record if (await diff_run(record, state_dir())).files else None

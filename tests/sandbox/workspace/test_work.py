@@ -1,6 +1,10 @@
 """Diff, apply and undo of a run, in every mode."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -9,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import PolicyRefused, RecordError, RingfenceError
+from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.finish import close, finish
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
@@ -22,7 +27,7 @@ from ringfence.sandbox.workspace.work import (
     undo_run,
 )
 
-# ruff: noqa: ASYNC240 - tests prepare their files with plain blocking calls
+# ruff: noqa: ASYNC220, ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
 
 
@@ -156,3 +161,57 @@ def test_record_is_plain_json(tmp_path: Path):
     """The record can be read by anything that reads JSON."""
     save_record(tmp_path, WorkRecord(run="r", workspace="/w", mode="bind", uid=1, gid=1, before="x"))
     assert msgspec.json.decode((tmp_path / "work.json").read_bytes())["workspace"] == "/w"
+
+
+@pytest.mark.parametrize("act", [apply_run, undo_run])
+async def test_one_writes_at_a_time(act, repository: Path, state: Path):
+    """While a run, or another undo, holds the workspace, nothing is written to it, and it is said who does."""
+    prepared = await start(repository, state, "clone")
+    work(prepared)
+    done = await finish(prepared, None)
+    await apply_run(done.record, state)
+    with held(repository, by="run-2", state=state), pytest.raises(PolicyRefused, match="'run-2'") as caught:
+        await act(done.record, state)
+    assert caught.value.rule == "workspace-busy"
+    assert (repository / "a.txt").read_text() == "agent\n"
+
+
+UNDO = """
+import sys, anyio
+from pathlib import Path
+from ringfence.sandbox.workspace.work import load_record, undo_run
+anyio.run(undo_run, load_record(Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
+def is_staging(repository: Path) -> bool:
+    """Half of the new contents lie ready."""
+    return bool(list(repository.glob(".ringfence-*/1000")))
+
+
+def is_replacing(repository: Path) -> bool:
+    """Some files are as they were, the others not yet."""
+    return (repository / "f0").read_text() == "old"
+
+
+@pytest.mark.parametrize("moment", [is_staging, is_replacing])
+async def test_killed_undo_is_finished_by_another(moment, repository: Path, state: Path, own):
+    """An undo that was killed half-way is done again without force, and leaves nothing of its own behind."""
+    for number in range(2000):
+        (repository / f"f{number}").write_text("old")
+    if os.geteuid() == 0:
+        own(repository)
+    prepared = await start(repository, state, "bind")
+    for number in range(2000):
+        (repository / f"f{number}").write_text("agent")
+    record = (await finish(prepared, None)).record
+    process = subprocess.Popen([sys.executable, "-c", UNDO, str(prepared.run_dir), str(state)])
+    deadline = time.monotonic() + 60
+    while not moment(repository) and process.poll() is None:
+        assert time.monotonic() < deadline
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert list(repository.glob(".ringfence-*"))
+    await undo_run(record, state)
+    assert {file.read_text() for file in repository.glob("f*")} == {"old"}
+    assert list(repository.glob(".ringfence-*")) == []

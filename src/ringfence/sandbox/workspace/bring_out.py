@@ -11,7 +11,6 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
+from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
 BUNDLE_LIMIT_BYTES = 512 * 1024**2
@@ -192,24 +192,21 @@ def parse_bundle(bundle: bytes, object_format: str) -> Bundle:
 @asynccontextmanager
 async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
     """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
-    directory = Path(await actor.call(lambda: tempfile.mkdtemp(prefix="ringfence-in-")))
+    async with scratch_directory(actor) as directory:
 
-    def make() -> None:
-        write_clean_git_dir(directory, object_format=object_format)
-        (directory / "packed-refs").write_bytes(base.packed())
-        (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-        shallow = read_small(layout.common, b"shallow")
-        if shallow is not None:
-            (directory / "shallow").write_bytes(shallow)
-        commit = base.head_commit()
-        if commit:
-            (directory / "refs/heads/ringfence-base").write_text(commit + "\n")
+        def make() -> None:
+            write_clean_git_dir(directory, object_format=object_format)
+            (directory / "packed-refs").write_bytes(base.packed())
+            (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+            shallow = read_small(layout.common, b"shallow")
+            if shallow is not None:
+                (directory / "shallow").write_bytes(shallow)
+            commit = base.head_commit()
+            if commit:
+                (directory / "refs/heads/ringfence-base").write_text(commit + "\n")
 
-    try:
         await actor.call(make)
         yield Git(directory, actor=actor)
-    finally:
-        await actor.clean_up(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def unsafe_to_write(layout: GitLayout, run: str) -> str | None:

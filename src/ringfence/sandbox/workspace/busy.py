@@ -1,4 +1,4 @@
-"""One run at a time changes a workspace itself: two could not be told apart, nor undone one by one.
+"""One run, undo or apply at a time changes a workspace itself: two could not be told apart, nor undone one by one.
 
 An exclusive `flock` on a file in the state directory, which the kernel releases when its holder dies.
 """
@@ -15,6 +15,7 @@ from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.ownership import decide_for
 from ringfence.sandbox.workspace.refusals import check_workspace
+from ringfence.sandbox.workspace.untrusted import expect_no_git, settle_git
 
 _ID_LIMIT = 200
 
@@ -41,19 +42,40 @@ def claimed(
     if is_fenced and decide_for(resolved, mode).mode != "bind":
         yield
         return
-    path = make_private_dir(state / "locks") / f"{hashlib.sha256(os.fsencode(resolved)).hexdigest()}.lock"
+    with held(resolved, by=run, state=state):
+        expect_no_git(resolved, run, state)
+        try:
+            yield
+        finally:
+            settle_git(resolved, state)
+
+
+@contextmanager
+def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
+    """Hold a workspace while its files are written.
+
+    Args:
+        workspace: Resolved; it need not be there, or be of any use.
+        by: Who writes, which others are told.
+        state: The state directory.
+
+    Raises:
+        PolicyRefused: Somebody else holds it (`workspace-busy`).
+        InfrastructureFault: The lock cannot be made.
+    """
+    path = make_private_dir(state / "locks") / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()}.lock"
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}") from exc
     try:
-        _take(lock, path, resolved, run)
+        _take(lock, path, workspace, by)
         yield
     finally:
         os.close(lock)
 
 
-def _take(lock: int, path: Path, workspace: Path, run: str) -> None:
+def _take(lock: int, path: Path, workspace: Path, by: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -66,4 +88,4 @@ def _take(lock: int, path: Path, workspace: Path, run: str) -> None:
     except OSError as exc:
         raise InfrastructureFault(f"could not lock {str(path)!r}: {exc.strerror}") from exc
     os.ftruncate(lock, 0)
-    os.pwrite(lock, run.encode() + b"\n", 0)
+    os.pwrite(lock, by.encode() + b"\n", 0)

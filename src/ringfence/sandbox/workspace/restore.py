@@ -7,6 +7,8 @@ first file is replaced; each file is replaced by a rename.
 
 import errno
 import os
+import re
+import secrets
 import stat
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from ringfence.sandbox.workspace.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20
+_NOTE = "restoring"
+"""In the store, while a restore works: the name of its private directory."""
 _Result = TypeVar("_Result")
 _Leavings = Mapping[bytes, Mark | None]
 
@@ -106,6 +110,7 @@ async def restore(
         InfrastructureFault: The disk is full, or a file cannot be written. What is written is named by
             the difference between the workspace and the checkpoint under `label`.
     """
+    await _sweep(store)
     safety = await store.take(label, base=expected)
     to_change = {change.raw_path for change in (await store.diff(expected, wanted)).files}
     moved_on = {change.raw_path for change in (await store.diff(expected, safety.id)).files}
@@ -163,7 +168,10 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: _Leavi
     private = (await store.memo(wanted)).private
     root, actor = store.workspace, store.actor
     deleted |= await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted, by_run))
-    scratch = await _in_tree(root, actor, lambda tree: tree.make_scratch())
+    scratch = b".ringfence-" + secrets.token_hex(8).encode()
+    note = store.directory / _NOTE
+    note.write_bytes(scratch)
+    await _in_tree(root, actor, lambda tree: tree.make_scratch(scratch))
     try:
         staged: list[tuple[Blob, bytes]] = []
         async for batch in store.contents(blobs):
@@ -173,6 +181,19 @@ async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: _Leavi
     finally:
         with anyio.CancelScope(shield=True):
             await _in_tree(root, actor, lambda tree: tree.remove_scratch(scratch))
+            note.unlink(missing_ok=True)
+
+
+async def _sweep(store: CheckpointStore) -> None:
+    """Remove the private directory of a restore that was killed."""
+    note = store.directory / _NOTE
+    try:
+        scratch = note.read_bytes()
+    except FileNotFoundError:
+        return
+    if re.fullmatch(rb"\.ringfence-[0-9a-f]{16}", scratch):
+        await _in_tree(store.workspace, store.actor, lambda tree: tree.remove_scratch(scratch))
+    note.unlink()
 
 
 def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: _Leavings) -> set[bytes]:

@@ -244,15 +244,13 @@ class Tree:
         fd, name = self.parent(beside)
         os.rename(name, target.rpartition(b"/")[2], src_dir_fd=fd, dst_dir_fd=fd)
 
-    def make_scratch(self) -> bytes:
+    def make_scratch(self, name: bytes) -> None:
         """Create a private directory at the root for files on their way in; the caller removes it."""
-        name = b".ringfence-" + secrets.token_hex(8).encode()
         os.mkdir(name, 0o700, dir_fd=self._fds[0])
-        return name
 
     def remove_scratch(self, name: bytes) -> None:
         """Remove a directory made by `make_scratch` and the files in it."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             for child in self.children(name):
                 self.unlink(name + b"/" + child)
             self.forget()

@@ -7,6 +7,7 @@ import msgspec
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.memo import Memo
 from ringfence.sandbox.workspace.protected import flag, matches_any
@@ -141,22 +142,25 @@ async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> 
     """Bring a run's changes into the workspace: those of a clone, or those that were undone.
 
     Raises:
+        PolicyRefused: Another run, undo or apply is writing to the workspace.
         WorkspaceConflict: Files it changes are not as they were before the run; nothing was written.
         RecordError: The run or its checkpoints are gone.
     """
-    return await restore(
-        open_store(record, state),
-        wanted=_after(record),
-        expected=record.before,
-        label=f"{record.run}/beforeapply",
-        force=force,
-    )
+    with held(Path(record.workspace), by=f"{record.run} (apply)", state=state):
+        return await restore(
+            open_store(record, state),
+            wanted=_after(record),
+            expected=record.before,
+            label=f"{record.run}/beforeapply",
+            force=force,
+        )
 
 
 async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
     """Take a run's changes back out of the workspace.
 
     Raises:
+        PolicyRefused: Another run, undo or apply is writing to the workspace.
         WorkspaceConflict: Files it changed were changed again since; nothing was written.
         RecordError: The run or its checkpoints are gone.
         RingfenceError: The run never wrote to the workspace.
@@ -165,13 +169,14 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
         raise RingfenceError(
             f"run {record.run!r} worked on a clone and its changes were not applied: there is nothing to undo"
         )
-    return await restore(
-        open_store(record, state),
-        wanted=record.before,
-        expected=_after(record),
-        label=f"{record.run}/beforeundo",
-        force=force,
-    )
+    with held(Path(record.workspace), by=f"{record.run} (undo)", state=state):
+        return await restore(
+            open_store(record, state),
+            wanted=record.before,
+            expected=_after(record),
+            label=f"{record.run}/beforeundo",
+            force=force,
+        )
 
 
 async def is_applied(record: WorkRecord, state: Path) -> bool:
