@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks import audit_verify, sandbox_speed, start_up, turn_overhead
+from benchmarks import audit_verify, pool, sandbox_speed, start_up, turn_overhead
 from benchmarks.claim import Row, machine
 
 _TARGET = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
@@ -26,6 +26,7 @@ def main() -> int:
     rows = [
         *start_up.measure(),
         *anyio.run(sandbox_speed.measure),
+        *anyio.run(pool.measure),
         *turn_overhead.measure(),
         *audit_verify.measure(),
     ]
