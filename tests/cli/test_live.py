@@ -8,6 +8,7 @@ from rich.console import Console
 
 from ringfence.cli.live import LiveView
 from ringfence.events import (
+    EngineCalled,
     Event,
     ModelReplied,
     SandboxCreated,
@@ -153,3 +154,29 @@ async def test_calls_of_other_tools_show_what_they_are_about():
 async def test_the_reason_stands_before_the_command():
     """On a line of its own."""
     assert (await _shown(_call(command="ls", reasoning="to see"))).splitlines() == ["  # to see", "  $ ls"]
+
+
+def _engine(action: str, method: str = "POST", *, allowed: bool = True, reason: str = "") -> EngineCalled:
+    return EngineCalled(
+        sandbox_id="s",
+        call=1,
+        method=method,
+        path="/x",
+        allowed=allowed,
+        action=action,
+        reason=reason,
+        container="0123456789abcdef",
+    )
+
+
+async def test_what_was_done_with_an_engine_is_shown():
+    """Acts and refusals are lines; looking is in the record only, and nothing of it is obeyed by the terminal."""
+    shown = await _shown(
+        _engine("list", "GET"),
+        _engine("restart"),
+        _engine("", allowed=False, reason="POST /containers/create\x1b[2J is none of the calls"),
+    )
+    assert shown.splitlines() == [
+        "  engine: restart 0123456789ab",
+        "  engine: refused: POST /containers/create\\x1b[2J is none of the calls",
+    ]
