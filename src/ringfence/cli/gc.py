@@ -30,6 +30,18 @@ def gc(
     typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}", err=True)
 
 
+async def _clear_engines() -> None:
+    """Remove what dead processes left on container engines, also those that made no run."""
+    from contextlib import suppress
+
+    from ringfence.errors import RingfenceError
+    from ringfence.sandbox.registry import backend_names, get_backend
+
+    for name in backend_names():
+        with suppress(RingfenceError):  # one that is not there now is cleared another time
+            await get_backend(name).clean_up(frozenset())
+
+
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
@@ -46,6 +58,8 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     except ValueError as exc:
         raise UsageError(f"--older-than: {exc}") from exc
     store = await close_the_dead()
+    if not dry_run:
+        await _clear_engines()
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)

@@ -23,7 +23,7 @@ GAPS: dict[str, dict[str, str]] = {
         "capabilities": "gVisor of 2022 does not tell of ambient capabilities: cannot be checked",
         "setuid-programs": "gVisor of 2022 does not tell of no-new-privileges: cannot be checked",
         "root-outside": "processes inside are none of the host's: cannot be checked from there",
-        "devices": "gVisor shows /dev/fuse and /dev/net/tun, which are its own and may not be opened",
+        "devices": "gVisor shows /dev/fuse and /dev/net/tun, which are its own, not the machine's",
     },
 }
 

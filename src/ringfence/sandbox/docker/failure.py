@@ -55,7 +55,8 @@ CAUSES = (
     ),
     _row(
         "no-runtime",
-        r"unknown or invalid runtime name|unknown runtime specified|runtime .{0,80}(not found|not configured|no such file)|"
+        r"unknown or invalid runtime name|unknown runtime specified|"
+        r"runtime .{0,80}(not found|not configured|no such file)|"
         r"default OCI runtime .{0,80}not found",
         "the engine does not know this runtime; for gVisor install runsc, run `runsc install`, restart the engine",
     ),

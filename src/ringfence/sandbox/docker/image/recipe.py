@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from ringfence import __version__
 from ringfence.sandbox.docker.image.targets import Target
 
 _FORMAT = 1
@@ -91,8 +92,11 @@ def _quoted(value: str) -> str:
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
-def reference(target: str, tag: str) -> str:
-    """An image's name. `localhost` is no registry: nobody else can publish an image of this name."""
+def reference(target: str, tag: str = __version__) -> str:
+    """An image's name, by default that of the last one built by this version.
+
+    `localhost` is no registry: nobody else can publish an image of this name.
+    """
     return f"localhost/ringfence/{target}:{tag}"
 
 
