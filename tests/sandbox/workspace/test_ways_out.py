@@ -86,14 +86,17 @@ async def test_without_a_run(mode: str, listening: Path):
 
 
 async def test_they_stay_covered_when_moved(listening: Path, state: Path):
-    """Renaming a directory does not bring a socket in it to light."""
+    """No renaming, linking or removing brings a socket to light, in this sandbox or the run's next one."""
     prepared = await start(listening, state, "bind")
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
-        await sandbox.run(["sh", "-c", "mv deep moved; ln moved/er/s linked; mv s elsewhere"], timeout_s=30)
-        paths = ["moved/er/s", "linked", "elsewhere", "s"]
-        result = await sandbox.run(["python3", "-c", TALK, *paths], timeout_s=30)
-    assert "reached" not in result.stdout
+    script = "mv deep moved; mv deep/er moved; ln deep/er/s linked; mv s elsewhere; rm -rf ignored; mv inner/.git ."
+    paths = ["moved/er/s", "moved/s", "linked", "elsewhere", *PLACES]
+    for _ in range(2):
+        async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+            await sandbox.run(["sh", "-c", script], timeout_s=30)
+            result = await sandbox.run(["python3", "-c", TALK, *paths], timeout_s=30)
+        assert (result.ok, "reached" in result.stdout) == (True, False)
+    assert (listening / "deep" / "er" / "s").is_socket()
 
 
 async def test_they_work_on_the_host(listening: Path, state: Path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.base import Overlay, Placement
+from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
@@ -172,11 +172,11 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
             " to a run: use `ringfence run`, mode 'read_only', or chown the workspace to a user",
             rule="clone-needs-run",
         )
-    overlays: tuple[Overlay, ...] = ()
+    specials = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False)).specials
     if decision.mode == "bind":
-        overlays = guard_git(workspace) + overlays_for(workspace)
-    found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
-    overlays += covers_for(workspace, found.specials)
+        overlays = guard_git(workspace) + overlays_for(workspace, covered=specials)
+    else:
+        overlays = covers_for(workspace, specials)
     return Placement(
         decision.uid,
         decision.gid,

@@ -241,8 +241,8 @@ def _placement(
     workspace, decision = ground.workspace, ground.decision
     if guards is None:
         return Placement(decision.uid, decision.gid, workspace, workspace)
-    covers = covers_for(workspace, guards.specials) if decision.mode != "clone" else ()
     if decision.mode == "read_only":
+        covers = covers_for(workspace, guards.specials)
         return Placement(
             decision.uid, decision.gid, workspace, workspace, workspace_read_only=True, overlays=covers
         )
@@ -255,9 +255,9 @@ def _placement(
         git_entries=guards.read_only,
         allowed=guards.writable,
         protect=guards.protect,
+        covered=guards.specials if decision.mode == "bind" else (),
     )
-    # The last: what is mounted upon itself above would show a socket again.
-    return Placement(decision.uid, decision.gid, workspace, source, overlays=(*overlays, *covers))
+    return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
 
 
 def _told(before: Checkpoint, guards: _Guards, decision: Decision) -> list[str]:

@@ -22,6 +22,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.ways_out import covers_for
 
 _MAX_GIT_ENTRIES = 200
 _MAX_PROTECTED = 500
@@ -100,6 +101,7 @@ def overlays_for(
     git_entries: Iterable[bytes] = (),
     allowed: Collection[str] = (),
     protect: Collection[str] = (),
+    covered: Collection[bytes] = (),
 ) -> tuple[Overlay, ...]:
     """Read-only mounts of what is there, each with its parents mounted upon themselves.
 
@@ -114,9 +116,10 @@ def overlays_for(
         allowed: Paths of the table that the user lets the agent write.
         protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
             is there and matches is mounted; what appears later is reported.
+        covered: Sockets and the like, which are covered.
 
     Raises:
-        PolicyRefused: There are more git repositories, or files that match, than can be mounted.
+        PolicyRefused: There are more git repositories, sockets, or files that match, than can be mounted.
     """
     source = source or workspace
     paths = [
@@ -137,14 +140,22 @@ def overlays_for(
             status = tree.lstat(path)
             if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 continue
-            parts = path.split(b"/")
-            for depth in range(1, len(parts)):
-                overlays.setdefault(b"/".join(parts[:depth]), False)
-            overlays[path] = True
-    return tuple(
+            overlays |= dict.fromkeys(_above(path), False) | overlays | {path: True}
+    for path in covered:
+        # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
+        overlays |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | overlays
+    upon_themselves = tuple(
         Overlay(source / os.fsdecode(path), workspace / os.fsdecode(path), read_only=read_only)
         for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
+    # The last: what is mounted upon itself would show a socket in it again.
+    return upon_themselves + covers_for(workspace, covered)
+
+
+def _above(path: bytes) -> list[bytes]:
+    """The directories above a path, but for the top."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
