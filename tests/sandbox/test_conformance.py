@@ -11,7 +11,6 @@ from ringfence.testing.conformance import (
     Check,
     OpenSandbox,
     commands,
-    connections,
     files,
     lifetime,
     streams,
@@ -23,7 +22,6 @@ GAPS: dict[str, dict[object, str]] = {
     "podman": {},
     "gvisor": {
         commands.default_signals: "gVisor's /proc/self/status has no lines about signals",
-        connections.too_many: "gVisor's network stack may reset a connection at once that Linux closes after accepting",
         files.modes: "gVisor of 2022 refuses the statx of coreutils 9: `stat` and `ls -l` fail",
         streams.terminal: "gVisor of 2022 tells nobody that a terminal's size changed",
         streams.terminal_signals: "gVisor of 2022 makes no signal of a terminal's Ctrl-C",
