@@ -69,9 +69,7 @@ class Sandboxes:
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
     ) -> AbstractAsyncContextManager[Sandbox]:
-        # A warm one is held by another process, which passes commands on and no connections.
-        has_ways_out = bool(spec.forward or spec.engine_access)
-        if self.pool is None or purpose in ("export", "verify") or has_ways_out:
+        if self.pool is None or purpose in ("export", "verify"):
             return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 

@@ -92,7 +92,7 @@ async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
 
 async def test_a_limit_that_kills_is_told_as_such(runs: Runs):
     """The holder is asked for the kernel's account."""
-    runs.changes["memory"] = "64m"
+    runs.changes |= {"memory": "64m", "soft_limits": True}
     await runs.warmed()
     async with runs.opened() as sandbox:
         assert not is_cold(sandbox)

@@ -127,7 +127,7 @@ class Pool:
             sandbox = await self._warm(spec, placement, run_dir, stack)
             note(self._made(), "misses" if sandbox is None else "hits")
             if sandbox is None:
-                cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id)
+                cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
             async with _aside(self.refill, spec, placement, run_dir):
                 yield sandbox
@@ -153,6 +153,8 @@ class Pool:
                     is_fit = False
                 if is_fit:
                     await anyio.to_thread.run_sync(hand_over, place.directory, run_dir)
+                    async for _result in sandbox.set_up(spec.setup):
+                        pass
                     stack.push_async_exit(trial.pop_all())
                     return sandbox
             note(self._folder, "stale")
