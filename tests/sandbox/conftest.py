@@ -100,8 +100,9 @@ def opener(images: Callable[[str], str | None]) -> Iterator[Callable[[str], Open
             made.append(directory)
             if os.geteuid() == 0:
                 os.chown(directory, OTHER_UID, OTHER_UID)
-            # gVisor's limit on processes is a watchdog, which has to be accepted.
-            fixed = {"backend": backend, "image": image, "soft_limits": backend == "gvisor"}
+            # gVisor's limit on processes is a watchdog, a rootless Podman's may be: that has to be accepted.
+            is_soft = backend == "gvisor" or (backend == "podman" and os.geteuid() != 0)
+            fixed = {"backend": backend, "image": image, "soft_limits": is_soft}
             spec = SandboxSpec(**{**fixed, "workspace": directory, **changes})
             async with Sandbox.open(spec) as sandbox:
                 yield sandbox

@@ -27,6 +27,12 @@ def doctor(
     attack: Annotated[
         bool, typer.Option("--attack", help="Try the whole escape suite; takes a minute or two.")
     ] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            "--image", metavar="IMAGE", help="Image to open containers of; without one none is opened."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Open a sandbox of each backend, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
@@ -34,7 +40,7 @@ def doctor(
 
     from ringfence.cli.escape import safe_json
 
-    document = anyio.run(_examine, attack)
+    document = anyio.run(_examine, attack, image)
     if json:
         typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
     else:
@@ -45,14 +51,16 @@ def doctor(
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _examine(everything: bool) -> dict[str, Any]:
+async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
     from ringfence.sandbox.bubblewrap.binary import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend
 
     limits = await find_plan()
     bwrap = find_bwrap()
-    backends = [await _backend(name, everything) for name in backend_names() if get_backend(name).is_fence]
+    backends = [
+        await _backend(name, everything, image) for name in backend_names() if get_backend(name).is_fence
+    ]
     return {
         "machine": _machine(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
@@ -70,21 +78,26 @@ def _machine() -> str:
     )
 
 
-async def _backend(name: str, everything: bool) -> dict[str, Any]:
+async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:
     from ringfence.errors import RingfenceError
     from ringfence.sandbox.registry import get_backend
     from ringfence.testing.attack import run_attacks
 
-    lacking = await get_backend(name).unavailable()
+    backend = get_backend(name)
+    lacking = await backend.unavailable()
     if lacking is not None:
         return {"name": name, "usable": False, "reason": lacking, "enforced": {}, "notes": [], "attacks": []}
+    if backend.needs_image and image is None:
+        note = f"the engine answers; `ringfence doctor --image IMAGE` opens a sandbox of {name}"
+        return {"name": name, "usable": True, "reason": None, "enforced": {}, "notes": [note], "attacks": []}
+    image = image if backend.needs_image else None
     try:
         with _scratch() as workspace:
-            async with _open(name, workspace) as sandbox:
+            async with _open(name, image, workspace) as sandbox:
                 notes = list(sandbox.facts.notes)
                 enforced = dict(sandbox.facts.enforced)
             results = await run_attacks(
-                lambda: _open(name, workspace), workspace, None if everything else _FIVE
+                lambda: _open(name, image, workspace), workspace, None if everything else _FIVE
             )
     except RingfenceError as exc:
         return {"name": name, "usable": False, "reason": str(exc), "enforced": {}, "notes": [], "attacks": []}
@@ -103,10 +116,10 @@ def _row(result: "AttackResult") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _open(name: str, workspace: Path) -> "AsyncIterator[Sandbox]":
+async def _open(name: str, image: str | None, workspace: Path) -> "AsyncIterator[Sandbox]":
     from ringfence.sandbox import Sandbox, SandboxSpec
 
-    async with Sandbox.open(SandboxSpec(backend=name, workspace=workspace)) as sandbox:
+    async with Sandbox.open(SandboxSpec(backend=name, image=image, workspace=workspace)) as sandbox:
         yield sandbox
 
 

@@ -146,6 +146,8 @@ class Backend(ABC):
     name: str
     is_fence: bool = True
     """False for the bare host, which is chosen only by name."""
+    needs_image: bool = False
+    """Whether a spec must name an image."""
 
     @abstractmethod
     async def start(self, launch: Launch) -> Fence:

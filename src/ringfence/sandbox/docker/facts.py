@@ -49,7 +49,7 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
         version=str(version.get("Version", "?")),
         api_version=str(version.get("ApiVersion", "")),
         is_podman=any("podman" in name.lower() for name in components),
-        is_rootless=has("rootless"),
+        is_rootless=has("rootless") or bool(info.get("Rootless")),  # Docker, Podman
         has_user_namespace=has("userns"),
         cgroup_version=2 if str(info.get("CgroupVersion", "1")) == "2" else 1,
         limits=frozenset(name for key, name in _UNIT_NAMES.items() if info.get(key)),
