@@ -1,0 +1,53 @@
+"""Standing sandboxes in containers: the same, and nothing of them left on the engine."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from ringfence.job.store import JobStore
+from ringfence.job.sweep import sweep
+from ringfence.sandbox.holder.attaching import ask_to_end, attach, attachable
+from ringfence.sandbox.holder.place import HolderPlace
+
+Standing = Callable[..., Awaitable[HolderPlace]]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]
+
+
+def containers_of(sandbox_id: str) -> list[str]:
+    """Containers, running or not, of a sandbox."""
+    command = ["docker", "ps", "-aq", "--filter", f"label=ringfence.sandbox={sandbox_id}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture
+def image(images: Callable[[str], str | None]) -> str | None:
+    """An image that the engine has."""
+    return images("docker")
+
+
+async def test_it_is_used_and_removed(standing: Standing, image: str):
+    """Its container goes with it."""
+    place = await standing(backend="docker", image=image)
+    state = attachable(place)
+    assert containers_of(state.sandbox_id)
+    for _ in range(2):
+        async with attach(place, state) as sandbox:
+            assert (await sandbox.run(["sh", "-c", "echo x >> /tmp/kept; wc -l < /tmp/kept"])).ok
+    assert await ask_to_end(place)
+    assert containers_of(state.sandbox_id) == []
+
+
+async def test_a_killed_holder_leaves_no_container_after_the_next_command(standing: Standing, image: str):
+    """The engine outlives us, so what a holder left is removed by its label."""
+    place = await standing(backend="docker", image=image)
+    state = attachable(place)
+    os.kill(state.pid, signal.SIGKILL)
+    with anyio.fail_after(30):
+        while place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+            await anyio.sleep(0.02)
+    assert await sweep(JobStore()) == [state.run_id]
+    assert containers_of(state.sandbox_id) == []

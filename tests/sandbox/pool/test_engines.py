@@ -1,0 +1,30 @@
+"""Warm containers: a workspace moves into one that runs already."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.sandbox.pool.conftest import Runs, git
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]
+
+
+@pytest.fixture
+def image(images: Callable[[str], str | None]) -> str | None:
+    """An image that the engine has."""
+    return images("docker")
+
+
+@pytest.mark.parametrize("mode", ["bind", "clone"])
+async def test_a_warm_container_shows_what_a_cold_one_shows(image: str, runs: Runs, mode: str):
+    """Files, git and guards as they are at hand-over."""
+    runs.changes |= {"backend": "docker", "image": image, "mode": mode}
+    (warm,) = await runs.warmed()
+    (runs.workspace / "a.txt").write_text("two\n")
+    git(runs.workspace, "commit", "-qam", "second")
+    async with runs.opened() as sandbox:
+        seen = await sandbox.run(
+            ["sh", "-c", "cat a.txt; git log --format=%s; git status --short; echo x > .envrc"]
+        )
+    assert sandbox.id == warm.sandbox_id
+    assert seen.stdout.split() == ["two", "second", "first"]
+    assert "Read-only" in seen.stderr
