@@ -63,6 +63,42 @@ def test_sources(source: str, rule: str, around: Surroundings) -> None:
     assert refused(mounting(source.replace("~", str(around.home))), around) == rule
 
 
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"image": "debian"}, "image-tag"),
+        ({"image": "debian:latest"}, "image-tag"),
+        ({"image": "Bad Name"}, "image-name"),
+        ({"image": "debian@sha256:00"}, "image-name"),
+        ({"image": "debian:12"}, None),
+        ({"image": f"debian@{DIGEST}"}, None),
+        ({"image": "debian:12", "digest_only": True}, "image-digest"),
+        ({"image": f"debian@{DIGEST}", "digest_only": True}, None),
+        ({"image": "debian:12", "registries": ("ghcr.io",)}, "image-registry"),
+        ({"image": "ghcr.io/a/b:1", "registries": ("ghcr.io",)}, None),
+        ({"image": "ghcr.io.evil.example/a/b:1", "registries": ("ghcr.io",)}, "image-registry"),
+        ({"image": "localhost/ringfence/base:1", "registries": ()}, None),
+        ({"image": "a:1", "network": "bridge"}, "network"),
+        ({"image": "a:1", "network": "lab", "unsafe": ("network",)}, None),
+        ({"image": "a:1", "network": "host", "unsafe": ("network",)}, "network"),
+        ({"image": "a:1", "labels": {"ringfence.instance": "x"}}, "labels"),
+        ({"image": "a:1", "labels": {"team": "x"}}, None),
+        ({"image": "a:1", "backend": "bubblewrap"}, "containers-only"),
+        ({"image": "a:1", "backend": "host"}, "containers-only"),
+        ({"runtime": "runsc"}, "containers-only"),
+        ({"engine": "unix:///x", "backend": "bubblewrap"}, "containers-only"),
+        ({"tmp_exec": True}, "containers-only"),
+        ({"network": "lab", "unsafe": ("network",)}, "containers-only"),
+    ],
+)
+def test_containers(fields: dict[str, object], rule: str | None, around: Surroundings) -> None:
+    """Images are pinned and of an allowed registry; a network is a loosening; what has no effect is refused."""
+    assert refused(SandboxSpec.model_validate(fields), around) == rule
+
+
 @pytest.mark.parametrize("target", ["/etc", "~", "~/.ssh", "~/.local/state/ringfence"])
 def test_sources_by_a_link(target: str, around: Surroundings, tmp_path: Path) -> None:
     """A link to what is refused is refused."""
