@@ -42,6 +42,16 @@ async def _clear_engines() -> None:
             await get_backend(name).clean_up(frozenset())
 
 
+async def _clear_holders() -> None:
+    """Remove what holders that died left: their places, their sandboxes' remains."""
+    from ringfence.config.paths import state_dir
+    from ringfence.job.standing import clear_the_gone
+    from ringfence.sandbox.pool.pool import Pool, PoolSize
+
+    clear_the_gone()
+    await Pool(state_dir() / "pool", PoolSize(0, 0.0)).sweep()
+
+
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
@@ -60,6 +70,7 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     store = await close_the_dead()
     if not dry_run:
         await _clear_engines()
+        await _clear_holders()
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)

@@ -1,9 +1,7 @@
 """Warm sandboxes: handed out once each, only after a fresh answer of the guest, and replaced at once."""
 
 import os
-import signal
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +10,13 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 
-from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
-from ringfence.sandbox.base import Placement, ResourceUse
-from ringfence.sandbox.guest import frames
-from ringfence.sandbox.holder.attaching import HeldFence, ask_to_end
-from ringfence.sandbox.holder.peer import ADOPT, USE
+from ringfence.errors import RingfenceError, SandboxError
+from ringfence.sandbox.base import Placement
+from ringfence.sandbox.holder.attaching import ask_to_end
 from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves
 from ringfence.sandbox.holder.starting import send_off
 from ringfence.sandbox.holder.state import HolderState, encode_placement, encode_spec, read_state
+from ringfence.sandbox.pool.adoption import adoptable, adopted, is_taken, state_at, take
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
@@ -29,11 +26,6 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _MODULE = "ringfence.sandbox.pool.member"
 _PROBE_S = 1.0
-_USE_S = 5.0
-_LEAVE_S = 15.0
-_STEP_S = 0.002
-_REPLY_BYTES = 4096
-_TAKEN = "taken"
 
 
 @dataclass(frozen=True)
@@ -44,53 +36,6 @@ class PoolSize:
     """Sandboxes of each shape."""
     max_age_s: float
     """One that nobody wanted for so long ends."""
-
-
-class PooledFence(HeldFence):
-    """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
-
-    async def kill(self) -> None:
-        """Let go of the connection and wait until everything inside is dead and its holder gone.
-
-        Raises:
-            InfrastructureFault: The holder does not go.
-        """
-        await super().kill()
-        if await self._is_gone():
-            return
-        # Whatever holds it up: nothing survives the holder.
-        with suppress(ProcessLookupError):
-            os.kill(self._state.pid, signal.SIGKILL)
-        if not await self._is_gone():
-            raise InfrastructureFault(
-                f"sandbox {self._state.sandbox_id} does not end: its holder, process {self._state.pid}, lives on"
-            )
-        await get_backend(self.facts.backend).clean_up(frozenset({self._state.sandbox_id}))
-
-    async def _is_gone(self) -> bool:
-        with anyio.move_on_after(_LEAVE_S):
-            while self._place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
-                await anyio.sleep(_STEP_S)
-            return True
-        return False
-
-    async def use(self) -> ResourceUse:
-        """By the account of the fence, which the holder asks."""
-        try:
-            connection = self._place.connect()
-        except OSError:
-            return ResourceUse()
-        with connection, suppress(OSError, ValueError), anyio.move_on_after(_USE_S):
-            connection.send(frames.HEADER.pack(0, 0, USE))
-            await anyio.wait_readable(connection)
-            said = dict(frames.decode_record(connection.recv(_REPLY_BYTES)[frames.HEADER.size :]))
-            return ResourceUse(
-                memory_bytes=_number(said.get("memory")),
-                cpu_s=float(said["cpu_s"]) if "cpu_s" in said else None,
-                pids=_number(said.get("pids")),
-                oom_kills=_number(said.get("oom_kills")),
-            )
-        return ResourceUse()
 
 
 class Pool:
@@ -141,12 +86,12 @@ class Pool:
         except OSError:
             return None  # a cold start says what is missing
         for place in self._of(shape):
-            state = _adoptable(place)
+            state = adoptable(place)
             if state is None:
                 continue
             async with AsyncExitStack() as trial:
                 try:
-                    sandbox = await trial.enter_async_context(_adopted(place, state, spec, placement))
+                    sandbox = await trial.enter_async_context(adopted(place, state, spec, placement))
                     await sandbox.ping(timeout_s=_PROBE_S)
                     is_fit = await anyio.to_thread.run_sync(fits, place.directory, run_dir)
                 except SandboxError:
@@ -180,7 +125,7 @@ class Pool:
             for place in places_in(self._folder):
                 if place.name.startswith(shape.request) and not place.name.startswith(shape.key):
                     await self._end_unless_taken(place)
-            there = sum(not _is_taken(place) for place in self._of(shape))
+            there = sum(not is_taken(place) for place in self._of(shape))
             for _ in range(self._size.size - there):
                 await self._start(shape, spec, placement, run_dir)
                 started += 1
@@ -212,7 +157,7 @@ class Pool:
         return sum(ended)
 
     async def _end_unless_taken(self, place: HolderPlace) -> bool:
-        return _take(place) and await ask_to_end(place)
+        return take(place) and await ask_to_end(place)
 
     async def sweep(self) -> int:
         """Remove what holders that died left behind; returns how many there were."""
@@ -235,73 +180,19 @@ class Pool:
 
     def waiting(self) -> list[tuple[HolderPlace, HolderState | None]]:
         """Sandboxes that live and are nobody's yet, with what they say; None for those still coming up."""
-        alive = [place for place in places_in(self._folder) if place.is_alive() and not _is_taken(place)]
-        return [(place, _read(place)) for place in alive]
+        alive = [place for place in places_in(self._folder) if place.is_alive() and not is_taken(place)]
+        return [(place, state_at(place)) for place in alive]
 
 
 @asynccontextmanager
-async def _aside(act: object, *arguments: object) -> AsyncIterator[None]:
+async def _aside(act: Callable[..., Awaitable[object]], *arguments: object) -> AsyncIterator[None]:
     """Do something beside the body, and see it through."""
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(act, *arguments)  # type: ignore[arg-type]  # checked where it is called
+        tasks.start_soon(act, *arguments)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
             error = exc
     if error is not None:
         raise error
-
-
-@asynccontextmanager
-async def _adopted(
-    place: HolderPlace, state: HolderState, spec: SandboxSpec, placement: Placement
-) -> AsyncIterator[Sandbox]:
-    try:
-        connection = place.connect()
-        connection.send(frames.HEADER.pack(0, 0, ADOPT))
-    except OSError as exc:
-        raise SandboxError(f"nobody answers in {str(place.directory)!r}: {exc.strerror}") from exc
-    fence = PooledFence(connection, place, state)
-    age_s = time.monotonic() - state.born_s
-    why = f"{state.chosen_because}; warm from the pool, {age_s:.0f} s old"
-    async with Sandbox.over(
-        fence,
-        spec.model_copy(update={"setup": ()}),
-        placement,
-        sandbox_id=state.sandbox_id,
-        chosen_because=why,
-    ) as sandbox:
-        yield sandbox
-
-
-def _adoptable(place: HolderPlace) -> HolderState | None:
-    """What a sandbox says that is ready and now ours alone; None if it is not to be had."""
-    state = _read(place) if place.is_alive() else None
-    return state if state is not None and state.end is None and _take(place) else None
-
-
-def _take(place: HolderPlace) -> bool:
-    """Mark a sandbox as somebody's; of several who try, one succeeds, ever."""
-    try:
-        os.close(
-            os.open(place.directory / _TAKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        )
-    except OSError:
-        return False
-    return True
-
-
-def _is_taken(place: HolderPlace) -> bool:
-    return (place.directory / _TAKEN).exists()
-
-
-def _read(place: HolderPlace) -> HolderState | None:
-    try:
-        return read_state(place)
-    except RingfenceError:
-        return None  # of another version: it lapses by itself
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)

@@ -1,0 +1,140 @@
+"""Taking a warm sandbox over: marked as somebody's once and for all, then spoken with as one's own."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+
+from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
+from ringfence.sandbox.base import Placement, ResourceUse
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.holder.attaching import HeldFence
+from ringfence.sandbox.holder.peer import ADOPT, USE
+from ringfence.sandbox.holder.place import HolderPlace
+from ringfence.sandbox.holder.state import HolderState, read_state
+from ringfence.sandbox.registry import get_backend
+from ringfence.sandbox.sandbox import Sandbox
+from ringfence.sandbox.spec import SandboxSpec
+
+_USE_S = 5.0
+_LEAVE_S = 15.0
+_STEP_S = 0.002
+_REPLY_BYTES = 4096
+_TAKEN = "taken"
+
+
+class PooledFence(HeldFence):
+    """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
+
+    async def kill(self) -> None:
+        """Let go of the connection and wait until everything inside is dead and its holder gone.
+
+        Raises:
+            InfrastructureFault: The holder does not go.
+        """
+        await super().kill()
+        if await self._is_gone():
+            return
+        # Whatever holds it up: nothing survives the holder.
+        with suppress(ProcessLookupError):
+            os.kill(self._state.pid, signal.SIGKILL)
+        if not await self._is_gone():
+            raise InfrastructureFault(
+                f"sandbox {self._state.sandbox_id} does not end: its holder, process {self._state.pid}, lives on"
+            )
+        await get_backend(self.facts.backend).clean_up(frozenset({self._state.sandbox_id}))
+
+    async def _is_gone(self) -> bool:
+        with anyio.move_on_after(_LEAVE_S):
+            while self._place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+                await anyio.sleep(_STEP_S)
+            return True
+        return False
+
+    async def use(self) -> ResourceUse:
+        """By the account of the fence, which the holder asks."""
+        try:
+            connection = self._place.connect()
+        except OSError:
+            return ResourceUse()
+        with connection, suppress(OSError, ValueError), anyio.move_on_after(_USE_S):
+            connection.send(frames.HEADER.pack(0, 0, USE))
+            await anyio.wait_readable(connection)
+            said = dict(frames.decode_record(connection.recv(_REPLY_BYTES)[frames.HEADER.size :]))
+            return ResourceUse(
+                memory_bytes=_number(said.get("memory")),
+                cpu_s=float(said["cpu_s"]) if "cpu_s" in said else None,
+                pids=_number(said.get("pids")),
+                oom_kills=_number(said.get("oom_kills")),
+            )
+        return ResourceUse()
+
+
+@asynccontextmanager
+async def adopted(
+    place: HolderPlace, state: HolderState, spec: SandboxSpec, placement: Placement
+) -> AsyncIterator[Sandbox]:
+    """A warm sandbox as the run's own; when the context is left, it is dead.
+
+    Args:
+        place: Where its holder is; taken by us.
+        state: What that has written there.
+        spec: The run's.
+        placement: The run's.
+
+    Raises:
+        SandboxError: It is not to be had any more.
+    """
+    try:
+        connection = place.connect()
+        connection.send(frames.HEADER.pack(0, 0, ADOPT))
+    except OSError as exc:
+        raise SandboxError(f"nobody answers in {str(place.directory)!r}: {exc.strerror}") from exc
+    fence = PooledFence(connection, place, state)
+    age_s = time.monotonic() - state.born_s
+    why = f"{state.chosen_because}; warm from the pool, {age_s:.0f} s old"
+    async with Sandbox.over(
+        fence,
+        spec.model_copy(update={"setup": ()}),
+        placement,
+        sandbox_id=state.sandbox_id,
+        chosen_because=why,
+    ) as sandbox:
+        yield sandbox
+
+
+def adoptable(place: HolderPlace) -> HolderState | None:
+    """What a sandbox says that is ready and now ours alone; None if it is not to be had."""
+    state = state_at(place) if place.is_alive() else None
+    return state if state is not None and state.end is None and take(place) else None
+
+
+def take(place: HolderPlace) -> bool:
+    """Mark a sandbox as somebody's; of several who try, one succeeds, ever."""
+    try:
+        os.close(
+            os.open(place.directory / _TAKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        )
+    except OSError:
+        return False
+    return True
+
+
+def is_taken(place: HolderPlace) -> bool:
+    """Whether it is somebody's."""
+    return (place.directory / _TAKEN).exists()
+
+
+def state_at(place: HolderPlace) -> HolderState | None:
+    """What a holder says; None if it has not come so far, or is of another version."""
+    try:
+        return read_state(place)
+    except RingfenceError:
+        return None  # of another version: it lapses by itself
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
