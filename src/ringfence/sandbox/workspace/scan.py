@@ -51,6 +51,11 @@ class Scan:
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files that have more than one name: inode, and how many names it has."""
 
+    def note_links(self, path: bytes, status: os.stat_result) -> None:
+        """Remember a file that has more names."""
+        if stat.S_ISREG(status.st_mode):
+            self.linked[path] = (status.st_ino, status.st_nlink)
+
     def narrow(self, paths: set[bytes]) -> None:
         """Forget all files but those at `paths`."""
         if not self.entries.keys() <= paths:
@@ -80,6 +85,7 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
     """Compare the status of each path with the cache."""
     found = Scan()
     known, entries, suspects = cache.entries, found.entries, found.suspects
+    look = os.stat  # once: it is called fifty thousand times
     horizon, coarse = cache.began_ns - _TICK_NS, cache.began_ns - _COARSE_NS
     for folder, names in _by_folder(paths).items():
         try:
@@ -91,12 +97,12 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
         for name in names:
             path = prefix + name
             try:
-                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                status = look(name, dir_fd=fd, follow_symlinks=False)
             except OSError as exc:
                 _note_unreadable(found, exc, folder, [name])
                 continue
-            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-                found.linked[path] = (status.st_ino, status.st_nlink)
+            if status.st_nlink > 1:
+                found.note_links(path, status)
             entry = known.get(path)
             ctime = status.st_ctime_ns
             if (

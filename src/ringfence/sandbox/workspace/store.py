@@ -144,17 +144,20 @@ class CheckpointStore:
             git_entries=listing.git_entries,
             specials=tuple(listing.specials),
             shared=shared,
-            notes=(*listing.notes, *unlocked_note((*listing.unlocked, *taken.unlocked))),
+            notes=(
+                *listing.notes,
+                *unlocked_note(tuple(dict.fromkeys((*listing.unlocked, *taken.unlocked)))),
+            ),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
 
     async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
+        await taker.load()
         if earlier is None:
             listing, _ = await both(lambda: list_before(root, actor, excludes=self._excludes), taker.prepare)
             return listing
-        # First the look that gives rights back.
-        listing = await list_again(root, actor, earlier, await self._paths(earlier.tree))
-        await taker.prepare()
+        known = taker.files_of(earlier.tree) or await self._paths(earlier.tree)
+        listing, _ = await both(lambda: list_again(root, actor, earlier, known), taker.prepare)
         return listing
 
     async def memo(self, checkpoint: str) -> Memo:

@@ -113,8 +113,8 @@ class _Surveyor:
         return self._entries_left < 0 or self._room < 0
 
     def _look_into(self, folder: _Folder, entries: Iterable[os.DirEntry[str]]) -> None:
-        gathered, prefix = self.found.files, folder.path + b"/" if folder.path else b""
-        is_plain = not folder.is_left_out and not folder.is_trusted
+        files, gathers, is_plain = self.found.files, not folder.is_left_out, not folder.is_trusted
+        prefix = folder.path + b"/" if folder.path else b""
         for entry in entries:
             self._entries_left -= 1
             if self._entries_left < 0 or self._room < 0:
@@ -123,9 +123,10 @@ class _Surveyor:
             name = entry.name
             # The hot path: fifty thousand times in a large workspace.
             if is_plain and entry.is_file(follow_symlinks=False) and name.lower() not in _WATCHED_NAMES:
-                path = prefix + os.fsencode(name)
-                gathered.add(path)
-                self._room -= len(path) + _PATH_COST_BYTES
+                if gathers:
+                    path = prefix + os.fsencode(name)
+                    files.add(path)
+                    self._room -= len(path) + _PATH_COST_BYTES
             else:
                 self._look_at(entry, prefix + os.fsencode(name), folder)
 

@@ -75,9 +75,16 @@ class Taker:
         self._cache = StatCache()
         self._found = Scan()
 
+    async def load(self) -> None:
+        """Read what is known of the last checkpoint."""
+        self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
+
+    def files_of(self, tree: str) -> set[bytes] | None:
+        """The files of a tree, where it is that of the last checkpoint."""
+        return set(self._cache.entries) if tree == self._cache.tree else None
+
     async def prepare(self) -> None:
         """Compare the files of the last checkpoint with the disk; which to cover is still being found."""
-        self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
         self._found = await self._in_tree(lambda tree: scan(tree, self._cache.entries, self._cache))
 
     async def take(self, paths: set[bytes], began_ns: int) -> Taken:
