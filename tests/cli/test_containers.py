@@ -1,0 +1,117 @@
+"""Containers from the command line, as a user has them."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Ended
+
+from ringfence.events import PolicyLoosened, SandboxCreated
+from ringfence.journal import read, resolve
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def execute(start: Cli, workspace: Path) -> Cli:
+    """`ringfence exec` in a process of its own."""
+
+    def run(*words: str) -> Ended:
+        process = start("exec", "-C", workspace, *words)
+        out, err = process.communicate(timeout=60)
+        return Ended(process.returncode, out.decode(), err.decode())
+
+    return run
+
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+
+@pytest.fixture
+def image() -> str:
+    """An image that Docker has; skips without an engine."""
+    from tests.sandbox.conftest import image_for
+
+    found = image_for("docker")
+    assert found is not None
+    return found
+
+
+def events(kind: type) -> list[Any]:
+    """What the newest run recorded of a kind."""
+    return [entry.event for entry in read(resolve("last")) if isinstance(entry.event, kind)]
+
+
+@pytest.mark.parametrize("mode", ["bind", "read_only", "clone"])
+def test_exec_in_each_mode(execute: Cli, workspace: Path, image: str, mode: str):
+    """A command sees the workspace at its own path; what it writes comes to the files themselves in `bind` alone."""
+    script = "pwd; echo new > made; true"
+    ended = execute("--image", image, "--mode", mode, "--", "sh", "-c", script)
+    assert (ended.code, ended.out.strip()) == (0, str(workspace))
+    assert (workspace / "made").exists() is (mode == "bind")
+
+
+def test_the_record_tells_of_the_engine(execute: Cli, workspace: Path, image: str):
+    """Image, engine, and what the engine took for each step are in the record."""
+    assert execute("--image", image, "--", "true").code == 0
+    created = events(SandboxCreated)[0]
+    assert (created.backend, created.chosen_because) == ("docker", "auto: an image is named")
+    assert created.image.startswith(f"{image} (sha256:")
+    assert created.engine.startswith("Docker ")
+    assert set(created.engine_ms) == {"connect", "create", "attach", "start"}
+
+
+def test_create_within_15_s_and_exec_within_200_ms(execute: Cli, workspace: Path, image: str):
+    """A sandbox is there within 15 s, and a command in it takes less than 200 ms beyond its own time."""
+    script = (
+        "import subprocess, time; t = time.monotonic(); subprocess.run(['true']); print(time.monotonic() - t)"
+    )
+    began = time.monotonic()
+    ended = execute("--image", image, "--", "python3", "-c", script)
+    assert ended.code == 0
+    assert time.monotonic() - began < 15
+    assert events(SandboxCreated)[0].started_in_ms < 15_000
+
+
+def test_fallback_when_the_engine_is_gone(execute: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where the engine is gone and `fallback: host` was asked for, the command runs on the host: said and recorded."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    monkeypatch.setenv("RINGFENCE_SANDBOX__FALLBACK", "host")
+    ended = execute("--image", "a:1", "--", "echo", "here")
+    assert (ended.code, ended.out) == (0, "here\n")
+    assert "WARNING: host backend: no fence (by sandbox.fallback, because" in ended.err
+    assert any("no fence" in loosened.what for loosened in events(PolicyLoosened))
+
+
+def test_no_fallback_unless_asked(execute: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """An engine that is gone is an error, never the host."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    ended = execute("--image", "a:1", "--", "echo", "here")
+    assert (ended.code, ended.out) == (125, "")
+    assert "systemctl start docker" in ended.err
+
+
+def test_fallback_in_a_file_is_spelled(ringfence: Cli, execute: Cli, workspace: Path):
+    """A file that falls back to the host says that it is unsafe."""
+    (workspace / "ringfence.yaml").write_text("sandbox: {fallback: host}\n")
+    ringfence("trust", workspace)
+    ended = execute("--", "true")
+    assert ended.code == 78
+    assert "unsafe: [host_backend]" in ended.err
+
+
+def test_a_network_is_printed_and_recorded(
+    execute: Cli, workspace: Path, image: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A network is granted by a spelled loosening alone, which is printed and recorded."""
+    monkeypatch.setenv("RINGFENCE_SANDBOX__NETWORK", "bridge")
+    command = ("--image", image, "--", "cat", "/proc/net/dev")
+    assert execute(*command).code == 4
+    monkeypatch.setenv("RINGFENCE_UNSAFE", json.dumps(["network"]))
+    ended = execute(*command)
+    assert "eth0" in ended.out
+    assert "WARNING: container network 'bridge'" in ended.err
+    assert [one.what for one in events(PolicyLoosened)] == ["container network 'bridge'"]
