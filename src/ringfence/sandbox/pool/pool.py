@@ -74,7 +74,7 @@ class Pool:
             if sandbox is None:
                 cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
-            async with _aside(self.refill, spec, placement, run_dir):
+            async with _aside(lambda: self.refill(spec, placement, run_dir)):
                 yield sandbox
 
     async def _warm(
@@ -185,11 +185,15 @@ class Pool:
 
 
 @asynccontextmanager
-async def _aside(act: Callable[..., Awaitable[object]], *arguments: object) -> AsyncIterator[None]:
+async def _aside(act: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Do something beside the body, and see it through."""
     error: Exception | None = None
+
+    async def see_through() -> None:
+        await act()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(act, *arguments)
+        tasks.start_soon(see_through)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
