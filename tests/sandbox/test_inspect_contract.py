@@ -30,7 +30,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-BACKENDS = ("bubblewrap",)
+BACKENDS = (
+    "bubblewrap",
+    *(pytest.param(name, marks=pytest.mark.docker) for name in ("docker", "podman", "gvisor")),
+)
 GAPS: dict[str, str] = {
     "test_exec_as_user": "one user per sandbox: nothing inside is, or becomes, another user",
 }
