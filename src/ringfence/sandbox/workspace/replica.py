@@ -1,15 +1,15 @@
 """A workspace as a run found it, at the same path inside, in a directory that goes when it is done with."""
 
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
+from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.ownership import decide_for
@@ -50,4 +50,9 @@ async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[P
         yield Placement(decision.uid, decision.gid, workspace, tree, overlays=tuple(overlays))
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(directory, ignore_errors=True))
+            await anyio.to_thread.run_sync(_remove, directory)
+
+
+def _remove(directory: Path) -> None:
+    with suppress(OSError):  # gc tries again
+        remove_tree(directory)
