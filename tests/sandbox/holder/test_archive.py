@@ -4,7 +4,6 @@ import io
 import os
 import tarfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,14 @@ def pieces(data: bytes, size: int = 1000) -> Callable[[], bytes]:
     return lambda: stream.read(size)
 
 
-@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a/../../../etc/out"])
-def test_names_that_lead_elsewhere_write_nothing_there(tmp_path: Path, name: str):
-    """An absolute name is taken as one below the target, any other is refused."""
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a/../../../etc/out", "d/" * 300 + "x"])
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str):
+    """And nothing is written, neither there nor here."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with suppress(tarfile.TarError, RingfenceError):
+    with pytest.raises(tarfile.TarError, match="leads elsewhere"):
         unpack(pieces(archive((name, b"x"))), scratch, WIDE, source="s")
-    assert [path for path in tmp_path.rglob("*") if not path.is_relative_to(scratch)] == []
-    assert not Path("/out").exists()
+    assert list(tmp_path.rglob("*")) == [scratch]
 
 
 @pytest.mark.parametrize(

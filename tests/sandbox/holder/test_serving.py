@@ -15,6 +15,7 @@ from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.holder.copying import copy_in, copy_out
+from ringfence.sandbox.holder.peer import END
 from ringfence.sandbox.holder.place import HolderPlace
 from ringfence.sandbox.holder.serving import HoldEnd, Life
 
@@ -216,7 +217,8 @@ async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
         async def use() -> None:
             async with holder.attached() as sandbox:
                 client = Client(holder.place)
-                client.say(96)
+                client.say(END)
+                client.socket.close()
                 await sandbox.run(["sleep", "1000"])
                 await sandbox.run(["true"])
 

@@ -1,7 +1,8 @@
 """The host's end of a copy: tar streams that are hostile coming out, and hold no link either way.
 
-Names go through the standard library's `data` filter; links and devices are left out and named; headers,
-depth, entries and bytes are bounded. On the way in, nothing is opened through a link: an agent may have made it.
+Names that lead elsewhere are refused, by us and by the standard library's `data` filter; links and devices are
+left out and named; headers, depth, entries and bytes are bounded. On the way in, nothing is opened through a
+link: an agent may have made it.
 """
 
 import os
@@ -9,8 +10,8 @@ import stat
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO, Self, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Self, cast
 
 from ringfence.errors import InfrastructureFault, SandboxFileError, UsageError, next_step
 
@@ -25,6 +26,9 @@ _EXTENDED = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python has it since 3.11.4 (PEP 706); the checks beside it do not depend on it."""
 
 
 @dataclass
@@ -74,8 +78,6 @@ def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: 
             if not (member.isdir() or (member.isreg() and not member.issparse())):
                 copied.leave_out(member.name)
                 continue
-            if member.name.count("/") > _DEPTH:
-                raise tarfile.ReadError(f"a path of more than {_DEPTH} directories")
             _extract(tar, member, scratch)
             copied.files += member.isreg()
     return copied
@@ -92,12 +94,16 @@ def _check(size_bytes: int, entries: int, bounds: Bounds, source: str) -> None:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, scratch: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or len(path.parts) > _DEPTH:
+        raise tarfile.ReadError(f"the name {member.name[:200]!r} leads elsewhere or too deep")
     try:
         # What `extract` does itself with errors depends on a level; here each is one.
         tar.errorlevel = 2
-        tar.extract(member, scratch, filter="data")
-    except tarfile.FilterError as exc:
-        raise tarfile.ReadError(str(exc)) from exc
+        # Neither owner nor times nor set-id bits: only whether it can be executed.
+        tar.extract(member, scratch, set_attrs=False, **_FILTER)
+        if member.isreg() and member.mode & 0o100:
+            (scratch / path).chmod(0o755)
     except OSError as exc:
         raise InfrastructureFault(
             f"could not write {member.name!r} below {str(scratch.parent)!r}: {exc.strerror or exc}; {next_step(exc)}"
