@@ -16,6 +16,7 @@ import pytest
 
 from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.docker.image import reference
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.registry import get_backend
 
@@ -27,7 +28,7 @@ pytest.register_assert_rewrite("ringfence.testing.conformance")
 Opener = Callable[..., AbstractAsyncContextManager[Sandbox]]
 
 CONTAINERS = ("docker", "podman", "gvisor")
-_IMAGES = ("ringfence-smoke:base", "ringfence-dev:1")
+_IMAGES = (reference("base"), "ringfence-smoke:base", "ringfence-dev:1")
 
 
 def image_for(backend: str) -> str | None:
@@ -59,7 +60,7 @@ async def _lacking(backend: str, images: tuple[str, ...]) -> tuple[str] | str:
             with suppress(EngineError):
                 await engine.image(image)
                 return (image,)
-    return f"{backend}: none of the images {', '.join(images)}; scripts/engines.sh makes one"
+    return f"{backend}: none of the images {', '.join(images)}; `ringfence image build --bootstrap` makes one"
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import EngineOption, JsonOption
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,16 +22,8 @@ image_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_HostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host",
-        metavar="ADDRESS",
-        help="The engine: unix://, tcp://, ssh://, or the name of a docker context.",
-    ),
-]
-_EngineOption = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="Whose usual places to look in: docker or podman.")
+_PodmanOption = Annotated[
+    bool, typer.Option("--podman", help="An engine of Podman, where the configuration does not say so.")
 ]
 _MB = 1000**2
 
@@ -52,8 +46,8 @@ def build(
     without_host_ca: Annotated[
         bool, typer.Option("--without-host-ca", help="Trust no authority that was added to this machine.")
     ] = False,
-    host: _HostOption = None,
-    engine: _EngineOption = "docker",
+    engine: EngineOption = None,
+    podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
     """Build images, default: base. One that is there of the same inputs is used. Prints their names."""
@@ -70,7 +64,7 @@ def build(
     options = BuildOptions(
         bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
     )
-    built = anyio.run(_build, wanted, options, engine, host, json)
+    built = anyio.run(_build, wanted, options, _Place(engine, podman), json)
     if json:
         rows = [
             {**_row(one.image), "was_there": one.was_there, "seconds": round(one.seconds, 1)} for one in built
@@ -79,13 +73,13 @@ def build(
 
 
 @image_app.command("ls")
-def list_(*, host: _HostOption = None, engine: _EngineOption = "docker", json: JsonOption = False) -> None:
+def list_(*, engine: EngineOption = None, podman: _PodmanOption = False, json: JsonOption = False) -> None:
     """List the images of ringfence that the engine has, the newest first."""
     import anyio
 
     from ringfence.cli.escape import safe_json, visible
 
-    images = anyio.run(_list, engine, host)
+    images = anyio.run(_list, _Place(engine, podman))
     if json:
         typer.echo(safe_json({"schema_version": 1, "images": [_row(image) for image in images]}, indent=2))
         return
@@ -100,8 +94,8 @@ def list_(*, host: _HostOption = None, engine: _EngineOption = "docker", json: J
 def show(
     name: Annotated[str, typer.Argument(metavar="IMAGE", help="A target, a name or an id.")],
     *,
-    host: _HostOption = None,
-    engine: _EngineOption = "docker",
+    engine: EngineOption = None,
+    podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
     """Print what an image is made of, how large it is, and what its tools need beyond a plain sandbox."""
@@ -109,7 +103,7 @@ def show(
 
     from ringfence.cli.escape import safe_json, visible
 
-    document = anyio.run(_show, name, engine, host)
+    document = anyio.run(_show, name, _Place(engine, podman))
     if json:
         typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
         return
@@ -132,8 +126,8 @@ def rm(
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Also those that a build would not reuse.")] = False,
     every: Annotated[bool, typer.Option("--all", help="All images of ringfence.")] = False,
-    host: _HostOption = None,
-    engine: _EngineOption = "docker",
+    engine: EngineOption = None,
+    podman: _PodmanOption = False,
 ) -> None:
     """Remove images of ringfence; one that a container uses stays, and is named."""
     import anyio
@@ -143,7 +137,7 @@ def rm(
 
     if not (names or stale or every):
         raise UsageError("nothing to remove; name images, or give --stale or --all")
-    removed = anyio.run(_remove, names or [], stale, every, engine, host)
+    removed = anyio.run(_remove, names or [], stale, every, _Place(engine, podman))
     for name in removed:
         typer.echo(visible(name, one_line=True))
     typer.echo(f"removed {counted(len(removed), 'image')}", err=True)
@@ -158,24 +152,34 @@ def _target(name: str) -> "Target":
         raise UsageError(f"unknown image {name!r}; known: {', '.join(Target)}") from None
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Which engine is meant."""
+
+    engine: str | None
+    podman: bool
+
+
 @asynccontextmanager
-async def _engine(product: str, host: str | None) -> "AsyncIterator[Engine]":
+async def _engine(place: _Place) -> "AsyncIterator[Engine]":
+    """The engine that sandboxes would use: by option, environment and files."""
+    from ringfence.config import Flag, load
     from ringfence.sandbox.docker.client import open_engine
 
-    known: dict[str, Literal["docker", "podman"]] = {"docker": "docker", "podman": "podman"}
-    if product not in known:
-        raise UsageError(f"unknown engine {product!r}; known: {', '.join(known)}")
-    async with await open_engine(known[product], host) as opened:
+    flags = [Flag("sandbox.engine", "--engine", place.engine)] if place.engine is not None else []
+    sandbox = load(Path.cwd(), flags=flags).settings.sandbox
+    is_podman = place.podman or sandbox.backend == "podman"
+    async with await open_engine("podman" if is_podman else "docker", sandbox.engine) as opened:
         yield opened
 
 
 async def _build(
-    targets: "list[Target]", options: "BuildOptions", product: str, host: str | None, quiet: bool
+    targets: "list[Target]", options: "BuildOptions", place: _Place, quiet: bool
 ) -> "list[Built]":
     from ringfence.sandbox.docker.image import build_image
 
     built = []
-    async with _engine(product, host) as engine:
+    async with _engine(place) as engine:
         for target in targets:
             built.append(await build_image(engine, target, options, _tell))
             _report(built[-1])
@@ -225,17 +229,17 @@ def _row(image: "StoredImage") -> dict[str, Any]:
     }
 
 
-async def _list(product: str, host: str | None) -> "list[StoredImage]":
+async def _list(place: _Place) -> "list[StoredImage]":
     from ringfence.sandbox.docker.image import list_images
 
-    async with _engine(product, host) as engine:
+    async with _engine(place) as engine:
         return await list_images(engine)
 
 
-async def _show(name: str, product: str, host: str | None) -> dict[str, Any]:
+async def _show(name: str, place: _Place) -> dict[str, Any]:
     from ringfence.sandbox.docker.image import TARGETS, Target, find_image
 
-    async with _engine(product, host) as engine:
+    async with _engine(place) as engine:
         image = await find_image(engine, name)
         said = await engine.image(image.id)
     config = said.get("Config") or {}
@@ -251,10 +255,10 @@ async def _show(name: str, product: str, host: str | None) -> dict[str, Any]:
     }
 
 
-async def _remove(names: list[str], stale: bool, every: bool, product: str, host: str | None) -> list[str]:
+async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> list[str]:
     from ringfence.sandbox.docker.image import find_image, is_current, list_images, remove_image
 
-    async with _engine(product, host) as engine:
+    async with _engine(place) as engine:
         images = [await find_image(engine, name) for name in names]
         if stale or every:
             images += [one for one in await list_images(engine) if every or not is_current(one)]
