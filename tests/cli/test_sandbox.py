@@ -1,13 +1,17 @@
 """`ringfence sandbox`: made once, used by many commands, removed."""
 
+import fcntl
 import json
 import os
+import signal
 import subprocess
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.test_shell import Terminal
 
 from ringfence.sandbox.holder.place import places_in, standing_dir
 
@@ -29,6 +33,15 @@ def box(start: Cli, workspace: Path) -> Iterator[Cli]:
     for place in places_in(standing_dir()):
         run("rm", place.name)
     assert places_in(standing_dir()) == []
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal."""
+    made = Terminal()
+    yield made
+    os.close(made.ours)
+    os.close(made.theirs)
 
 
 def test_streams_and_exit_code_pass_through(box: Cli):
@@ -155,3 +168,22 @@ def test_work_of_roots_goes_to_a_clone(start: Cli, roots: Path):
     assert not (roots / "new").exists()
     assert start("apply", "last").wait(60) == 0
     assert (roots / "new").read_text() == "new\n"
+
+
+def test_on_a_terminal_it_is_a_terminal_inside(box: Cli, start: Cli, terminal: Terminal):
+    """Of the same size, resized with it; what is typed goes inside and the exit code comes out."""
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(terminal.theirs, termios.TIOCSCTTY, 0)
+
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs)
+    process = start("sandbox", "exec", "-it", "box", "sh", preexec_fn=own_terminal, **streams)
+    terminal.type("echo re''ady; stty size\n")
+    terminal.expect(b"ready")
+    terminal.expect(b"30 100")
+    terminal.resize(40, 120)
+    process.send_signal(signal.SIGWINCH)
+    terminal.type("until stty size | grep '40 1''20'; do :; done; exit 5\n")
+    terminal.expect(b"40 120")
+    assert process.wait(40) == 5
