@@ -61,6 +61,7 @@ start_engine() {
         return
     fi
     mkdir -p "$run_dir" "$(dirname "$socket")"
+    rm -f "$socket" # nobody answers on it
     setsid nohup "$@" >"$run_dir/$name.log" 2>&1 </dev/null &
     local pid=$!
     echo "$pid" >"$run_dir/$name.pid"
@@ -90,6 +91,10 @@ start_docker() {
     ((EUID == 0)) || return 0
     command -v dockerd >/dev/null || return 1
     write_docker_settings
+    # After a power cut its number may be another program's, and dockerd would believe that one to be itself.
+    if [[ -e /run/docker.pid && $(cat "/proc/$(</run/docker.pid)/comm" 2>/dev/null) != dockerd ]]; then
+        rm -f /run/docker.pid
+    fi
     start_engine dockerd "$docker_socket" dockerd --host "unix://$docker_socket" --config-file "$run_dir/daemon.json"
 }
 
