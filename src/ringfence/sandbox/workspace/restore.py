@@ -20,9 +20,10 @@ import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
+from ringfence.sandbox.workspace.blobs import Blob
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
-from ringfence.sandbox.workspace.store import Blob, Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,19 +21,19 @@ import msgspec
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.sandbox.workspace.actor import Actor, both
+from ringfence.sandbox.workspace.blobs import Blob, batches, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
-from ringfence.sandbox.workspace.taking import Taker
+from ringfence.sandbox.workspace.taking import Taken, Taker
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
-_BATCH_BYTES = 32 * 1024**2
 _OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m", "fastimport.unpackLimit=200")
 _SHOWN = 20
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
@@ -62,16 +62,6 @@ class Checkpoint:
     """A note on files that have names elsewhere, where there are some."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
-
-
-@dataclass(frozen=True)
-class Blob:
-    """A file of a checkpoint, without its contents."""
-
-    path: bytes
-    git_mode: int
-    id: str
-    size: int
 
 
 class CheckpointStore:
@@ -120,22 +110,8 @@ class CheckpointStore:
             taker = Taker(self._git, root, actor, label, shut=earlier.skipped if earlier else None)
             listing = await self._list(root, actor, earlier, taker)
             taken = await taker.take(listing.paths, began_ns)
-            taken.skipped.update(listing.closed)
-            outside_git = (path for path in listing.specials if b".git" not in path.split(b"/"))
-            taken.skipped.update((path, NO_FILE) for path in outside_git)
-            memo = Memo(
-                tree=taken.tree,
-                rules=listing.rules,
-                private=taken.private,
-                git_entries=listing.git_entries,
-                skipped=taken.skipped,
-                ignored=earlier.ignored if earlier else listing.ignored,
-                base=base,
-            )
-            watched = watched_paths(memo, listing.trusted, taken.entries)
-            memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
+            await self._remember(taken, listing, taker, earlier=earlier, base=base)
             shared = () if earlier else await taker.links_note(taken, listing.ignored)
-            await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
         return Checkpoint(
             id=taken.commit,
             tree=taken.tree,
@@ -159,6 +135,26 @@ class CheckpointStore:
         known = taker.files_of(earlier.tree) or await self._paths(earlier.tree)
         listing, _ = await both(lambda: list_again(root, actor, earlier, known), taker.prepare)
         return listing
+
+    async def _remember(
+        self, taken: Taken, listing: Listing, taker: Taker, *, earlier: Memo | None, base: str | None
+    ) -> None:
+        """Keep what a checkpoint knows besides its tree."""
+        taken.skipped.update(listing.closed)
+        outside_git = (path for path in listing.specials if b".git" not in path.split(b"/"))
+        taken.skipped.update((path, NO_FILE) for path in outside_git)
+        memo = Memo(
+            tree=taken.tree,
+            rules=listing.rules,
+            private=taken.private,
+            git_entries=listing.git_entries,
+            skipped=taken.skipped,
+            ignored=earlier.ignored if earlier else listing.ignored,
+            base=base,
+        )
+        watched = watched_paths(memo, listing.trusted, taken.entries)
+        memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
+        await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
 
     async def memo(self, checkpoint: str) -> Memo:
         """What is known of a checkpoint besides its files.
@@ -215,15 +211,15 @@ class CheckpointStore:
         """All files of a checkpoint."""
         command = ("ls-tree", "-r", "-z", "-l", checkpoint)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
-        return [_blob(line) for line in result.stdout.split(b"\0") if line]
+        return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
     async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
         """Contents of files, in lists of about 32 MiB."""
-        for batch in _batches(blobs):
+        for batch in batches(blobs):
             asked = "".join(f"{blob.id}\n" for blob in batch).encode()
             size = sum(blob.size + 200 for blob in batch)
             answer = await self._git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)
-            yield _split_contents(batch, answer.stdout)
+            yield split_contents(batch, answer.stdout)
 
     async def gc(self, keep: frozenset[str]) -> int:
         """Drop the checkpoints of runs that are not in `keep`; return how many."""
@@ -278,31 +274,3 @@ def _try_lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _blob(line: bytes) -> Blob:
-    head, _, path = line.partition(b"\t")
-    mode, _, name, size = head.split()
-    return Blob(path=path, git_mode=int(mode, 8), id=name.decode(), size=int(size))
-
-
-def _batches(blobs: Iterable[Blob]) -> Iterator[list[Blob]]:
-    batch: list[Blob] = []
-    size = 0
-    for blob in blobs:
-        if batch and size + blob.size > _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(blob)
-        size += blob.size + 1000
-    if batch:
-        yield batch
-
-
-def _split_contents(batch: list[Blob], answer: bytes) -> list[tuple[Blob, bytes]]:
-    contents, position = [], 0
-    for blob in batch:
-        start = answer.index(b"\n", position) + 1
-        contents.append((blob, answer[start : start + blob.size]))
-        position = start + blob.size + 1
-    return contents
