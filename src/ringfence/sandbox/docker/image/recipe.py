@@ -24,7 +24,7 @@ _FROM = re.compile(r"^FROM (?P<below>\S+) AS (?P<name>\S+)$", re.MULTILINE)
 _BASE = re.compile(r"^ARG BASE=(?P<reference>\S+)$", re.MULTILINE)
 _COPY = re.compile(r"^COPY (?P<source>\S+) \S+$", re.MULTILINE)
 _HASH_DIGITS = 12
-_RECIPE = "recipe"
+_RECIPE = "context"
 
 
 @dataclass(frozen=True)
