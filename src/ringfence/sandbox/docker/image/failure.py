@@ -1,7 +1,7 @@
 """Why an image could not be built: a pure classifier over what engine, apt, pip, npm and mmdebstrap write.
 
-Seen on Docker 20.10.24, Podman 4.3.1, apt 3.0.3, pip 25.1, npm 9.2.0 and mmdebstrap 1.3.5, but for two texts that are only
-documented: dpkg of a full disk, and "Error processing tar file".
+Seen on Docker 20.10.24, Podman 4.3.1, apt 3.0.3, pip 25.1, npm 9.2.0 and mmdebstrap 1.3.5, but for two texts that are
+only documented: dpkg of a full disk, and "Error processing tar file".
 """
 
 import re
