@@ -62,7 +62,8 @@ start_engine() {
     fi
     mkdir -p "$run_dir" "$(dirname "$socket")"
     rm -f "$socket" # nobody answers on it
-    setsid nohup "$@" >"$run_dir/$name.log" 2>&1 </dev/null &
+    # In a directory of its own: Podman's monitor leaves a file `oom` where the service was started.
+    (cd "$run_dir" && exec setsid nohup "$@") >"$run_dir/$name.log" 2>&1 </dev/null &
     local pid=$!
     echo "$pid" >"$run_dir/$name.pid"
     local deadline=$((SECONDS + patience_s))

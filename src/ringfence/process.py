@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE
+from subprocess import DEVNULL as DEVNULL  # the two are given to start_process
+from subprocess import PIPE as PIPE
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -149,9 +150,9 @@ async def start_process(
 
     Args:
         argv: Program and arguments.
-        stdin: Descriptor it reads from, or `subprocess.PIPE`.
-        stdout: Descriptor it writes to, or `subprocess.PIPE`.
-        stderr: Descriptor for its errors, or `subprocess.PIPE`; None shares ours.
+        stdin: Descriptor it reads from, or `PIPE`.
+        stdout: Descriptor it writes to, or `PIPE`.
+        stderr: Descriptor for its errors, or `PIPE`; None shares ours.
         cwd: Working directory.
         env: Its whole environment; None inherits ours.
         user: Host uid to run as (needs root); supplementary groups are dropped with it.

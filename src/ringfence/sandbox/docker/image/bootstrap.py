@@ -11,12 +11,11 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
 
 import anyio
 
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.process import host_program, kill_group, start_process
+from ringfence.process import DEVNULL, PIPE, host_program, kill_group, start_process
 from ringfence.sandbox.docker.client import Engine, engine_errors
 from ringfence.sandbox.docker.image.archive import archive, configuration, read_layer
 from ringfence.sandbox.docker.image.failed import ImageBuildFailed
