@@ -44,7 +44,7 @@ def test_without_an_engine_the_next_step_is_told(ringfence, command):
 
 def lacking(reason: str) -> None:
     """Skip; fail where engines have to be there."""
-    if os.environ.get("RINGFENCE_REQUIRE_ENGINES"):
+    if os.environ.get("TEST_REQUIRES_ENGINES"):
         pytest.fail(reason)
     pytest.skip(reason)
 

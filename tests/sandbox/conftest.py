@@ -32,18 +32,18 @@ _IMAGES = (reference("base"), "ringfence-smoke:base", "ringfence-dev:1")
 
 
 def image_for(backend: str) -> str | None:
-    """An image to test a backend with: `RINGFENCE_TEST_IMAGE`, else one that is there. Skips where there is none.
+    """An image to test a backend with: `TEST_CONTAINER_IMAGE`, else one that is there. Skips where there is none.
 
-    Where engines must be there (`RINGFENCE_REQUIRE_ENGINES=1`) it fails instead.
+    Where engines must be there (`TEST_REQUIRES_ENGINES=1`) it fails instead.
     """
     if backend not in CONTAINERS:
         return None
-    named = os.environ.get("RINGFENCE_TEST_IMAGE")
+    named = os.environ.get("TEST_CONTAINER_IMAGE")
     images = (named,) if named else _IMAGES
     lacking = anyio.run(_lacking, backend, images)
     if isinstance(lacking, tuple):
         return lacking[0]
-    if os.environ.get("RINGFENCE_REQUIRE_ENGINES"):
+    if os.environ.get("TEST_REQUIRES_ENGINES"):
         pytest.fail(lacking)
     pytest.skip(lacking)
 

@@ -21,7 +21,7 @@ Run = Callable[..., Awaitable[tuple[int, str]]]
 
 def lacking(reason: str) -> None:
     """Skip; fail where engines have to be there."""
-    if os.environ.get("RINGFENCE_REQUIRE_ENGINES"):
+    if os.environ.get("TEST_REQUIRES_ENGINES"):
         pytest.fail(reason)
     pytest.skip(reason)
 
