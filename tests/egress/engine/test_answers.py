@@ -7,6 +7,7 @@ import pytest
 
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.engine.answers import (
+    OWN,
     is_visible,
     short_info,
     too_powerful,
@@ -14,6 +15,7 @@ from ringfence.egress.engine.answers import (
     with_label,
     without_secrets,
 )
+from ringfence.sandbox.docker import labels
 
 ACCESS = EngineAccess(label="lab=shop")
 
@@ -98,3 +100,12 @@ def test_ordinary() -> None:
     """An ordinary container takes commands."""
     mounts = [{"Source": "/var/lib/docker/volumes/x/_data"}]
     assert too_powerful({**inspected(CapAdd=None, Devices=[], PidMode=""), "Mounts": mounts}) is None
+
+
+def test_own_containers_are_known_by_their_labels() -> None:
+    """What is hidden is what the container fence labels; a container of one of our images is not."""
+    assert {labels.INSTANCE, labels.SANDBOX} == OWN
+    access = EngineAccess(label="lab=1")
+    theirs = {"Labels": {"lab": "1", "ringfence.image.target": "base"}}
+    assert is_visible(theirs, access)
+    assert not is_visible({"Labels": {"lab": "1", labels.SANDBOX: "abc"}}, access)

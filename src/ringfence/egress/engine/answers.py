@@ -21,6 +21,8 @@ _INFO = (
 )
 """Of the engine's `info`: nothing of names, registries, proxies (with their passwords), plugins or swarms."""
 _POWERFUL = frozenset({"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH"})
+OWN = frozenset({"ringfence.instance", "ringfence.sandbox"})
+"""Labels of ringfence's own containers; those of its images are on everybody's."""
 _HIDDEN = "(hidden by ringfence)"
 
 
@@ -34,7 +36,7 @@ def labels_of(container: Mapping[str, Any]) -> dict[str, str]:
 def is_visible(thing: Mapping[str, Any], access: EngineAccess) -> bool:
     """Whether those inside may see it: it has the label, and is none of ringfence's own sandboxes."""
     labels = labels_of(thing)
-    return access.is_on(labels) and not any(key.startswith("ringfence.") for key in labels)
+    return access.is_on(labels) and not OWN & labels.keys()
 
 
 def visible_only(things: Any, access: EngineAccess) -> list[Any]:

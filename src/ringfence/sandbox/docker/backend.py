@@ -1,5 +1,6 @@
 """Starts the guest as the first process of a hardened container."""
 
+import os
 import time
 import zlib
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KILLED_CODE = 128 + 9
 _ANSWER_S = 20.0
 _USABLE_S = 60.0
-_usable: dict[tuple[Product, str | None, str | None], float] = {}
+_NAMED_BY = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
+_usable: dict[tuple[str | None, ...], float] = {}
 _NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
 
 
@@ -48,7 +50,12 @@ class DockerBackend(Backend):
                 "it needs an image: name one with --image (or sandbox.image); `ringfence image ls` lists those "
                 "that were built, `ringfence image build` builds one"
             )
-        key = (self.product, spec.engine if spec else None, self._runtime(spec))
+        key = (
+            self.product,
+            spec.engine if spec else None,
+            self._runtime(spec),
+            *map(os.environ.get, _NAMED_BY),
+        )
         if time.monotonic() - _usable.get(key, -_USABLE_S) < _USABLE_S:
             return None  # one that went meanwhile is told of by the start
         try:
