@@ -207,7 +207,7 @@ class Command:
             self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
         elif kind == b"O":
             self.owner.owns_orphans = True
-        elif kind == b"R":
+        elif kind == b"R" and self.supervisor:  # else it was killed after its last word, and reaped
             status_socket, pid = self._status, self.supervisor
             self._status, self.supervisor = None, 0
             self.owner.loop.ignore(status_socket.fileno())

@@ -25,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
 
 SLOW: frozenset[Check] = frozenset(
     {
+        lifetime.supervisors_are_killed,
         commands.large_input,
         commands.exit_codes,
         files.large_file,

@@ -99,6 +99,29 @@ async def guest_is_out_of_reach(open_sandbox: OpenSandbox) -> None:
         assert (await sandbox.run(["true"])).ok
 
 
+_KILLER = """
+import os
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[1]
+guest, ours = parent(os.getppid()), str(os.getppid())
+while True:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if name != ours and parent(name) == guest:
+                os.kill(int(name), 9)
+        except OSError:
+            pass
+"""
+
+
+async def supervisors_are_killed(open_sandbox: OpenSandbox) -> None:
+    """Whoever kills what stands between the guest and the commands kills commands, and not the sandbox."""
+    async with open_sandbox() as sandbox, sandbox.spawn(["python3", "-c", _KILLER]):
+        ends = {(await sandbox.run(["true"], timeout_s=30)).ended_by for _ in range(60)}
+    assert ends <= {"exit", "signal"}
+
+
 async def facts(open_sandbox: OpenSandbox) -> None:
     """The sandbox says what made it and how each limit is enforced."""
     async with open_sandbox() as sandbox:
@@ -116,5 +139,6 @@ CHECKS = (
     one_is_not_another,
     set_up,
     guest_is_out_of_reach,
+    supervisors_are_killed,
     facts,
 )
