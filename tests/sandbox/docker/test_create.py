@@ -122,3 +122,11 @@ def test_network_by_name() -> None:
 def test_room_for_gvisor() -> None:
     """The threads of gVisor itself have room beside the limit."""
     assert host(spec=SandboxSpec(pids=100, soft_limits=True), runtime="runsc")["PidsLimit"] == 2100
+
+
+@pytest.mark.parametrize(("workspace", "is_covered"), [("/root/project", True), ("/srv/project", False)])
+def test_the_way_to_a_project_of_root(workspace: str, is_covered: bool) -> None:
+    """In images `/root` is closed: an empty volume covers it where the workspace lies below it."""
+    placement = Placement(1500, 1500, Path(workspace), Path("/clone"))
+    kinds = {mount["Target"]: mount["Type"] for mount in host(placement=placement)["Mounts"]}
+    assert (kinds.get("/root") == "volume") is is_covered

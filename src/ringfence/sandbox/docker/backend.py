@@ -16,7 +16,15 @@ from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, configuration, memory_places, parse_image
+from ringfence.sandbox.docker.create import (
+    HOME,
+    SCRATCH,
+    Recipe,
+    configuration,
+    memory_places,
+    parse_image,
+    stands_in_closed,
+)
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import labels_for
 from ringfence.sandbox.docker.limits import ContainerLimits, plan_limits
@@ -267,6 +275,12 @@ def _check_files(engine: Engine, launch: Launch) -> None:
         raise PolicyRefused(
             f"the engine at {engine.address} does not see this machine's files, so the workspace cannot be shown; "
             "use an engine on a Unix socket of this machine",
+            rule="workspace-on-engine",
+        )
+    if facts.is_podman and stands_in_closed(placement):
+        raise PolicyRefused(
+            f"the workspace {str(placement.workspace)!r} lies in /root, which images keep closed to everybody but root, "
+            "and Podman cannot cover it; move the project elsewhere, or use --sandbox docker or bubblewrap",
             rule="workspace-on-engine",
         )
     shifts = facts.has_user_namespace or (facts.is_rootless and not facts.is_podman)

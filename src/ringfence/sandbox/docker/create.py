@@ -5,13 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringfence.sandbox.base import Launch
+from ringfence.sandbox.base import Launch, Placement
 from ringfence.sandbox.docker.facts import EngineFacts
 from ringfence.sandbox.docker.limits import ContainerLimits
 
 HOME = "/home/agent"
 SCRATCH = "/var/tmp"  # noqa: S108 -- inside
 """Where TMPDIR points: unlike in `/tmp`, programs in it may be executed."""
+_CLOSED = "/root"
+"""In images, only root may walk through it: a workspace below it stands in an empty volume instead.
+
+Not in memory: runc gives a tmpfs the mode of the directory below it. The volume is root's, so that nobody inside
+can write to it, and goes with the container.
+"""
 _SHM_BYTES = 64 * 1024**2
 _OPEN_FILES = 4096
 _PODMAN_PROCESSES = 16_384
@@ -165,8 +171,16 @@ def _memory_places(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield HOME, f"rw,nosuid,nodev,exec,{size},{own}"
 
 
+def stands_in_closed(placement: Placement) -> bool:
+    """Whether the way to the workspace leads through a directory that images keep closed."""
+    return placement.workspace is not None and placement.workspace.is_relative_to(_CLOSED)
+
+
 def _binds(recipe: Recipe) -> Iterator[dict[str, Any]]:
     launch = recipe.launch
+    if stands_in_closed(launch.placement):
+        options = {"NoCopy": True, "Labels": dict(recipe.labels)}
+        yield {"Type": "volume", "Target": _CLOSED, "ReadOnly": False, "VolumeOptions": options}
     for target, file in recipe.account_files.items():
         yield _bind(file, target, read_only=True)
     placement = launch.placement
