@@ -1,6 +1,8 @@
 """What comes out of a sandbox as a bundle is checked as if an enemy had made it."""
 
 import hashlib
+import os
+import shlex
 import zlib
 from pathlib import Path
 
@@ -36,9 +38,15 @@ def bundle(git, inside: Path, *what: str) -> bytes:
     return (inside.parent / "out.bundle").read_bytes()
 
 
-async def take_over(data: bytes, users: tuple[GitLayout, Refs]) -> tuple[dict[str, str], list[str]]:
+async def take_over(
+    data: bytes, users: tuple[GitLayout, Refs], *, actor: Actor | None = None
+) -> tuple[dict[str, str], list[str]]:
     """Import a bundle as run `r`."""
-    return await import_bundle(data, layout=users[0], base=users[1], run="r", actor=Actor.current())
+    run_dir = users[0].workspace.parent / "r"
+    run_dir.mkdir()
+    return await import_bundle(
+        data, layout=users[0], base=users[1], run_dir=run_dir, actor=actor or Actor.current()
+    )
 
 
 def snapshot(repository: Path) -> list[str]:
@@ -139,3 +147,29 @@ def test_capabilities_we_did_not_ask_for(capability: str):
     """A bundle that wants to be a partial clone, or of another format, is refused."""
     with pytest.raises(InfrastructureFault):
         parse_bundle(f"# v3 git bundle\n{capability}\n{'0' * 40} refs/heads/x\n\nPACK".encode(), "sha1")
+
+
+async def test_repository_that_cannot_be_written(users, inside: Path, repository: Path, ground: Path, git):
+    """Commits that the repository cannot take are kept beside the run, and can be fetched as the note says."""
+    git(inside, "commit", "-q", "--allow-empty", "-m", "new")
+    data = bundle(git, inside, "main", "^origin/main")
+    git(ground, "clone", "-q", str(repository), "mine")
+    (repository / ".git" / "objects" / "pack").chmod(0o555)
+    before = snapshot(repository)
+    stranger = Actor(12_345, 12_345) if os.geteuid() == 0 else Actor.current()
+    refs, notes = await take_over(data, users, actor=stranger)
+    assert (refs, snapshot(repository)) == ({}, before)
+    assert "Permission denied" in notes[0]
+    fetch = shlex.split(notes[1].split("`")[1])
+    git(ground / "mine", *fetch[1:])
+    assert git(ground / "mine", "log", "-1", "--format=%s", "refs/ringfence/r/main") == "new"
+
+
+async def test_ref_that_cannot_be_made(users, inside: Path, repository: Path, git):
+    """A commit whose ref cannot be made in the repository is kept beside the run, too."""
+    git(inside, "commit", "-q", "--allow-empty", "-m", "new")
+    git(repository, "update-ref", "refs/ringfence/r/main/below", "HEAD")
+    refs, notes = await take_over(bundle(git, inside, "main", "^origin/main"), users)
+    assert refs == {}
+    assert "could not be made" in notes[0]
+    assert (repository.parent / "r" / "commits.bundle").stat().st_size > 0

@@ -71,6 +71,20 @@ async def test_apply_over_the_users_changes_is_a_conflict(repository: Path, stat
     assert not (repository / "new").exists()
 
 
+async def test_apply_where_one_may_not_write(repository: Path, state: Path):
+    """On somebody else's workspace an apply says so and names the way out, and the run is not taken for applied."""
+    prepared = await start(repository, state, "clone")
+    work(prepared)
+    record = (await finish(prepared, None)).record
+    if os.geteuid() == 0:
+        record = msgspec.structs.replace(record, uid=12_345, gid=12_345)
+    repository.chmod(0o555)
+    with pytest.raises(RingfenceError, match=r"cannot be written by you.*`ringfence diff --raw run-1 >"):
+        await apply_run(record, state)
+    with pytest.raises(RingfenceError, match="not applied"):
+        await undo_run(record, state)
+
+
 async def test_undo_of_an_unapplied_clone(repository: Path, state: Path):
     """There is nothing to undo, and it says so."""
     prepared = await start(repository, state, "clone")

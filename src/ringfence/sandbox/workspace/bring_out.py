@@ -3,7 +3,7 @@
 The bundle is made inside, by a git that the agent may have tampered with; so on the host nothing in it is
 believed. It is unpacked into a git directory of ours, every object checked (`--strict`) and every commit
 found connected to what the user has. Only then its pack is put among the user's objects and refs are made
-that no branch follows.
+that no branch follows. Where that cannot be written to, the commits are kept beside the run.
 """
 
 import os
@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,11 @@ from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
+from ringfence.sandbox.workspace.kept_commits import BUNDLE_LIMIT_BYTES, keep_commits
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
-BUNDLE_LIMIT_BYTES = 512 * 1024**2
 MAX_REFS = 64
 _TIMEOUT_S = 120.0
 _HEADER_LIMIT_BYTES = 1024**2
@@ -55,7 +55,13 @@ class BroughtOut:
 
 
 async def bring_out(
-    sandbox: Inside, *, layout: GitLayout, base: Refs, run: str, actor: Actor, object_format: str = "sha1"
+    sandbox: Inside,
+    *,
+    layout: GitLayout,
+    base: Refs,
+    run_dir: Path,
+    actor: Actor,
+    object_format: str = "sha1",
 ) -> BroughtOut:
     """Bring new commits out of a sandbox.
 
@@ -63,21 +69,21 @@ async def bring_out(
         sandbox: Any sandbox with the run's private git directory in place.
         layout: The user's repository.
         base: Its refs when the private git directory was made.
-        run: The run's id.
-        actor: The owner of the user's repository.
+        run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
+        actor: On whose behalf the user's repository is written.
         object_format: `sha1` or `sha256`.
     """
     bundle, notes = await make_bundle(sandbox, base)
     if bundle is None:
         return BroughtOut({}, tuple(notes))
-    why_not = await actor.call(lambda: unsafe_to_write(layout, run))
-    if why_not is not None:
-        return BroughtOut({}, (*notes, f"commits made inside were not taken over: {why_not}"))
     try:
+        why_not = await actor.call(lambda: unsafe_to_write(layout, run_dir.name))
+        if why_not is not None:
+            return BroughtOut({}, (*notes, f"commits made inside were not taken over: {why_not}"))
         refs, more = await import_bundle(
-            bundle, layout=layout, base=base, run=run, actor=actor, object_format=object_format
+            bundle, layout=layout, base=base, run_dir=run_dir, actor=actor, object_format=object_format
         )
-    except InfrastructureFault as exc:
+    except (InfrastructureFault, OSError) as exc:
         return BroughtOut({}, (*notes, f"commits made inside were not taken over: {exc}"))
     return BroughtOut(refs, (*notes, *more))
 
@@ -122,9 +128,15 @@ async def make_bundle(sandbox: Inside, base: Refs) -> tuple[bytes | None, list[s
 
 
 async def import_bundle(
-    bundle: bytes, *, layout: GitLayout, base: Refs, run: str, actor: Actor, object_format: str = "sha1"
+    bundle: bytes,
+    *,
+    layout: GitLayout,
+    base: Refs,
+    run_dir: Path,
+    actor: Actor,
+    object_format: str = "sha1",
 ) -> tuple[dict[str, str], list[str]]:
-    """Check a bundle and take its commits over into the user's repository.
+    """Check a bundle and take its commits over into the user's repository, or keep them beside the run.
 
     Raises:
         InfrastructureFault: It is not sound; nothing was taken over.
@@ -134,28 +146,49 @@ async def import_bundle(
         # Not `git fetch`: up to 2.44 it takes a bundle over without looking at its objects (fsckObjects or
         # not).
         await git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=parsed.pack, timeout_s=600.0)
-        taken, notes = {}, []
-        for name, tip in parsed.heads.items():
-            found = await git.run("rev-parse", "--verify", "--quiet", f"{tip}^{{commit}}", accept=(0, 1, 128))
-            target = f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}"
-            if found.ok and is_ref_name(target):
-                taken[target] = found.stdout.decode().strip()
-            else:
-                notes.append(f"{name!r} is no branch with commits and was not taken over")
+        found, notes = await _commits(git, parsed, run_dir.name)
         # Every object that the commits lead to is there, either in the bundle or with the user.
-        tips = "".join(f"{commit}\n" for commit in taken.values())
+        tips = "".join(f"{commit}\n" for commit in found.values())
         connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
         await git.run(*connected, stdin=tips.encode(), timeout_s=600.0)
+        stored, complaints = await _store(git, found, layout, actor)
+        left = {name: commit for name, commit in found.items() if name not in stored}
+        if left:
+            complaints.append(await keep_commits(git, left, base, directory=run_dir))
+    return stored, notes + complaints
+
+
+async def _commits(git: Git, parsed: "Bundle", run: str) -> tuple[dict[str, str], list[str]]:
+    """The refs to make, each with its commit, and what is none."""
+    found, notes = {}, []
+    for name, tip in parsed.heads.items():
+        commit = await git.run("rev-parse", "--verify", "--quiet", f"{tip}^{{commit}}", accept=(0, 1, 128))
+        target = f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}"
+        if commit.ok and is_ref_name(target):
+            found[target] = commit.stdout.decode().strip()
+        else:
+            notes.append(f"{name!r} is no branch with commits and was not taken over")
+    return found, notes
+
+
+async def _store(
+    git: Git, found: Mapping[str, str], layout: GitLayout, actor: Actor
+) -> tuple[dict[str, str], list[str]]:
+    """Write commits to the user's repository: the refs that were made, and why others were not."""
+    try:
         await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout))
+    except OSError as exc:
+        return {}, [f"the repository {str(layout.common)!r} cannot take commits: {exc.strerror}"]
     users = Git(layout.directory, actor=actor)
-    for target, commit in list(taken.items()):
+    stored, complaints = {}, []
+    for target, commit in found.items():
         result = await users.run("update-ref", "--no-deref", target, commit, accept=(0, 1, 128))
-        if not result.ok:
-            del taken[target]
-            notes.append(
-                f"{target!r} could not be made: {result.stderr.decode('utf-8', 'replace').strip()[:200]!r}"
-            )
-    return taken, notes
+        if result.ok:
+            stored[target] = commit
+        else:
+            said = result.stderr.decode("utf-8", "replace").strip()[:200]
+            complaints.append(f"{target!r} could not be made: {said!r}")
+    return stored, complaints
 
 
 @dataclass(frozen=True)

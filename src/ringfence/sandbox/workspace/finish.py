@@ -82,7 +82,7 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
         sandbox,
         layout=prepared.layout,
         base=prepared.private.refs,
-        run=prepared.record.run,
+        run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         object_format=prepared.private.object_format,
     )

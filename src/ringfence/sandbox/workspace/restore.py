@@ -274,7 +274,7 @@ async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) ->
         return await actor.call(run)
     except OSError as exc:
         name = errno.errorcode.get(exc.errno or 0, "?")
+        at = "" if exc.filename is None else f", {os.fsdecode(exc.filename)!r}"
         raise InfrastructureFault(
-            f"could not write in {str(root)!r}: {exc.strerror} ({name}, {exc.filename!r});"
-            " mend that and try again"
+            f"could not write in {str(root)!r}: {exc.strerror} ({name}{at}); mend that and try again"
         ) from exc

@@ -145,7 +145,9 @@ async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> 
         PolicyRefused: Another run, undo or apply is writing to the workspace.
         WorkspaceConflict: Files it changes are not as they were before the run; nothing was written.
         RecordError: The run or its checkpoints are gone.
+        RingfenceError: The workspace is not the caller's to write.
     """
+    await record.actor.call(lambda: _check_writable(record))
     with held(Path(record.workspace), by=f"{record.run} (apply)", state=state):
         return await restore(
             open_store(record, state),
@@ -182,6 +184,16 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
 async def is_applied(record: WorkRecord, state: Path) -> bool:
     """Whether a clone's changes were brought into the workspace."""
     return await open_store(record, state).has(f"{record.run}/beforeapply")
+
+
+def _check_writable(record: WorkRecord) -> None:
+    """Before a checkpoint is taken that would say the changes were applied."""
+    workspace = Path(record.workspace)
+    if workspace.is_dir() and not os.access(workspace, os.W_OK | os.X_OK, effective_ids=True):
+        raise RingfenceError(
+            f"the workspace {record.workspace!r} cannot be written by you; take the changes elsewhere with"
+            f" `ringfence diff --raw {record.run[-8:]} > work.patch` and `git apply`"
+        )
 
 
 def _after(record: WorkRecord) -> str:
