@@ -199,3 +199,32 @@ class TestAsRoot:
         assert await actor.call(lambda: Path("/proc/thread-self/status").read_text().count("12345")) >= 2
         assert "12345" not in Path("/proc/thread-self/status").read_text()
         assert os.geteuid() == 0
+
+
+async def test_what_the_user_put_in_a_place_is_theirs(repository: Path, store: CheckpointStore):
+    """A large file of the run may go; one that the user put there since is a conflict."""
+    before = await store.take("r/before")
+    os.truncate(repository / "a.txt", 101 * 1024**2)
+    after = await store.take("r/after", base=before.id)
+    (repository / "a.txt").unlink()
+    with (repository / "a.txt").open("w") as file:
+        file.write("mine")
+        file.truncate(102 * 1024**2)
+    with pytest.raises(WorkspaceConflict, match=r"a\.txt"):
+        await restore(store, wanted=before.id, expected=after.id, label="r/beforeundo")
+    with (repository / "a.txt").open() as file:
+        assert file.read(4) == "mine"
+
+
+async def test_empty_directories_in_the_way(repository: Path, store: CheckpointStore):
+    """A file comes back where a nest of empty directories took its place; one too deep to look into is named."""
+    before = await store.take("r/before")
+    (repository / "a.txt").unlink()
+    (repository / "a.txt" / "/".join("d" * 50)).mkdir(parents=True)
+    after = await store.take("r/after", base=before.id)
+    await restore(store, wanted=before.id, expected=after.id, label="r/undo")
+    assert (repository / "a.txt").read_text() == "one\n"
+    (repository / "a.txt").unlink()
+    (repository / "a.txt" / "/".join("d" * 300)).mkdir(parents=True)
+    with pytest.raises(WorkspaceConflict, match="too deep"):
+        await restore(store, wanted=before.id, expected=after.id, label="r/undo")

@@ -127,9 +127,12 @@ async def restore(
     kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
     todo = Diff(tuple(change for change in todo.files if change.path not in kept))
     by_run = _left_by_run(await store.memo(expected), there)
+    marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, by_run))
+    # What somebody else has put in its place since is theirs.
+    untouched = {path: mark for path, mark in by_run.items() if marks.get(path) == mark}
     if not force:
-        await _check_uncovered(store, by_run, todo)
-    await _apply(store, wanted, todo, by_run)
+        await _check_uncovered(store, untouched, todo)
+    await _apply(store, wanted, todo, untouched)
     remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, by_run))
     left = tuple(sorted(map(os.fsdecode, remaining)))
     return Restored(todo, safety, left, tuple(sorted(kept)))
@@ -216,8 +219,16 @@ def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: 
     clashes = in_the_way - deleted - by_run.keys()
     if clashes:
         names = tuple(sorted(map(os.fsdecode, clashes)))
-        raise WorkspaceConflict("in the way and not covered; nothing was written, move them", paths=names)
+        raise WorkspaceConflict(
+            "in the way and not covered, or too deep to look into; nothing was written, move them",
+            paths=names,
+        )
     return in_the_way & by_run.keys() | _empty_specials(tree, by_run)
+
+
+def _is_directory(tree: Tree, path: bytes) -> bool:
+    status = tree.lstat(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def _empty_specials(tree: Tree, by_run: _Leavings) -> set[bytes]:
@@ -231,11 +242,16 @@ def _empty_specials(tree: Tree, by_run: _Leavings) -> set[bytes]:
 
 
 def _below(tree: Tree, path: bytes) -> list[bytes]:
-    found = []
-    for name in tree.children(path):
-        child = path + b"/" + name
-        status = tree.lstat(child)
-        found += _below(tree, child) if status and stat.S_ISDIR(status.st_mode) else [child]
+    """The files in a directory; itself where it is too deep to look at."""
+    found: list[bytes] = []
+    try:
+        for name in tree.children(path):
+            child = path + b"/" + name
+            found += _below(tree, child) if _is_directory(tree, child) else [child]
+    except OSError as exc:
+        if exc.errno != errno.ENAMETOOLONG:
+            raise
+        found.append(path)
     return found
 
 
@@ -260,7 +276,12 @@ def _commit(tree: Tree, staged: Iterable[tuple[Blob, bytes]], deleted: set[bytes
         tree.remove_empty_parents(path)
     for blob, place in staged:
         tree.forget()
-        tree.clear_directory(blob.path)
+        if _is_directory(tree, blob.path):
+            if _below(tree, blob.path):
+                raise OSError(errno.ENOTEMPTY, "somebody wrote into it meanwhile", os.fsdecode(blob.path))
+            # Aside whole: the private directory goes with all in it.
+            tree.forget()
+            tree.move(blob.path, place + b"-aside")
         tree.directory(blob.path.rpartition(b"/")[0], create=True)
         tree.move(place, blob.path)
 

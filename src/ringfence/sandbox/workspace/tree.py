@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ringfence.removal import remove_tree
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_DEPTH = 256
 """Directories nested deeper are not entered: each level holds a descriptor open."""
@@ -203,21 +205,6 @@ class Tree:
                 return
             folder = above
 
-    def clear_directory(self, path: bytes) -> None:
-        """Remove the directory at `path` with the empty directories in it, if there is one.
-
-        Raises:
-            OSError: A file is left in it.
-        """
-        status = self.lstat(path)
-        if status is None or not stat.S_ISDIR(status.st_mode):
-            return
-        for name in self.children(path):
-            self.clear_directory(path + b"/" + name)
-        self.forget()
-        fd, name = self.parent(path)
-        os.rmdir(name, dir_fd=fd)
-
     def move(self, source: bytes, target: bytes) -> None:
         """Rename a file or link, replacing what is at `target`; across file systems by a copy beside it."""
         target_fd, target_name = self.parent(target)
@@ -249,12 +236,10 @@ class Tree:
         os.mkdir(name, 0o700, dir_fd=self._fds[0])
 
     def remove_scratch(self, name: bytes) -> None:
-        """Remove a directory made by `make_scratch` and the files in it."""
+        """Remove a directory made by `make_scratch` and all in it."""
+        self.forget()
         with suppress(FileNotFoundError, NotADirectoryError):
-            for child in self.children(name):
-                self.unlink(name + b"/" + child)
-            self.forget()
-            os.rmdir(name, dir_fd=self._fds[0])
+            remove_tree(self.root / os.fsdecode(name))
 
     def walk(self, limit: int, closed: list[bytes] | None = None) -> Iterator[tuple[bytes, list[str]]]:
         """Every readable directory with the names in it; links are not followed, `.git` is not entered.
