@@ -22,7 +22,7 @@ from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
-from ringfence.sandbox.workspace.kept_commits import BUNDLE_LIMIT_BYTES, keep_commits
+from ringfence.sandbox.workspace.kept_commits import BUNDLE_LIMIT_BYTES, bundle_name, keep_commits
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
@@ -62,6 +62,7 @@ async def bring_out(
     run_dir: Path,
     actor: Actor,
     object_format: str = "sha1",
+    place: str = "",
 ) -> BroughtOut:
     """Bring new commits out of a sandbox.
 
@@ -72,8 +73,9 @@ async def bring_out(
         run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
         actor: On whose behalf the user's repository is written.
         object_format: `sha1` or `sha256`.
+        place: Where in the workspace a submodule is; empty for the workspace's own repository.
     """
-    bundle, notes = await make_bundle(sandbox, base)
+    bundle, notes = await make_bundle(sandbox, base, place=place)
     if bundle is None:
         return BroughtOut({}, tuple(notes))
     try:
@@ -81,20 +83,27 @@ async def bring_out(
         if why_not is not None:
             return BroughtOut({}, (*notes, f"commits made inside were not taken over: {why_not}"))
         refs, more = await import_bundle(
-            bundle, layout=layout, base=base, run_dir=run_dir, actor=actor, object_format=object_format
+            bundle,
+            layout=layout,
+            base=base,
+            run_dir=run_dir,
+            actor=actor,
+            object_format=object_format,
+            place=place,
         )
     except (InfrastructureFault, OSError) as exc:
         return BroughtOut({}, (*notes, f"commits made inside were not taken over: {exc}"))
     return BroughtOut(refs, (*notes, *more))
 
 
-async def make_bundle(sandbox: Inside, base: Refs) -> tuple[bytes | None, list[str]]:
+async def make_bundle(sandbox: Inside, base: Refs, *, place: str = "") -> tuple[bytes | None, list[str]]:
     """Have a bundle of what is new made inside; None if nothing is, or it could not be had."""
+    git = ["git", "-C", f"./{place}"]
     listed = await sandbox.run(
-        ["git", "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/"], timeout_s=_TIMEOUT_S
+        [*git, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/"], timeout_s=_TIMEOUT_S
     )
     head = await sandbox.run(
-        ["git", "rev-parse", "--verify", "--quiet", "HEAD^{commit}"], timeout_s=_TIMEOUT_S
+        [*git, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"], timeout_s=_TIMEOUT_S
     )
     tips = dict(_pairs(listed.stdout))
     new = [name for name, tip in tips.items() if base.direct.get(name) != tip and is_ref_name(name)]
@@ -113,7 +122,7 @@ async def make_bundle(sandbox: Inside, base: Refs) -> tuple[bytes | None, list[s
         f"^{commit}\n" for commit in sorted(map(str, known))
     )
     made = await sandbox.run(
-        ["git", "bundle", "create", path, "--ignore-missing", "--stdin"],
+        [*git, "bundle", "create", path, "--ignore-missing", "--stdin"],
         stdin=wanted.encode("utf-8", "surrogateescape"),
         timeout_s=_TIMEOUT_S,
     )
@@ -135,6 +144,7 @@ async def import_bundle(
     run_dir: Path,
     actor: Actor,
     object_format: str = "sha1",
+    place: str = "",
 ) -> tuple[dict[str, str], list[str]]:
     """Check a bundle and take its commits over into the user's repository, or keep them beside the run.
 
@@ -154,7 +164,7 @@ async def import_bundle(
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:
-            complaints.append(await keep_commits(git, left, base, directory=run_dir))
+            complaints.append(await keep_commits(git, left, base, file=run_dir / bundle_name(place)))
     return stored, notes + complaints
 
 

@@ -14,6 +14,7 @@ from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
+from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.untrusted import distrust
 from ringfence.sandbox.workspace.work import (
@@ -78,7 +79,7 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
     """
     if prepared.private is None or prepared.layout is None:
         return None
-    return await bring_out(
+    out = await bring_out(
         sandbox,
         layout=prepared.layout,
         base=prepared.private.refs,
@@ -86,6 +87,23 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
         actor=prepared.record.actor,
         object_format=prepared.private.object_format,
     )
+    notes = [note for module in prepared.submodules for note in await _module_out(prepared, module, sandbox)]
+    return BroughtOut(out.refs, (*out.notes, *notes))
+
+
+async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> list[str]:
+    """Bring the commits made in a submodule into its own repository; what to tell of them."""
+    out = await bring_out(
+        sandbox,
+        layout=module.layout,
+        base=module.private.refs,
+        run_dir=prepared.run_dir,
+        actor=prepared.record.actor,
+        object_format=module.private.object_format,
+        place=module.place,
+    )
+    made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
+    return [f"submodule {module.place!r}: {note}" for note in (*made, *out.notes)]
 
 
 async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:

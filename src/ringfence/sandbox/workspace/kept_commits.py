@@ -3,9 +3,11 @@
 The bundle is not the one that came out of the sandbox: it is made here, of objects that were checked.
 """
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio.to_thread
 
@@ -13,18 +15,22 @@ from ringfence.errors import InfrastructureFault, next_step
 from ringfence.sandbox.workspace.git import Git
 from ringfence.sandbox.workspace.refs import Refs
 
-BUNDLE_NAME = "commits.bundle"
 BUNDLE_LIMIT_BYTES = 512 * 1024**2
 
 
-async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, directory: Path) -> str:
+def bundle_name(place: str) -> str:
+    """What the bundle is called for the repository at `place` in the workspace; empty: its own."""
+    return f"commits-{quote(os.fsencode(place), safe='')}.bundle" if place else "commits.bundle"
+
+
+async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
     """Keep commits as a bundle; return what to tell the user about it.
 
     Args:
         git: A git directory of ours that has the commits.
         refs: The name under which each shall be fetched, and the commit.
         base: What the user has; it is left out.
-        directory: The run's own.
+        file: Where, in the run's directory.
 
     Raises:
         InfrastructureFault: The bundle could not be made or written.
@@ -39,7 +45,6 @@ async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, directo
         timeout_s=600.0,
         output_limit_bytes=BUNDLE_LIMIT_BYTES,
     )
-    file = directory / BUNDLE_NAME
     await anyio.to_thread.run_sync(_write, file, made.stdout)
     fetch = f"git fetch {shlex.quote(str(file))} 'refs/ringfence/*:refs/ringfence/*'"
     return f"commits made inside are kept beside the run; to have them, run `{fetch}` in a clone of your own"

@@ -1,8 +1,8 @@
 """A run's workspace from before its first sandbox until after its last."""
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -21,6 +21,7 @@ from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.work import (
@@ -42,6 +43,8 @@ class Prepared:
     state: Path
     layout: GitLayout | None
     private: PrivateGit | None
+    submodules: tuple[Submodule, ...] = ()
+    """Those with a private git directory of their own."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ async def prepare(
     start = await _start(earlier, ground, before)
     has_private = layout is not None and decision.mode != "read_only" and is_fenced
     private = await ground.private_git(settings.identity) if has_private else None
+    submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
     guards = _Guards(
         (*before.git_entries, *_fixed(settings)) if decision.mode == "bind" else (),
@@ -106,6 +110,7 @@ async def prepare(
         protect,
     )
     placement = _placement(ground, source, private, guards if is_fenced else None)
+    placement = _with_submodules(placement, submodules)
     record = WorkRecord(
         run=run,
         workspace=str(workspace),
@@ -121,13 +126,15 @@ async def prepare(
             *before.notes,
             *([unused] if unused else ()),
             *(private.notes if private else ()),
+            *(note for submodule in submodules for note in submodule.notes),
+            *left_out,
             *(_told(before, guards, decision) if is_fenced else ()),
             *_obeyed_note(settings),
         ],
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _fixed(settings))],
     )
     save_record(run_dir, record)
-    return Prepared(placement, before, record, run_dir, state, layout, private)
+    return Prepared(placement, before, record, run_dir, state, layout, private, submodules)
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,21 @@ class _Ground:
         return await make_private_git(
             self.workspace,
             self.run_dir / "git",
+            reader=self.store.actor,
+            owner=self.owner,
+            identity=identity,
+        )
+
+    async def submodules(
+        self, layout: GitLayout | None, before: Checkpoint, identity: Identity
+    ) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
+        """Git directories for the submodules; a clone has none: there they are plain directories."""
+        if layout is None or layout.refused is not None or self.decision.mode != "bind":
+            return (), ()
+        return await make_submodules(
+            layout,
+            before.git_entries,
+            self.run_dir / "submodules",
             reader=self.store.actor,
             owner=self.owner,
             identity=identity,
@@ -258,6 +280,12 @@ def _placement(
         covered=guards.specials if decision.mode == "bind" else (),
     )
     return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
+
+
+def _with_submodules(placement: Placement, submodules: Iterable[Submodule]) -> Placement:
+    # The last: what is mounted upon itself would show their own `.git` again.
+    more = tuple(overlay for submodule in submodules for overlay in submodule.private.overlays)
+    return replace(placement, overlays=(*placement.overlays, *more))
 
 
 def _told(before: Checkpoint, guards: _Guards, decision: Decision) -> list[str]:

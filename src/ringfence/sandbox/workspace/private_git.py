@@ -28,8 +28,9 @@ from ringfence.sandbox.workspace.git_layout import (
 from ringfence.sandbox.workspace.refs import Refs, read_refs
 
 INSIDE_OF_FILE = Path("/run/ringfence-git")
-"""Where the private directory is inside when `.git` is a file (linked work tree, submodule)."""
+"""Where the private directory is inside when `.git` is a file (linked work tree, a submodule by itself)."""
 _POINTER = "pointer"
+_NO_ALTERNATES = "no-alternates"
 _COPIED_SETTINGS = (
     "core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf", "core.eol", "core.safecrlf",
     "core.precomposeunicode", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse",
@@ -65,6 +66,7 @@ async def make_private_git(
     owner: Actor,
     identity: Identity | None = None,
     own_index: bool = True,
+    inside: Path = INSIDE_OF_FILE,
 ) -> PrivateGit | None:
     """Make a private git directory for the repository at `workspace`.
 
@@ -75,6 +77,7 @@ async def make_private_git(
         owner: The sandbox's identity, which will own what is made.
         identity: Name and address of the agent's commits.
         own_index: Whether to copy the user's index.
+        inside: Where it is inside when `.git` is a file.
 
     Returns:
         None where the workspace is no git repository.
@@ -91,16 +94,20 @@ async def make_private_git(
     if databases and not shared and reader.uid == 0 and layout.is_file:
         plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
         databases = []
+    fixed = _fixed(directory)
     try:
         await Actor.current().call(lambda: _write(directory, plan, len(databases)))
+        await Actor.current().call(lambda: _write_fixed(fixed, inside))
         if not shared:
             await copy_databases(layout, _places(directory, databases), reader)
         await Actor.current().call(lambda: give(directory, owner))
+        await Actor.current().call(lambda: give(fixed, owner))
     except OSError as exc:
         raise InfrastructureFault(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
-    overlays = _overlays(workspace, layout, directory, databases if shared else [])
+    target = inside if layout.is_file else workspace / ".git"
+    overlays = _overlays(layout, directory, target, databases if shared else [])
     return PrivateGit(overlays, plan.refs, plan.object_format, tuple(plan.notes))
 
 
@@ -195,7 +202,6 @@ def _write(directory: Path, plan: _Plan, databases: int) -> None:
     for name, data in plan.files.items():
         (directory / name).write_bytes(data)
     (directory / "HEAD").write_bytes(plan.refs.head)
-    (directory / _POINTER).write_text(f"gitdir: {INSIDE_OF_FILE}\n")
     (directory / "packed-refs").write_bytes(plan.refs.packed())
     for name, target in plan.refs.symbolic.items():
         path = directory / name
@@ -206,7 +212,17 @@ def _write(directory: Path, plan: _Plan, databases: int) -> None:
     lines = "".join(f"../base-objects-{number}\n" for number in range(databases))
     if lines:
         (directory / "objects" / "info" / "alternates").write_text(lines)
-        (directory / "no-alternates").write_bytes(b"")
+
+
+def _fixed(directory: Path) -> Path:
+    """Where files that are mounted lie: not in the git directory, where an agent could remove them."""
+    return directory.with_name(f"{directory.name}-fixed")
+
+
+def _write_fixed(fixed: Path, inside: Path) -> None:
+    fixed.mkdir(mode=0o700)
+    (fixed / _POINTER).write_text(f"gitdir: {inside}\n")
+    (fixed / _NO_ALTERNATES).write_bytes(b"")
 
 
 def _places(directory: Path, databases: list[Path]) -> dict[Path, Path]:
@@ -214,17 +230,16 @@ def _places(directory: Path, databases: list[Path]) -> dict[Path, Path]:
 
 
 def _overlays(
-    workspace: Path, layout: GitLayout, directory: Path, databases: Iterable[Path]
+    layout: GitLayout, directory: Path, target: Path, databases: Iterable[Path]
 ) -> tuple[Overlay, ...]:
-    inside = INSIDE_OF_FILE if layout.is_file else workspace / ".git"
-    overlays = [Overlay(directory, inside, read_only=False)]
+    overlays = [Overlay(directory, target, read_only=False)]
     if layout.is_file:
-        overlays.append(Overlay(directory / _POINTER, workspace / ".git", read_only=True))
+        overlays.append(Overlay(_fixed(directory) / _POINTER, layout.workspace / ".git", read_only=True))
     for number, database in enumerate(databases):
-        target = inside / f"base-objects-{number}"
-        overlays.append(Overlay(database, target, read_only=True))
+        place = target / f"base-objects-{number}"
+        overlays.append(Overlay(database, place, read_only=True))
         if (database / "info" / "alternates").is_file():
             # All databases are in our own list; theirs names paths that do not exist inside.
-            hidden = directory / "no-alternates"
-            overlays.append(Overlay(hidden, target / "info" / "alternates", read_only=True))
+            hidden = _fixed(directory) / _NO_ALTERNATES
+            overlays.append(Overlay(hidden, place / "info" / "alternates", read_only=True))
     return tuple(overlays)
