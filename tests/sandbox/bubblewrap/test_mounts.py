@@ -87,3 +87,14 @@ def test_a_home_in_a_system_directory_is_covered(
     shown, covered = arguments.words.index("/usr"), arguments.words.index("/usr/share")
     assert shown < covered
     assert arguments.words[covered - 1] == "--tmpfs"
+
+
+@pytest.mark.skipif(
+    not Path("/etc/ssl/private").is_dir(), reason="this machine keeps no keys in /etc/ssl/private"
+)
+def test_keys_of_services_are_covered(arguments: Arguments) -> None:
+    """A directory of keys that a group of the caller's may read is empty inside."""
+    add_mounts(arguments, Launch("id", SandboxSpec(), Placement(1500, 1500, None, None), ()), ())
+    place = arguments.words.index("/etc/ssl/private")
+    assert arguments.words[place - 1] == "--tmpfs"
+    assert place > arguments.words.index("/etc/ssl")

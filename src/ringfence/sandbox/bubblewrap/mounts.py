@@ -51,6 +51,8 @@ _ETC = (
     "timezone",
     "xattr.conf",
 )
+_PRIVATE = ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private")
+"""Keys of the machine's services, which a group may read; an ordinary caller's groups go inside with him."""
 _MASKED = (
     "/proc/kallsyms",
     "/proc/kcore",
@@ -182,6 +184,8 @@ def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) 
         elif path.is_file() and path.stat().st_mode & stat.S_IROTH:
             descriptor = arguments.hold(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             arguments.copy(descriptor, str(path))
+    for name in filter(os.path.isdir, _PRIVATE):
+        arguments.add("--perms", "0555", "--size", 4096, "--tmpfs", name, "--remount-ro", name)
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     arguments.data(
         f"root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}::{HOME}:/bin/bash\n{nobody}".encode(),
