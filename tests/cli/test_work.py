@@ -304,6 +304,41 @@ def test_last_is_nothing_where_nothing_was_run(
     assert (ended.code, "ringfence audit ls" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize("mode", ["clone", "bind"])
+def test_a_private_copy_is_told_with_what_brings_it_in(run: Cli, mode: str):
+    """The last line of a run that changed something; where the files were changed themselves, nothing."""
+    last = run("touch made", "--mode", mode).out.splitlines()[-1]
+    (path,) = runs_dir().iterdir()
+    hint = f"on a private copy: bring it in with `ringfence apply {path.name[-8:]}`"
+    assert (last == hint) is (mode == "clone")
+
+
+def test_a_command_on_a_private_copy_tells_what_brings_it_in(ringfence: Cli, workspace: Path):
+    """Also `exec`; not where nothing was changed."""
+    told = [
+        "ringfence apply" in ringfence("exec", "-C", workspace, "--mode", "clone", "--", *command).err
+        for command in (("touch", "made"), ("true",))
+    ]
+    assert told == [True, False]
+
+
+def test_undo_of_a_private_copy_names_apply(run: Cli, ringfence: Cli):
+    """It was never brought in."""
+    run("touch made", "--mode", "clone")
+    ended = ringfence("undo")
+    assert (ended.code, "ringfence apply" in ended.err) == (1, True)
+
+
+def test_a_diff_says_that_it_was_undone(run: Cli, ringfence: Cli):
+    """Until it is brought in again."""
+    run("touch made", "--mode", "bind")
+    told = ["undone since" in ringfence("diff").err]
+    for command in ("undo", "apply"):
+        ringfence(command)
+        told.append("undone since" in ringfence("diff").err)
+    assert told == [False, True, False]
+
+
 def test_nothing_to_undo(run: Cli, ringfence: Cli):
     """A run that changed nothing is still the last one."""
     run("touch made")

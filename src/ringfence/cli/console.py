@@ -1,6 +1,12 @@
 """Where a person reads: a console of rich whose reader may leave."""
 
 from rich.console import Console
+from rich.text import Text
+
+from ringfence.cli.escape import visible
+
+_INDENT = "    "
+_LEAST_WIDTH = 20
 
 
 class _Console(Console):
@@ -12,3 +18,18 @@ class _Console(Console):
 def open_console(*, stderr: bool = False) -> Console:
     """A console on stdout, or on stderr; without colours where NO_COLOR is set or nobody looks."""
     return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def print_line(console: Console, line: str, style: str = "") -> None:
+    """Print a line, escaped. On a terminal it is wrapped at words; elsewhere a line is one line.
+
+    What is wrapped is indented: no text of an agent begins at the left edge.
+    """
+    shown = Text(visible(line, one_line=True), style=style)
+    if not console.is_terminal:
+        console.print(shown, soft_wrap=True)
+        return
+    first, *more = shown.wrap(console, max(_LEAST_WIDTH, console.width - len(_INDENT))) or [shown]
+    console.print(first, soft_wrap=True)
+    for part in more:
+        console.print(Text.assemble(_INDENT, part), soft_wrap=True)

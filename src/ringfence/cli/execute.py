@@ -75,6 +75,7 @@ async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
 
     from ringfence.cli.escape import visible
     from ringfence.cli.flagged import warnings
+    from ringfence.cli.private_copy import how_to_apply
     from ringfence.cli.running import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
 
@@ -87,6 +88,9 @@ async def _execute(request: "RunRequest", command: tuple[str, ...]) -> int:
         result = await run_to_end(request, partial(run_command, command, stdio))
     for line in warnings(result.work.runs_on_your_machine, result.run_id) if result.work else ():
         typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+    hint = how_to_apply(result.work, result.run_dir)
+    if hint is not None:
+        typer.echo(f"ringfence: {hint}", err=True)
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
         typer.echo(f"ringfence: {result.state.value}: {visible(result.reason, one_line=True)}", err=True)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code

@@ -136,6 +136,7 @@ def _tell_work(run_id: str) -> None:
     """What was made in a sandbox that is gone, as at the end of a run."""
     from ringfence.cli.flagged import warnings
     from ringfence.cli.plural import counted
+    from ringfence.cli.private_copy import how_to_apply
     from ringfence.events import JobEnded, WorkExported
     from ringfence.journal import read, run_dir
 
@@ -146,6 +147,9 @@ def _tell_work(run_id: str) -> None:
             say(f"{files} changed, +{event.insertions} -{event.deletions}  (ringfence diff {run_id[-8:]})")
             for line in warnings(event.runs_on_your_machine, run_id):
                 say(line)
+            hint = how_to_apply(event, run_dir(run_id))
+            if hint is not None:
+                say(hint)
         elif isinstance(event, JobEnded) and event.state != "succeeded":
             say(f"{event.state}: {event.reason}")
 

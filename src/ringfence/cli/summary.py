@@ -1,10 +1,12 @@
 """The end of a run: outcome, diffstat, what was used, where the record is."""
 
+import shlex
 from typing import TYPE_CHECKING
 
-from ringfence.cli.escape import visible
+from ringfence.cli.console import print_line
 from ringfence.cli.flagged import warnings
 from ringfence.cli.plural import counted
+from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.running import say
 from ringfence.events import JobEnded, WorkExported
 
@@ -18,16 +20,17 @@ _GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
 
 def print_summary(console: "Console", result: "JobResult") -> None:
     """Print how a run ended; where the reader has left, how it ended goes to stderr."""
-    from rich.text import Text
-
     lines = _work_lines(result.work, result.run_id) if result.work is not None else []
     lines.append((f"{result.state.value}: {result.reason}", _GOOD.get(result.state.value, "bold red")))
     if result.ended.turns:
         lines.append((_spent(result.ended), "dim"))
     lines.append((f"record: {result.run_dir}  (ringfence audit show {result.run_id[-8:]})", "dim"))
+    hint = how_to_apply(result.work, result.run_dir)
+    if hint is not None:
+        lines.append((hint, "bold"))
     try:
         for line, how in lines:
-            console.print(Text(visible(line, one_line=True), style=how), soft_wrap=True)
+            print_line(console, line, how)
     except OSError:
         say_end(result)
 
@@ -52,6 +55,6 @@ def _work_lines(work: WorkExported, run_id: str) -> list[tuple[str, str]]:
         return [*lines, ("no files changed", "dim")]
     files = counted(work.files_changed, "file")
     lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
-    lines += [(f"commits: {ref}", "") for ref in work.refs]
+    lines += [(f"commits: {ref}  (git merge {shlex.quote(ref)})", "") for ref in work.refs]
     lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_id)]
     return lines

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
 _KEPT_SHOWN = 20
 _UNKEPT_SHOWN = 100
+_UNDONE = "undone"
+"""A file in a run's directory: its changes were taken back, and not brought in again since."""
 
 
 def diff(
@@ -44,6 +46,8 @@ def diff(
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, completes=True)
+    if _note(record).exists():
+        _say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, state)
     suspects = runs_on_your_machine(record, changes)
     if flagged:
@@ -89,15 +93,34 @@ def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     from ringfence.sandbox.workspace.work import apply_run
 
     record, state = _load(run)
-    _tell("apply", "applied", _act(apply_run, record, state, force=force))
+    restored = _act(apply_run, record, state, force=force)
+    _note(record).unlink(missing_ok=True)
+    _tell("apply", "applied", restored)
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Take a run's changes back out of the workspace."""
-    from ringfence.sandbox.workspace.work import undo_run
+    import anyio
+
+    from ringfence.errors import RingfenceError
+    from ringfence.sandbox.workspace.work import is_applied, undo_run
 
     record, state = _load(run)
-    _tell("undo", "undone", _act(undo_run, record, state, force=force))
+    if record.mode == "clone" and not anyio.run(is_applied, record, state):
+        raise RingfenceError(
+            f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
+            f"`ringfence diff {record.run[-8:]}` shows it, `ringfence apply {record.run[-8:]}` brings it in"
+        )
+    restored = _act(undo_run, record, state, force=force)
+    if restored.diff.files:
+        _note(record).touch(mode=0o600)
+    _tell("undo", "undone", restored)
+
+
+def _note(record: "WorkRecord") -> "Path":
+    from ringfence.journal import run_dir
+
+    return run_dir(record.run) / _UNDONE
 
 
 def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
