@@ -254,6 +254,26 @@ def test_a_replay_is_the_same(run: Cli, ringfence: Cli):
     assert "the same" in ringfence("replay", "last").out
 
 
+def test_a_replay_of_listings_and_dates_is_the_same(run: Cli, ringfence: Cli, workspace: Path):
+    """Times are tolerated and told; the copy has the rights of the workspace."""
+    workspace.chmod(0o755)
+    run("ls -la; date; date -R; date -Is", "--mode", "bind")
+    ended = ringfence("replay", "last")
+    assert (ended.code, "the same" in ended.out, "tolerated" in ended.err) == (0, True, True)
+    listed = ringfence("replay", "last", "--verbose").err.splitlines()
+    assert any(line.strip().startswith("drwxr-xr-x") and line.endswith(" .") for line in listed)
+
+
+def test_a_replay_of_a_run_that_failed_says_that_the_record_ends_there(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """The model's error is no divergence."""
+    model = script(says("x", "cat app.py"), {"error": {"status": 401, "message": "bad", "times": 9}})
+    ringfence("run", "x", "-C", workspace, "--model", model)
+    ended = ringfence("replay", "last")
+    assert (ended.code, "the same; the record ends there (authentication: " in ended.out) == (0, True)
+
+
 def test_a_replay_that_differs_exits_1(run: Cli, ringfence: Cli):
     """The first difference is told."""
     run("od -An -N8 -x /dev/urandom")

@@ -47,6 +47,7 @@ def replay(
                     "turns": result.turns,
                     "tolerated": list(result.tolerated),
                     "divergence": result.divergence,
+                    "record_ended": result.ended,
                 }
             )
         )
@@ -78,6 +79,8 @@ def _print(path: "Path", result: "ReplayResult") -> None:
     told = (
         "the same" if result.divergence is None else f"DIVERGED: {visible(result.divergence, one_line=True)}"
     )
+    if result.ended is not None:
+        told += f"; the record ends there ({visible(result.ended, one_line=True)})"
     typer.echo(f"replayed {counted(result.turns, 'turn')} of {path.name}: {told}")
 
 

@@ -1,11 +1,13 @@
 """A recorded run held again: recorded model, fresh sandbox from the same checkpoint, every tool executed again."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import Diverged, RecordError
-from ringfence.events import CheckpointCreated, Event, JobCreated, ModelReplied
+from ringfence.events import CheckpointCreated, Event, JobCreated, JobEnded, ModelReplied
 from ringfence.job.continuing import conversation_of
 from ringfence.job.recorder import View
 from ringfence.job.request import AgentRequest
@@ -14,8 +16,8 @@ from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Task
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.prompts import system_prompt
-from ringfence.runtime.recorded import RecordedModel
-from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.runtime.recorded import RecordedModel, RecordOver
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.work import load_record
 from ringfence.tool.toolset import open_toolset
@@ -31,6 +33,8 @@ class ReplayResult:
     """Differences that were passed over: durations, times, addresses, temporary names."""
     divergence: str | None
     """The first difference, with its turn; None if there was none."""
+    ended: str | None = None
+    """How the record ends, where it ends before the agent did; the replay is held as far as that."""
 
 
 async def replay_run(
@@ -56,7 +60,8 @@ async def replay_run(
     if created is None or before is None:
         raise RecordError(f"run {run.name!r} has no beginning to replay from; see `ringfence audit show`")
     # A run that went on with an earlier one's clone found that one's files.
-    start = load_record(run).start or before
+    work = load_record(run)
+    start = work.start or before
     conversation = conversation_of(resolve(created.continues)) if created.continues else ()
     model = RecordedModel(events, conversation=conversation, is_exact=is_exact)
 
@@ -71,10 +76,10 @@ async def replay_run(
         toolset=created.toolset,
         conversation=conversation,
     )
-    divergence = None
+    divergence = ended = None
     async with (
         replica_of(run, start, state_dir()) as placement,
-        Sandbox.open(spec, placement=placement) as sandbox,
+        Sandbox.open(spec, placement=_as_found(placement, work.mode)) as sandbox,
         open_toolset(
             created.toolset, sandbox=sandbox, functions=request.functions, mcp_servers=request.mcp_servers
         ) as toolset,
@@ -89,10 +94,26 @@ async def replay_run(
             await runtime.run(task, sandbox, emit)
         except Diverged as exc:
             divergence = str(exc)
+        except RecordOver:
+            ended = _end_of(events)
     if divergence is None and model.remaining:
         divergence = f"the replay ended {model.remaining} requests earlier than the record"
     replies = sum(isinstance(event, ModelReplied) for event in events)
-    return ReplayResult(replies - model.remaining, tuple(model.tolerated), divergence)
+    return ReplayResult(replies - model.remaining, tuple(model.tolerated), divergence, ended)
+
+
+def _end_of(events: Sequence[Event]) -> str:
+    end = next((event for event in events if isinstance(event, JobEnded)), None)
+    return "the run was interrupted" if end is None else f"{end.state}: {end.reason}"
+
+
+def _as_found(placement: Placement, mode: str) -> Placement:
+    """Give the copy the rights of the workspace itself, which a listing shows; a clone had those of the copy."""
+    workspace, copy = placement.workspace, placement.workspace_source
+    if mode != "clone" and workspace is not None and copy is not None:
+        with suppress(OSError):  # the workspace may be gone; what a listing then shows is tolerated
+            copy.chmod(workspace.stat().st_mode & 0o777)
+    return placement
 
 
 def _unlimited(limits: Limits) -> Limits:
