@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ringfence.config.authorship import with_author
 from ringfence.config.discovery import find_project_file
 from ringfence.config.document import Document, KeyPath, read_regular_file
 from ringfence.config.environment import environment_layer
@@ -19,7 +20,7 @@ from ringfence.config.fields import all_fields
 from ringfence.config.layer import Layer, Merged, document_layer, merge, named_layer
 from ringfence.config.model import Settings
 from ringfence.config.origin import Origin
-from ringfence.config.paths import user_config_file
+from ringfence.config.paths import state_dir, user_config_file
 from ringfence.config.tightening import Loosened, loosened
 from ringfence.config.trust import is_trusted
 from ringfence.config.validation import combine, validate
@@ -94,6 +95,13 @@ def load(
         ConfigurationError: With file, line and column where a file is to blame.
         UsageError: A flag's value does not fit.
     """
+    try:
+        return _load(workspace, flags, os.environ if environ is None else environ)
+    except ConfigurationError as exc:
+        raise with_author(exc, state_dir()) from exc
+
+
+def _load(workspace: Path | None, flags: Sequence[Flag], environ: Mapping[str, str]) -> Effective:
     files: list[ConfigurationFile] = []
     layers: list[Layer] = []
     loosened_by_files: list[tuple[str, Origin]] = []
@@ -104,7 +112,7 @@ def load(
             loosened_by_files += _check_trust(layers, layer, file, workspace)
         files.append(file)
         layers.append(layer)
-    layers.append(environment_layer(os.environ if environ is None else environ))
+    layers.append(environment_layer(environ))
     said: dict[KeyPath, tuple[str, Any]] = {
         tuple(flag.key.split(".")): (flag.name, flag.value) for flag in flags if flag.value is not None
     }

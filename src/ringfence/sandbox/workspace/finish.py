@@ -4,14 +4,16 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.git_layout import has_git
+from ringfence.sandbox.workspace.git_layout import has_git, read_small
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
 from ringfence.sandbox.workspace.submodules import Submodule
@@ -193,6 +195,7 @@ async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: t
         names = "; ".join(map(str, diff.unkept[:_SHOWN]))
         more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
+    await _remember_settings(record, diff, state)
     patch = b""
     try:
         patch = await patch_run(record, state)
@@ -206,3 +209,16 @@ async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: t
         runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
         notes=(*notes, *after.notes),
     )
+
+
+async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> None:
+    """Keep whose a project file is that the run left: later runs read it before they build their fence."""
+    left = [change.path for change in diff.files if change.kind != "deleted"]
+    left += [change.path for change in diff.unkept if change.kind != "deleted"]
+    made = [path for path in left if path.rpartition("/")[2] in PROJECT_FILE_NAMES]
+    root = Path(record.clone or record.workspace)
+    actor = Actor.current() if record.clone else record.actor
+    for path in made[:_SHOWN]:
+        content = await actor.call(partial(read_small, root, os.fsencode(path)))
+        if content is not None:
+            remember_author(Path(record.workspace, path), content, run=record.run, state=state)

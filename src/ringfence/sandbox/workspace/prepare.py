@@ -22,6 +22,7 @@ from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.submodules import Submodule, make_submodules
+from ringfence.sandbox.workspace.surroundings import surroundings
 from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.work import (
@@ -124,6 +125,7 @@ async def prepare(
         git_present=has_git(workspace),
         notes=[
             *before.notes,
+            *(await anyio.to_thread.run_sync(surroundings, workspace, state) if is_fenced else ()),
             *([unused] if unused else ()),
             *(private.notes if private else ()),
             *(note for submodule in submodules for note in submodule.notes),

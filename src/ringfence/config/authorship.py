@@ -1,0 +1,66 @@
+"""Which run left a project file as it is: told where that file makes trouble, so that the user knows whom to ask.
+
+A file and its content together have an author; whoever changes the file makes it his own.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+from ringfence.config.discovery import PROJECT_FILE_NAME
+from ringfence.config.document import read_regular_file
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import ConfigurationError, InfrastructureFault, next_step
+
+PROJECT_FILE_NAMES = frozenset({PROJECT_FILE_NAME, "ringfence.yml"})
+"""What is read as a project's file, and what is refused for its name."""
+_RUN_LIMIT_BYTES = 200
+
+
+def remember_author(file: Path, content: bytes, *, run: str, state: Path) -> None:
+    """Remember that `run` left `file` with this content.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    mark = _mark(file, content, state)
+    try:
+        make_private_dir(mark.parent)
+        partial = mark.with_suffix(f".{os.getpid()}.new")
+        partial.write_text(run)
+        partial.replace(mark)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(mark)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+
+
+def author_of(file: Path, state: Path) -> str | None:
+    """The run that left `file` as it is; None if none did, or that cannot be told."""
+    try:
+        content = read_regular_file(file, follow_link=False)
+        return _mark(file, content, state).read_bytes()[:_RUN_LIMIT_BYTES].decode()
+    except (ConfigurationError, OSError, UnicodeDecodeError):
+        return None
+
+
+def told(file: Path, run: str) -> str:
+    """What to say about a file that a run made or changed."""
+    return f"run {run!r} made or changed {file.name!r}; `ringfence undo {run[-8:]}` takes that back"
+
+
+def with_author(error: ConfigurationError, state: Path) -> ConfigurationError:
+    """The error, and the run that left the file so, where one did."""
+    if error.file is None or error.file.name not in PROJECT_FILE_NAMES:
+        return error
+    run = author_of(error.file, state)
+    if run is None:
+        return error
+    message = f"{error.message}; {told(error.file, run)}"
+    return ConfigurationError(message, file=error.file, line=error.line, column=error.column)
+
+
+def _mark(file: Path, content: bytes, state: Path) -> Path:
+    real = os.fsencode(file.parent.resolve() / file.name)
+    name = hashlib.sha256(real + b"\0" + hashlib.sha256(content).digest()).hexdigest()
+    return state / "authors" / name
