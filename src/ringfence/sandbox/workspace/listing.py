@@ -40,6 +40,10 @@ class Listing:
     """Files that the host runs or trusts by their name, ignored or not."""
     specials: frozenset[bytes] = frozenset()
     """Sockets, fifos and devices, ignored or not."""
+    repositories: frozenset[bytes] = frozenset()
+    """HEAD and config of what git takes for a repository by its contents, ignored or not."""
+    blindness: str = ""
+    """Why there may be sockets and repositories that were not found; empty: there are none."""
     unlocked: tuple[bytes, ...] = ()
     """Directories on which the owner was given rights back; empty for the root."""
     notes: list[str] = field(default_factory=list)
@@ -81,7 +85,10 @@ def _listing_of(found: Survey) -> Listing:
         closed=found.closed,
         trusted=frozenset(found.trusted),
         specials=frozenset(found.specials),
+        repositories=frozenset(found.repositories),
+        blindness=found.blindness,
         unlocked=found.unlocked,
+        notes=[f"not all of the workspace was looked at: {found.blindness}"] if found.blindness else [],
     )
 
 
@@ -146,11 +153,11 @@ async def _told_by_git(git: GitLister, found: Survey) -> Listing:
     listing = _listing_of(found)
     listing.paths = git.paths
     listing.rules, listing.ignored = await both(lambda: git.rules(frozenset(found.ignore_files)), git.ignored)
-    listing.notes = git.notes
+    listing.notes += git.notes
     if found.is_cut:
         # What git lists is whole all the same.
         listing.closed = {path: why for path, why in found.closed.items() if why != BEYOND}
-        listing.notes.append(f"only {MAX_ENTRIES} entries were searched for what your machine trusts")
+        listing.notes.insert(0, f"only {MAX_ENTRIES} entries were searched for what your machine trusts")
     return listing
 
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -74,19 +74,26 @@ def load_memo(store: Path, checkpoint: str) -> Memo:
         ) from exc
 
 
-def watched_paths(memo: Memo, trusted: Iterable[bytes], covered: Container[bytes]) -> Iterator[bytes]:
+def watched_paths(
+    memo: Memo, trusted: Iterable[bytes], covered: Container[bytes], repositories: Collection[bytes] = ()
+) -> Iterator[bytes]:
     """Files whose contents are not kept, and that are to be told all the same if they change.
 
     Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
     read, counts.
     """
-    yield from (path for path in memo.skipped if not path.endswith(b"/"))
+    yield from (path for path in sorted(repositories, key=_depth) if path not in covered)
+    yield from (path for path in memo.skipped if not path.endswith(b"/") and path not in repositories)
     # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
-    for path in sorted(trusted, key=lambda path: (path.count(b"/"), path)):
+    for path in sorted(trusted, key=_depth):
         if path not in covered and path not in memo.skipped:
             is_inside = lies_in(path.rpartition(b"/")[0] + b"/", memo.ignored)
             if not is_inside or is_run(os.fsdecode(path)):
                 yield path
+
+
+def _depth(path: bytes) -> tuple[int, bytes]:
+    return path.count(b"/"), path
 
 
 def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:

@@ -16,6 +16,7 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.survey import survey
+from ringfence.sandbox.workspace.unseen import refuse_unseen, shut_in
 from ringfence.sandbox.workspace.ways_out import covers_for
 
 RESERVED_ID = 87_463
@@ -172,11 +173,13 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
             " to a run: use `ringfence run`, mode 'read_only', or chown the workspace to a user",
             rule="clone-needs-run",
         )
-    specials = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False)).specials
+    found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
+    refuse_unseen(workspace, found.blindness)
     if decision.mode == "bind":
-        overlays = guard_git(workspace) + overlays_for(workspace, covered=specials)
+        guarded = (*sorted(found.git_entries), *shut_in(found.closed))
+        overlays = guard_git(workspace) + overlays_for(workspace, git_entries=guarded, covered=found.specials)
     else:
-        overlays = covers_for(workspace, specials)
+        overlays = covers_for(workspace, found.specials)
     return Placement(
         decision.uid,
         decision.gid,

@@ -14,6 +14,7 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ignore import escape
+from ringfence.sandbox.workspace.origin import with_origin
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
@@ -23,6 +24,7 @@ from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.surroundings import surroundings
+from ringfence.sandbox.workspace.unseen import refuse_unseen, shut_in
 from ringfence.sandbox.workspace.untrusted import why_untrusted
 from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.work import (
@@ -104,13 +106,15 @@ async def prepare(
     private = await ground.private_git(settings.identity) if has_private else None
     submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
-    guards = _Guards(
-        (*before.git_entries, *_fixed(settings)) if decision.mode == "bind" else (),
-        _reachable(before.specials, private),
-        writable,
-        protect,
-    )
-    placement = _placement(ground, source, private, guards if is_fenced else None)
+    try:
+        guards = (
+            _guards(ground, before, private, settings, writable=writable, protect=protect)
+            if is_fenced
+            else None
+        )
+        placement = _placement(ground, source, private, guards)
+    except PolicyRefused as exc:
+        raise await with_origin(exc, store, run) from exc
     placement = _with_submodules(placement, submodules)
     record = WorkRecord(
         run=run,
@@ -130,7 +134,7 @@ async def prepare(
             *(private.notes if private else ()),
             *(note for submodule in submodules for note in submodule.notes),
             *left_out,
-            *(_told(before, guards, decision) if is_fenced else ()),
+            *(_told(before, guards, decision) if guards else ()),
             *_obeyed_note(settings),
         ],
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _fixed(settings))],
@@ -194,6 +198,24 @@ class _Guards:
     specials: Collection[bytes]
     writable: Collection[str]
     protect: Collection[str]
+
+
+def _guards(
+    ground: _Ground,
+    before: Checkpoint,
+    private: PrivateGit | None,
+    settings: UserSettings,
+    *,
+    writable: Collection[str],
+    protect: Collection[str],
+) -> _Guards:
+    """What is guarded; a workspace of which that is not known is refused where it is shown itself."""
+    mode = ground.decision.mode
+    if mode != "clone":
+        refuse_unseen(ground.workspace, before.blindness)
+    shut = shut_in({os.fsencode(path): why for path, why in before.skipped.items()}) if mode == "bind" else ()
+    read_only = (*before.git_entries, *_fixed(settings), *shut) if mode == "bind" else ()
+    return _Guards(read_only, _reachable(before.specials, private), writable, protect)
 
 
 def _fixed(settings: UserSettings) -> list[bytes]:

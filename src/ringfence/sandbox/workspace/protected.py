@@ -145,7 +145,12 @@ def overlays_for(
         # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
         overlays |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | overlays
     upon_themselves = tuple(
-        Overlay(source / os.fsdecode(path), workspace / os.fsdecode(path), read_only=read_only)
+        # What lies in a read-only place is not opened again by a mount that only holds it there.
+        Overlay(
+            source / os.fsdecode(path),
+            workspace / os.fsdecode(path),
+            read_only=read_only or any(overlays.get(above) for above in _above(path)),
+        )
         for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
     # The last: what is mounted upon itself would show a socket in it again.

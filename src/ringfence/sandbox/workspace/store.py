@@ -58,6 +58,8 @@ class Checkpoint:
     """Every `.git` below the workspace's own."""
     specials: tuple[bytes, ...] = ()
     """Sockets, fifos and devices, ignored or not."""
+    blindness: str = ""
+    """Why there may be sockets and repositories that were not found; empty: there are none."""
     shared: tuple[str, ...] = ()
     """A note on files that have names elsewhere, where there are some."""
     notes: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class CheckpointStore:
             skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
             git_entries=listing.git_entries,
             specials=tuple(listing.specials),
+            blindness=listing.blindness,
             shared=shared,
             notes=(
                 *listing.notes,
@@ -152,7 +155,7 @@ class CheckpointStore:
             ignored=earlier.ignored if earlier else listing.ignored,
             base=base,
         )
-        watched = watched_paths(memo, listing.trusted, taken.entries)
+        watched = watched_paths(memo, listing.trusted, taken.entries, listing.repositories)
         memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
         await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
 
@@ -163,6 +166,23 @@ class CheckpointStore:
             RecordError: There is no such checkpoint.
         """
         return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
+
+    async def memo_of(self, label: str) -> Memo:
+        """What is known of the checkpoint under a label.
+
+        Raises:
+            RecordError: There is none.
+        """
+        told = await self._git.run(
+            "rev-parse", "--verify", "--quiet", f"refs/ringfence/{label}", accept=(0, 1)
+        )
+        return await self.memo(told.stdout.decode().strip() or label)
+
+    async def labels(self, word: str, *, limit: int) -> list[str]:
+        """Labels that end in `/<word>`, those of the latest checkpoints."""
+        options = ("--sort=-committerdate", f"--count={limit}", "--format=%(refname:lstrip=2)")
+        told = await self._git.run("for-each-ref", *options, f"refs/ringfence/*/{word}")
+        return told.stdout.decode().split()
 
     async def has(self, label: str) -> bool:
         """Whether there is a checkpoint under this label."""

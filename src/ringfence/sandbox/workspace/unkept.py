@@ -33,7 +33,12 @@ def with_unkept(diff: Diff, before: Memo, after: Memo) -> Diff:
     ]
     if MAX_MARKS in (len(before.marks), len(after.marks)):
         unkept.append(UnkeptChange("./", "unseen", f"more than {MAX_MARKS} files are not kept"))
-    return replace(diff, files=files, unkept=tuple(sorted(unkept, key=lambda change: change.path)))
+    return replace(diff, files=files, unkept=tuple(sorted(unkept, key=_rank)))
+
+
+def _rank(change: UnkeptChange) -> tuple[bool, str]:
+    # First what says that the rest is not all: at the end of many lines nobody reads it.
+    return os.fsencode(change.path) != ELSEWHERE, change.path
 
 
 def _compare(path: bytes, before: Memo, after: Memo) -> UnkeptChange | None:

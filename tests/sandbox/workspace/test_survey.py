@@ -1,0 +1,202 @@
+"""A look over a whole tree that misses nothing silently, whatever was laid there for it to stumble on."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace import survey as module
+from ringfence.sandbox.workspace.finish import finish
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.survey import survey
+from ringfence.sandbox.workspace.work import diff_run, undo_run
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def mine(repository: Path, own) -> Path:
+    """A repository that a run works on itself, also root's."""
+    if os.geteuid() == 0:
+        own(repository, 1500)
+    return repository
+
+
+def begin(workspace: Path, state: Path, *, run: str = "run-1", mode: str = "bind"):
+    """Prepare a run."""
+    return prepare(workspace, mode, run=run, run_dir=state / "runs" / run, state=state)  # type: ignore[arg-type]
+
+
+def make_below(top: Path, depth: int, count: int, name: str = "x" * 240) -> None:
+    """Many empty directories at the end of one long path."""
+    top.mkdir()
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        inner = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    for number in range(count):
+        os.mkdir(str(number), dir_fd=here)
+    os.close(here)
+
+
+def last_listed(workspace: Path, *before: str) -> Path:
+    """A new directory's path that is looked into before those named, the last one listed being the first."""
+    for number in range(1000):
+        path = workspace / f"build{number}"
+        path.mkdir()
+        names = [inner.name for inner in workspace.iterdir()]
+        path.rmdir()
+        if all(names.index(path.name) > names.index(name) for name in before):
+            return path
+    raise AssertionError("no name is listed after the others")
+
+
+@pytest.mark.slow
+def test_long_paths_use_nothing_up(mine: Path, git):
+    """Twenty thousand empty directories with the longest of paths hide neither a socket nor a repository."""
+    (mine / "run").mkdir()
+    git(mine, "init", "-q", "lib")
+    make_below(last_listed(mine, "run", "lib"), 15, 20_000)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(mine / "run" / "s"))
+        found = survey(mine, gathers=False)
+    assert (found.specials, found.git_entries, found.blindness) == ({b"run/s"}, {b"lib/.git"}, "")
+
+
+def test_too_many_files_hide_no_socket(mine: Path, monkeypatch):
+    """Where there is no room for more files, what is covered and guarded is looked for all the same."""
+    monkeypatch.setattr(module, "MAX_NAMES_BYTES", 0)
+    for number in range(10):
+        (mine / "sub" / str(number)).touch()
+    os.mkfifo(mine / "sub" / "fifo")
+    found = survey(mine)
+    assert (found.specials, found.is_cut, found.blindness) == ({b"sub/fifo"}, True, "")
+
+
+@pytest.mark.parametrize("mode", ["bind", "read_only"])
+async def test_a_cut_look_is_refused(mode: str, mine: Path, state: Path, monkeypatch):
+    """A workspace that was not looked over to its end is not shown itself, and what to remove is named."""
+    (mine / "build").mkdir()
+    for number in range(100):
+        (mine / "build" / str(number)).mkdir()
+    monkeypatch.setattr(module, "MAX_ENTRIES", 60)
+    with pytest.raises(PolicyRefused, match=r"entries of it below 'build'.*mode 'clone'") as caught:
+        await begin(mine, state, mode=mode)
+    assert caught.value.rule == "workspace-unseen"
+
+
+async def test_a_cut_look_is_cloned(mine: Path, state: Path, monkeypatch):
+    """A clone of it, which has files only, is made, and that not all was looked at is the first thing told."""
+    monkeypatch.setattr(module, "MAX_ENTRIES", 3)
+    prepared = await begin(mine, state, mode="clone")
+    assert "was searched" in prepared.notes[0] or "were searched" in prepared.notes[0]
+
+
+async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypatch):
+    """That there may be more comes before all other lines of what is not kept."""
+    prepared = await begin(mine, state)
+    for name in ("!first", "#second"):
+        os.mkfifo(mine / name)
+    make_below(mine / "deep", 0, 30)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(module, "_MAX_NAMED", 0)
+    done = await finish(prepared, None)
+    unkept = (await diff_run(done.record, state)).unkept
+    assert (unkept[0].path, unkept[0].kind) == ("./", "unseen")
+
+
+async def test_too_deep_is_refused(mine: Path, state: Path):
+    """Directories that are nested deeper than is looked could hold a socket: they are named, and the run refused."""
+    make_below(mine / "deep", 300, 0, name="d")
+    with pytest.raises(PolicyRefused, match=r"'deep/d.*directories deep, remove it"):
+        await begin(mine, state)
+
+
+async def test_the_run_that_left_it_is_named(mine: Path, state: Path):
+    """A refusal for what an earlier run left names that run, and its undo lets the next one start."""
+    first = await begin(mine, state)
+    for number in range(201):
+        os.mkfifo(mine / f".f{number}")
+    done = await finish(first, None)
+    with pytest.raises(PolicyRefused, match=r"'run-1'.*`ringfence undo run-1`") as caught:
+        await begin(mine, state, run="run-2")
+    assert caught.value.rule == "too-many-sockets"
+    await undo_run(done.record, state)
+    await begin(mine, state, run="run-3")
+
+
+async def test_the_run_that_made_repositories_is_named(mine: Path, state: Path):
+    """So is one that made more git directories than can be guarded, which no undo removes."""
+    first = await begin(mine, state)
+    for number in range(201):
+        (mine / "g" / str(number)).mkdir(parents=True)
+        (mine / "g" / str(number) / ".git").touch()
+    await finish(first, None)
+    with pytest.raises(PolicyRefused, match=r"`ringfence diff run-1 --flagged` names them"):
+        await begin(mine, state, run="run-2")
+
+
+def test_sockets_deep_in_a_git_directory(mine: Path, git):
+    """What listens anywhere in a git directory is found."""
+    git(mine, "init", "-q", "lib")
+    for place in (mine / ".git" / "a" / "b", mine / "lib" / ".git" / "worktrees" / "w"):
+        place.mkdir(parents=True)
+        os.mkfifo(place / "s")
+    assert survey(mine).specials == {b".git/a/b/s", b"lib/.git/worktrees/w/s"}
+
+
+async def inside(prepared: Prepared, workspace: Path, script: str) -> bool:
+    """Whether a script succeeds in a sandbox of the run."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        return (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
+
+
+@pytest.mark.parametrize("guarded", ["lib/.git", ".vscode"])
+async def test_a_cover_opens_nothing(guarded: str, mine: Path, state: Path, own):
+    """A socket deep in what is read-only is covered without making the directory around it writable."""
+    (mine / guarded / "deep" / "er").mkdir(parents=True)
+    os.mkfifo(mine / guarded / "deep" / "er" / "s")
+    if os.geteuid() == 0:
+        own(mine, 1500)
+    prepared = await begin(mine, state)
+    assert not await inside(prepared, mine, f"touch {guarded}/deep/new || touch {guarded}/deep/er/new")
+    assert await inside(prepared, mine, f"test -c {guarded}/deep/er/s")
+
+
+async def test_what_is_shut_stays_shut(mine: Path, state: Path, own):
+    """A directory that its owner shut cannot be opened from inside, where nobody knows what listens in it."""
+    (mine / "shut").mkdir()
+    if os.geteuid() == 0:
+        own(mine, 1500)
+    (mine / "shut").chmod(0)
+    prepared = await begin(mine, state)
+    assert await inside(prepared, mine, "test -d shut")
+    assert not await inside(prepared, mine, "chmod 700 shut || mv shut away")
+
+
+async def test_a_sandbox_without_a_run_guards_repositories(mine: Path, git, own):
+    """A sandbox that is opened on a workspace without a run mounts repositories within it read-only as well."""
+    git(mine, "init", "-q", "lib")
+    if os.geteuid() == 0:
+        own(mine, 1500)
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=mine, mode="bind")) as sandbox:
+        assert not (await sandbox.run(["touch", "lib/.git/config"], timeout_s=30)).ok
+
+
+async def test_what_git_takes_for_a_repository_is_flagged(mine: Path, state: Path):
+    """A directory with what makes a repository is flagged, though it is ignored and not called `.git`."""
+    (mine / ".gitignore").write_text("build/\n")
+    (mine / "build").mkdir()
+    prepared = await begin(mine, state)
+    for name in ("objects", "refs"):
+        (mine / "build" / name).mkdir()
+    for name in ("HEAD", "config"):
+        (mine / "build" / name).touch()
+    done = await finish(prepared, None)
+    assert {"build/HEAD", "build/config"} <= set(done.runs_on_your_machine)
