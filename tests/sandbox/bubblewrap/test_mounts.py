@@ -1,6 +1,8 @@
 """The view of the file system, as it is told to bwrap."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Mount, Placement, SandboxSpec
-from ringfence.sandbox.base import Launch
+from ringfence.sandbox.base import Launch, Overlay
 from ringfence.sandbox.bubblewrap.mounts import Arguments, add_mounts
 from ringfence.sandbox.bubblewrap.staging import Staging
 
@@ -98,3 +100,41 @@ def test_keys_of_services_are_covered(arguments: Arguments) -> None:
     place = arguments.words.index("/etc/ssl/private")
     assert arguments.words[place - 1] == "--tmpfs"
     assert place > arguments.words.index("/etc/ssl")
+
+
+def test_link_on_the_way(arguments: Arguments, tmp_path: Path) -> None:
+    """A directory of the workspace that became a link shows nothing of where that leads to."""
+    (tmp_path / "private" / ".git").mkdir(parents=True)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "x").symlink_to(tmp_path / "private")
+    overlay = Overlay(workspace / "x" / ".git", workspace / "x" / ".git", read_only=True)
+    placement = Placement(1500, 1500, workspace, workspace, overlays=(overlay,))
+    with pytest.raises(SandboxStartFailed, match=r"x/\.git.*Not a directory"):
+        add_mounts(arguments, Launch("id", SandboxSpec(), placement, ()), ())
+
+
+def test_link_above_the_workspace(arguments: Arguments, tmp_path: Path) -> None:
+    """Nor does a directory above the workspace, whose path was resolved."""
+    (tmp_path / "private" / "app").mkdir(parents=True)
+    (tmp_path / "over").symlink_to(tmp_path / "private")
+    workspace = tmp_path / "over" / "app"
+    with pytest.raises(SandboxStartFailed, match=r"over/app.*Not a directory"):
+        add_mounts(
+            arguments, Launch("id", SandboxSpec(), Placement(1500, 1500, workspace, workspace), ()), ()
+        )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
+def test_staged_source_that_was_replaced(tmp_path: Path) -> None:
+    """What was looked at is what is shown, or nothing is."""
+    source, staging = tmp_path / "source", Staging()
+    source.mkdir()
+    staging.add(source, source.stat())
+    command = staging.command(sys.executable, ["/bin/echo", "shown"], {}, uid=1500, gid=1500)
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"shown\n"
+    source.rename(tmp_path / "older")
+    source.mkdir()
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"was replaced" in done.stderr

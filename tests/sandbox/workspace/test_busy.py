@@ -45,3 +45,31 @@ def test_the_host_claims_too(mine: Path, state: Path):
         pytest.raises(PolicyRefused, match="first"),
     ):
         claimed(mine, "bind", run="second", state=state).__enter__()
+
+
+@pytest.mark.parametrize(("first", "second"), [(".", "app/web"), ("app/web", "."), ("app", "app/web")])
+def test_one_within_another_is_refused(mine: Path, state: Path, own, first: str, second: str):
+    """Who works on a directory could swap what another's sandbox is made from."""
+    (mine / "app" / "web").mkdir(parents=True)
+    if os.geteuid() == 0:
+        own(mine)
+    with claimed(mine / first, "bind", run="first", state=state):
+        with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*sandbox ls") as caught:
+            claimed(mine / second, "bind", run="second", state=state).__enter__()
+        assert caught.value.rule == "workspace-busy"
+    with claimed(mine / second, "bind", run="second", state=state):
+        pass
+
+
+def test_neighbours_do_not_wait(mine: Path, state: Path, own):
+    """Directories side by side are worked on at once, also where one's name begins like the other's."""
+    for name in ("app", "app2"):
+        (mine / name).mkdir()
+    if os.geteuid() == 0:
+        own(mine)
+    with (
+        claimed(mine / "app", "bind", run="first", state=state),
+        claimed(mine / "app2", "bind", run="second", state=state),
+        pytest.raises(PolicyRefused, match="first"),
+    ):
+        claimed(mine / "app", "bind", run="third", state=state).__enter__()

@@ -4,6 +4,7 @@ The system is read-only, `/etc` holds a short list, everything else is empty and
 not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
-from ringfence.sandbox.base import Launch
+from ringfence.sandbox.base import Launch, Overlay, Placement
 from ringfence.sandbox.bubblewrap.staging import Staging
 from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
 
@@ -86,18 +87,26 @@ class Arguments:
         self.descriptors.append(descriptor)
         return descriptor
 
-    def bind(self, source: Path, target: Path | str, *, read_only: bool) -> None:
-        """Mount `source`, as it is now, on `target`."""
+    def bind(self, source: Path, target: Path | str, *, read_only: bool, within: Path | None = None) -> None:
+        """Mount `source`, as it is now, on `target`.
+
+        Args:
+            source: On the host.
+            target: Inside.
+            read_only: Whether it cannot be written there.
+            within: A directory that an agent may write to: on the way from it to the source no link is followed.
+        """
         try:
-            descriptor = self.hold(os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+            descriptor = self.hold(_open(source, within))
         except OSError as exc:
             raise SandboxStartFailed(
                 f"cannot show {str(source)!r} inside the sandbox: {exc.strerror}"
             ) from exc
-        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISLNK(status.st_mode):
             raise SandboxStartFailed(f"cannot show {str(source)!r} inside the sandbox: it is a symbolic link")
         if self.staging is not None:
-            self.add("--ro-bind" if read_only else "--bind", self.staging.add(source), target)
+            self.add("--ro-bind" if read_only else "--bind", self.staging.add(source, status), target)
         else:
             self.add("--ro-bind-fd" if read_only else "--bind-fd", descriptor, target)
 
@@ -116,6 +125,25 @@ class Arguments:
     def close(self) -> None:
         """Close all descriptors held."""
         self._stack.close()
+
+
+def _open(source: Path, within: Path | None) -> int:
+    """Open a path to mount it; a link is opened itself, or refused where it lies on the way."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    if within is None or not source.is_relative_to(within):
+        return os.open(source, flags)
+    folder = os.open(within, flags)
+    for name in source.relative_to(within).parts:
+        if name == "..":
+            os.close(folder)
+            raise OSError(errno.EINVAL, "its path leads upwards", str(source))
+        try:
+            # What is no directory, a link among them, cannot be opened as one: O_DIRECTORY is implied here.
+            inner = os.open(name, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
 
 
 def memory_file(data: bytes) -> int:
@@ -156,14 +184,32 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
         arguments.bind(root, root, read_only=True)
     if placement.workspace is not None and placement.workspace_source is not None:
         arguments.bind(
-            placement.workspace_source, placement.workspace, read_only=placement.workspace_read_only
+            placement.workspace_source,
+            placement.workspace,
+            read_only=placement.workspace_read_only,
+            within=_root_of(placement),
         )
     for overlay in placement.overlays:
-        arguments.bind(overlay.source, overlay.target, read_only=overlay.read_only)
+        arguments.bind(
+            overlay.source, overlay.target, read_only=overlay.read_only, within=_around(overlay, placement)
+        )
     for mount in spec.mounts:
         arguments.bind(mount.source, mount.target, read_only=mount.read_only)
     # Else what lies between the mounts would be memory without a bound.
     arguments.add("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _root_of(placement: Placement) -> Path | None:
+    """Where the way to the workspace itself begins: its path is resolved, and a run above it could put links there."""
+    return Path("/") if placement.workspace_source == placement.workspace else None
+
+
+def _around(overlay: Overlay, placement: Placement) -> Path | None:
+    """What of a source's way an agent may write to."""
+    source = placement.workspace_source
+    if source is None or not overlay.source.is_relative_to(source):
+        return None
+    return _root_of(placement) or source
 
 
 def _add_system(arguments: Arguments) -> None:

@@ -3,10 +3,12 @@
 A root caller's sandbox runs as another host uid, which cannot walk to a project in root's home or to root's
 state directory, and bwrap walks to every source by path. So a short program, as root, in a mount namespace of its
 own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
-becomes bwrap.
+becomes bwrap. A descriptor of another namespace cannot be mounted, so it opens each source again, and goes on
+only if that is what was opened before.
 """
 
 import marshal
+import os
 from pathlib import Path
 
 DIRECTORY = "/mnt"
@@ -27,7 +29,16 @@ def call(name, *arguments):
 BIND, REC, PRIVATE = 4096, 16384, 1 << 18
 call("unshare", 0x00020000)
 call("mount", b"none", b"/", None, REC | PRIVATE, None)
-held = [os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) for source in sources]
+held = []
+for source, identity in sources:
+    try:
+        held.append(os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+        status = os.fstat(held[-1])
+    except OSError:
+        status = None
+    if status is None or identity not in (None, (status.st_dev, status.st_ino)):
+        sys.stderr.write("ringfence: %r was replaced while the sandbox was started\\n" % source)
+        os._exit(1)
 call("mount", b"ringfence", directory, b"tmpfs", 0, b"mode=0711,size=1m")
 for number, descriptor in enumerate(held):
     place = os.path.join(directory, b"%d" % number)
@@ -47,11 +58,17 @@ class Staging:
     """Collects sources and gives each the path under which the sandbox's uid finds it."""
 
     def __init__(self) -> None:
-        self._sources: list[bytes] = []
+        self._sources: list[tuple[bytes, tuple[int, int] | None]] = []
 
-    def add(self, source: Path) -> Path:
-        """Path that stands for `source` once staged."""
-        self._sources.append(bytes(source))
+    def add(self, source: Path, status: os.stat_result | None = None) -> Path:
+        """Path that stands for `source` once staged.
+
+        Args:
+            source: On the host.
+            status: Of what has to be there, which is kept open until the sandbox has started; None: any.
+        """
+        identity = None if status is None else (status.st_dev, status.st_ino)
+        self._sources.append((bytes(source), identity))
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
     def command(
