@@ -1,6 +1,7 @@
 """Skeletons and shapes, without a sandbox."""
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
-from ringfence.sandbox.pool.shape import moved, shape_of
+from ringfence.sandbox.pool.shape import Shape, moved, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
+from ringfence.sandbox.workspace.ways_out import covers_for
 
 INSIDE = Path("/project")
 
@@ -130,6 +132,24 @@ def test_the_identity_of_a_file_is_part_of_the_shape(placement: Placement, run_d
     (tmp_path / "objects").mkdir()
     after = shape_of(spec, placement, run_dir)
     assert (after.request, after.layout == before.layout) == (before.request, False)
+
+
+def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
+    """The cover of a sandbox that was started before is gone with the old one's name."""
+    workspace = tmp_path / "project"
+    workspace.mkdir()
+    spec = SandboxSpec(workspace=workspace)
+    placement = Placement(1500, 1500, workspace, workspace, overlays=covers_for(workspace, [b"s"]))
+
+    def bound() -> Shape:
+        (workspace / "s").unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(workspace / "s"))
+        return shape_of(spec, placement, run_dir)
+
+    first = bound()
+    assert shape_of(spec, placement, run_dir) == first
+    assert bound().layout != first.layout
 
 
 def test_counts_add_up_and_survive_damage(tmp_path: Path):

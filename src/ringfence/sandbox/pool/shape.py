@@ -1,7 +1,8 @@
 """What must be the same for a sandbox that was started ahead to serve a run as its own would.
 
 Two hashes: what was asked for, and what is mounted, each host path by its identity on disk. A file that was
-replaced since, or a protected file that appeared, makes another layout, and the sandbox is not handed out.
+replaced since, or a protected file that appeared, makes another layout, and the sandbox is not handed out. So does
+a covered socket that was made anew: the kernel takes a mount away with the name that it was mounted on.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from ringfence import __version__
 from ringfence.sandbox.base import Overlay, Placement
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.workspace.ways_out import COVER
 
 _DIGITS = 16
 _PER_RUN = frozenset({"setup", "env", "ttl_s"})
@@ -64,7 +66,12 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path) -> Shape:
         "around": [os.environ.get(name) for name in ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT")],
     }
     mounted = [
-        [overlay.target, overlay.read_only, *_identity(overlay.source, run_dir)]
+        [
+            overlay.target,
+            overlay.read_only,
+            *_identity(overlay.source, run_dir),
+            *_covered(overlay, placement),
+        ]
         for overlay in _mounts(spec, placement)
     ]
     return Shape(_hash(asked), _hash(mounted))
@@ -84,6 +91,20 @@ def _identity(source: Path, run_dir: Path) -> tuple[Any, ...]:
     if source.is_relative_to(run_dir):
         return "slot", source.relative_to(run_dir), stat.S_IFMT(status.st_mode)
     return source, status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
+
+
+def _covered(overlay: Overlay, placement: Placement) -> tuple[int, ...]:
+    """What on the host a cover lies upon."""
+    inside, source = placement.workspace, placement.workspace_source
+    if (
+        overlay.source != COVER
+        or inside is None
+        or source is None
+        or not overlay.target.is_relative_to(inside)
+    ):
+        return ()
+    status = (source / overlay.target.relative_to(inside)).lstat()
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def _code() -> list[Any]:

@@ -14,8 +14,9 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.tree import Tree
 
-_COVER = Path("/dev/null")
-_MAX_COVERED = 200
+COVER = Path("/dev/null")
+"""What is put over what leads out."""
+_MAXCOVERED = 200
 _SHOWN = 5
 _LOOKED_AT = 2000
 """Files in ignored directories (venvs, node_modules): enough to see whether links are made there."""
@@ -31,13 +32,13 @@ def covers_for(workspace: Path, specials: Collection[bytes]) -> tuple[Overlay, .
     Raises:
         PolicyRefused: There are more than can be covered.
     """
-    if len(specials) > _MAX_COVERED:
+    if len(specials) > _MAXCOVERED:
         raise PolicyRefused(
-            f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAX_COVERED} can be covered;"
+            f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAXCOVERED} can be covered;"
             " remove them, or use mode 'clone'",
             rule="too-many-sockets",
         )
-    return tuple(Overlay(_COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
+    return tuple(Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
 
 
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
