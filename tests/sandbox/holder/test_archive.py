@@ -95,6 +95,16 @@ def test_a_header_that_would_fill_memory_is_refused(tmp_path: Path):
         unpack(pieces(info.tobuf(tarfile.GNU_FORMAT)), tmp_path, WIDE, source="s")
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["pax", "long name"])
+def test_a_chain_of_headers_is_refused(tmp_path: Path, kind: bytes):
+    """Headers that extend each other without end are no archive; nothing else fails by them."""
+    header, body = tarfile.TarInfo("x"), b"9 a=aaaa\n"
+    header.type, header.size = kind, len(body)
+    chain = (header.tobuf(tarfile.USTAR_FORMAT) + body.ljust(512, b"\0")) * 3000
+    with pytest.raises(tarfile.ReadError, match="chain of headers"):
+        unpack(pieces(chain + archive(("a", b"a"))), tmp_path, Bounds(1 << 20, 100), source="s")
+
+
 def test_set_id_bits_do_not_come_out(tmp_path: Path):
     """Nor does write permission for others."""
     info = tarfile.TarInfo("program")

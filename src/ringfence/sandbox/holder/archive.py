@@ -69,18 +69,24 @@ def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: 
         InfrastructureFault: It cannot be written.
     """
     copied = Copied()
-    entries = 0
-    with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=_Header) as tar:
-        for member in tar:
-            entries += 1
-            copied.size_bytes += member.size
-            _check(copied.size_bytes, entries, bounds, source)
-            if not (member.isdir() or (member.isreg() and not member.issparse())):
-                copied.leave_out(member.name)
-                continue
-            _extract(tar, member, scratch)
-            copied.files += member.isreg()
+    try:
+        with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=_Header) as tar:
+            _take(tar, scratch, copied, bounds, source)
+    except RecursionError:
+        # The library calls itself for each header that extends the next one.
+        raise tarfile.ReadError("it holds a chain of headers without a file") from None
     return copied
+
+
+def _take(tar: tarfile.TarFile, scratch: Path, copied: Copied, bounds: Bounds, source: str) -> None:
+    for entries, member in enumerate(tar, start=1):
+        copied.size_bytes += member.size
+        _check(copied.size_bytes, entries, bounds, source)
+        if not (member.isdir() or (member.isreg() and not member.issparse())):
+            copied.leave_out(member.name)
+            continue
+        _extract(tar, member, scratch)
+        copied.files += member.isreg()
 
 
 def _check(size_bytes: int, entries: int, bounds: Bounds, source: str) -> None:
