@@ -63,6 +63,60 @@ def test_flagged_wherever_it_is(path: str):
     assert flag([path]) == [path]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".helix/languages.toml",
+        ".lazy.lua",
+        ".nvimrc",
+        ".exrc",
+        ".vimrc",
+        ".dir-locals.el",
+        ".Rprofile",
+        ".pdbrc",
+        ".irbrc",
+        ".pryrc",
+        ".iex.exs",
+        ".ghci",
+        ".ocamlinit",
+        ".overcommit.yml",
+        "lefthook.yaml",
+        ".lefthook.yml",
+        "mise.local.toml",
+        ".config/mise/config.toml",
+        ".woodpecker.yml",
+        ".drone.yml",
+        ".gitea/workflows/a.yml",
+        ".forgejo/workflows/a.yml",
+        "appveyor.yml",
+        "opencode.json",
+        ".aider.conf.yml",
+        ".roo/mcp.json",
+        ".kiro/hooks/x",
+        ".continue/config.yaml",
+        "CLAUDE.md",
+        "AGENTS.md",
+        "sub/CLAUDE.md",
+        "a.code-workspace",
+        "sub/b.code-workspace",
+        "rust-toolchain.toml",
+        "bunfig.toml",
+        ".bazelrc",
+        ".yarn/plugins/x.cjs",
+    ],
+)
+def test_what_tools_run_unasked(path: str):
+    """Files that editors, shells, hooks, services and agents run or follow by their name are named."""
+    assert flag([path]) == [path]
+
+
+@pytest.mark.parametrize("path", ["CLAUDE.md", "AGENTS.md", "rust-toolchain.toml", "x.code-workspace"])
+def test_ordinary_work_stays_writable(workspace: Path, path: str):
+    """Files that agents are asked to edit are reported, not read-only."""
+    (workspace / path).touch()
+    assert overlays_for(workspace) == ()
+
+
 def test_bare_repository_is_flagged():
     """Git takes a directory for a repository by what is in it, whatever its name."""
     assert flag(["x/config", "x/refs/heads/main", "y/config"]) == ["x/config"]

@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -50,22 +51,62 @@ PROTECTED = (
     Protected(".cursor", "read_only", "Cursor starts the servers and follows the rules in it", anywhere=True),
     Protected(".codex", "read_only", "Codex takes its permissions from it", anywhere=True),
     Protected(".gemini", "read_only", "Gemini CLI takes its permissions from it", anywhere=True),
+    Protected(".roo", "read_only", "Roo Code starts the servers and follows the rules in it", anywhere=True),
+    Protected(".kiro", "read_only", "Kiro runs hooks and starts the servers it names", anywhere=True),
+    Protected(".continue", "read_only", "Continue starts the servers and follows the rules in it", anywhere=True),
+    Protected(".windsurf", "read_only", "Windsurf follows the rules and workflows in it", anywhere=True),
+    Protected("opencode.json", "read_only", "opencode starts servers and takes permissions from it", anywhere=True),
+    Protected("opencode.jsonc", "read_only", "opencode starts servers and takes permissions from it", anywhere=True),
+    Protected(".opencode", "read_only", "opencode runs the plugins in it", anywhere=True),
+    Protected(".aider.conf.yml", "read_only", "aider runs the commands it names", anywhere=True),
+    Protected("CLAUDE.md", "reported", "Claude Code follows it unasked, on the host, too", anywhere=True),
+    Protected("AGENTS.md", "reported", "coding agents follow it unasked, on the host, too", anywhere=True),
+    Protected("GEMINI.md", "reported", "Gemini CLI follows it unasked, on the host, too", anywhere=True),
+    Protected(".clinerules", "reported", "Cline follows it unasked, on the host, too", anywhere=True),
+    Protected(".github/copilot-instructions.md", "reported", "Copilot follows it unasked, on the host, too"),
     Protected(".vscode", "read_only", "VS Code runs tasks and interpreters it names", anywhere=True),
+    Protected("*.code-workspace", "reported", "VS Code takes tasks and settings from it", anywhere=True),
     Protected(".idea", "read_only", "JetBrains editors run what it configures", anywhere=True),
     Protected(".zed", "read_only", "Zed runs the tasks and servers it names", anywhere=True),
+    Protected(".helix", "read_only", "Helix starts the language servers its languages.toml names", anywhere=True),
     Protected(".nvim.lua", "read_only", "Neovim runs it on start", anywhere=True),
+    Protected(".nvimrc", "read_only", "Neovim runs it on start where exrc is set", anywhere=True),
+    Protected(".lazy.lua", "read_only", "Neovim's lazy.nvim runs it on start", anywhere=True),
+    Protected(".vimrc", "read_only", "Vim runs it on start where exrc is set", anywhere=True),
     Protected(".exrc", "read_only", "vi runs it on start", anywhere=True),
+    Protected(".dir-locals.el", "read_only", "Emacs follows it for files beside it", anywhere=True),
+    Protected(".Rprofile", "read_only", "R runs it on start", anywhere=True),
+    Protected(".pdbrc", "read_only", "Python's debugger runs it", anywhere=True),
+    Protected(".irbrc", "read_only", "Ruby's irb runs it on start", anywhere=True),
+    Protected(".pryrc", "read_only", "Ruby's pry runs it on start", anywhere=True),
+    Protected(".iex.exs", "read_only", "Elixir's iex runs it on start", anywhere=True),
+    Protected(".ghci", "read_only", "GHCi runs it on start", anywhere=True),
+    Protected(".ocamlinit", "read_only", "OCaml's toplevel runs it on start", anywhere=True),
     Protected(".devcontainer", "read_only", "editors run its commands, some of them on the host"),
     Protected(".devcontainer.json", "read_only", "editors run its commands, some of them on the host"),
     Protected(".envrc", "read_only", "direnv runs it when you enter the directory", anywhere=True),
     Protected(".env", "reported", "many tools load it into their environment", anywhere=True),
     Protected("mise.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
     Protected(".mise.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected("mise.local.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".mise.local.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".config/mise.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".config/mise", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected(".mise/config.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
+    Protected("mise/config.toml", "read_only", "mise runs hooks and sets the environment from it", anywhere=True),
     Protected(".tool-versions", "reported", "version managers pick programs by it", anywhere=True),
     Protected(".husky", "read_only", "git hooks live in it"),
     Protected(".githooks", "read_only", "git hooks live in it where core.hooksPath says so"),
     Protected(".pre-commit-config.yaml", "read_only", "pre-commit's hook runs what it names at each commit"),
     Protected("lefthook.yml", "read_only", "lefthook's hook runs what it names at each commit"),
+    Protected("lefthook.yaml", "read_only", "lefthook's hook runs what it names at each commit"),
+    Protected(".lefthook.yml", "read_only", "lefthook's hook runs what it names at each commit"),
+    Protected(".lefthook.yaml", "read_only", "lefthook's hook runs what it names at each commit"),
+    Protected("lefthook-local.yml", "read_only", "lefthook's hook runs what it names, over what lefthook.yml says"),
+    Protected("lefthook-local.yaml", "read_only", "lefthook's hook runs what it names, over what lefthook.yml says"),
+    Protected(".lefthook-local.yml", "read_only", "lefthook's hook runs what it names, over what lefthook.yml says"),
+    Protected(".lefthook-local.yaml", "read_only", "lefthook's hook runs what it names, over what lefthook.yml says"),
+    Protected(".overcommit.yml", "read_only", "overcommit's hook runs what it names at each commit"),
     Protected(".gitattributes", "reported", "it sends files through filters of your git", anywhere=True),
     Protected(".gitmodules", "reported", "git fetches from the addresses in it", anywhere=True),
     Protected(".github/workflows", "read_only", "GitHub runs it with your repository's secrets"),
@@ -77,11 +118,26 @@ PROTECTED = (
     Protected("azure-pipelines.yml", "read_only", "Azure runs it with your project's secrets"),
     Protected("bitbucket-pipelines.yml", "read_only", "Bitbucket runs it with your project's secrets"),
     Protected(".travis.yml", "read_only", "Travis runs it with your project's secrets"),
+    Protected(".woodpecker.yml", "read_only", "Woodpecker runs it with your repository's secrets"),
+    Protected(".woodpecker.yaml", "read_only", "Woodpecker runs it with your repository's secrets"),
+    Protected(".woodpecker", "read_only", "Woodpecker runs it with your repository's secrets"),
+    Protected(".drone.yml", "read_only", "Drone runs it with your repository's secrets"),
+    Protected(".gitea", "read_only", "Gitea runs its workflows with your repository's secrets"),
+    Protected(".forgejo", "read_only", "Forgejo runs its workflows with your repository's secrets"),
+    Protected("appveyor.yml", "read_only", "AppVeyor runs it with your project's secrets"),
+    Protected(".appveyor.yml", "read_only", "AppVeyor runs it with your project's secrets"),
     Protected(".npmrc", "read_only", "npm takes registries and scripts' shell from it", anywhere=True),
     Protected(".yarnrc", "read_only", "yarn takes its own program from it", anywhere=True),
     Protected(".yarnrc.yml", "read_only", "yarn takes its own program and plugins from it", anywhere=True),
+    Protected(".yarn/plugins", "read_only", "yarn runs what is in it at each command", anywhere=True),
+    Protected(".yarn/releases", "read_only", "yarn is run from it", anywhere=True),
+    Protected("bunfig.toml", "read_only", "bun takes registries and scripts to run first from it", anywhere=True),
     Protected(".pnpmfile.cjs", "read_only", "pnpm runs it at each install", anywhere=True),
     Protected(".cargo", "read_only", "cargo takes linkers, wrappers and runners from it", anywhere=True),
+    Protected("rust-toolchain.toml", "reported", "rustup picks the compiler by it, which may be a path", anywhere=True),
+    Protected("rust-toolchain", "reported", "rustup picks the compiler by it, which may be a path", anywhere=True),
+    Protected(".bazelrc", "read_only", "bazel takes options, programs and servers to trust from it", anywhere=True),
+    Protected("tools/bazel", "read_only", "bazel's launcher runs it in bazel's place"),
     Protected("pip.conf", "read_only", "pip takes its indexes from it"),
     Protected(".pypirc", "read_only", "uploads take their address from it"),
     Protected(".netrc", "read_only", "it holds credentials"),
@@ -91,7 +147,9 @@ PROTECTED = (
 )  # fmt: skip
 """The table. The git directory itself is not in it: it is replaced, see `private_git`."""
 TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].lower() for entry in PROTECTED)
-"""What `is_trusted` can hold for, by the last part of the path."""
+"""What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
+_STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
+"""Names by a pattern: one in any directory."""
 
 
 def overlays_for(
@@ -239,9 +297,11 @@ def reason(path: str) -> str:
 def is_trusted(path: str) -> bool:
     """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
     # File systems that do not tell upper from lower case take `.GIT` for `.git`.
-    if any(part.lower() == ".git" for part in path.split("/")):
+    parts = path.lower().split("/")
+    if ".git" in parts:
         return True
-    return any(_matches(path, entry) for entry in PROTECTED)
+    rows = _STARRED if TRUSTED_NAMES.isdisjoint(parts) else PROTECTED
+    return any(_matches(path, entry) for entry in rows)
 
 
 def is_run(path: str) -> bool:
@@ -254,6 +314,8 @@ def _matches(path: str, entry: Protected) -> bool:
     places = (
         range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))
     )
+    if "*" in entry.path:
+        return any(fnmatchcase(part, wanted[-1]) for part in parts)
     return any(parts[place : place + len(wanted)] == wanted for place in places)
 
 
