@@ -26,6 +26,9 @@ Between 65536 and 99999 no distribution hands out ids: system and user ids end b
 ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and above 524288.
 """
 
+_NEEDED = ("anyio", "msgspec", "pydantic")
+"""Some of what ringfence needs: where these were loaded from, the rest will be, too."""
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -118,20 +121,41 @@ def decide_for(workspace: Path, asked: WorkspaceMode | None, *, reserved: int = 
 def check_own_program(workspace: Path) -> None:
     """See that what runs now on the host does not lie where an agent is about to write.
 
+    The directory of the script that runs may lie there: it is the user's own. From now on it is searched last,
+    so that nothing an agent puts there can take the place of a module that is imported later.
+
     Raises:
         PolicyRefused: Ringfence, its interpreter or a module path lies in the workspace.
     """
     resolved = workspace.resolve()
-    own = {sys.prefix, sys.base_prefix, sys.executable, *filter(None, sys.path), str(Path(__file__).parent)}
-    # Both ways: a venv's python is a link that leads out of the workspace, and lies in it all the same.
-    ways = [(path, way) for path in sorted(own) for way in (Path(path).absolute(), Path(path).resolve())]
-    inside = [path for path, way in ways if way.is_relative_to(resolved)]
+    inside = [path for path in _own_places() if _lies_in(path, resolved)]
     if inside:
         raise PolicyRefused(
-            f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use --mode "
-            "clone, or install ringfence outside of the project",
+            f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use mode "
+            "'clone' (--mode clone; from Python: in a run) or 'read_only' (SandboxSpec(mode='read_only')), or install "
+            "ringfence outside of the project",
             rule="workspace-runs-ringfence",
         )
+    sys.path.sort(key=lambda path: _lies_in(path, resolved))
+
+
+def _own_places() -> list[str]:
+    """Where the interpreter, ringfence and what it needs lie; not where a script or a module lies that was named."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    named = {"", sys.path[0] if sys.path else "", str(Path(main).parent) if main else ""}
+    needed = (sys.modules[name].__file__ for name in _NEEDED if name in sys.modules)
+    own = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.executable, str(Path(__file__).parents[2])}
+    own |= {path for path in sys.path if path not in named}
+    return sorted(filter(None, {*own, *needed}))
+
+
+def _lies_in(path: str, workspace: Path) -> bool:
+    try:
+        place = Path(path).absolute()
+    except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
+        return False
+    # Both ways: a venv's python is a link that leads out of the workspace, and lies in it all the same.
+    return any(way.is_relative_to(workspace) for way in (place, place.resolve()))
 
 
 def check_reserved(reserved: int) -> None:
