@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.finish import finish
@@ -25,6 +26,8 @@ def home(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
     monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.delenv("GIT_CONFIG_NOSYSTEM", raising=False)
     monkeypatch.delenv("XDG_CONFIG_HOME")
     return path
 
@@ -101,6 +104,78 @@ async def test_what_the_repositorys_settings_name(line: str, path: str, reposito
     with (repository / ".git" / "config").open("a") as file:
         file.write(line.format(w=repository) + "\n")
     assert (await settings_of(repository)).obeyed == (path,)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "./tools/h",
+        "sh tools/h",
+        "!tools/h",
+        "env A=1 ./tools/h",
+        '"{w}/tools/h" x',
+        "python3 {w}/tools/h",
+        "sh -c 'exec tools/h'",
+        '"$(git rev-parse --show-toplevel)/tools/h"',
+        "run --with=tools/h",
+    ],
+)
+@pytest.mark.parametrize("key", ["filter.x.clean", "gpg.ssh.defaultKeyCommand", "sendemail.toCmd"])
+async def test_any_word_of_a_command(key: str, value: str, repository: Path, home: Path, git):
+    """A program is found wherever in a command it is named: git runs it in the top of the work tree."""
+    (repository / "tools").mkdir()
+    (repository / "tools" / "h").touch()
+    git(repository, "config", key, value.format(w=repository))
+    assert (await settings_of(repository)).obeyed == ("tools/h",)
+
+
+async def test_words_that_are_no_files(repository: Path, home: Path, git):
+    """A subcommand with the name of a directory fixes nothing; a program that is not there yet is only watched for."""
+    (repository / "clean").mkdir()
+    git(repository, "config", "filter.lfs.clean", "git-lfs clean -- %f")
+    git(repository, "config", "filter.x.clean", "python3 later.py")
+    git(repository, "config", "alias.d", "diff -- sub/b.txt")
+    found = await settings_of(repository)
+    assert (found.obeyed, found.perhaps) == ((), ("later.py",))
+
+
+@pytest.mark.parametrize(
+    "how", ["global includeIf", "included outside", "included in .git", "config.worktree", "system"]
+)
+async def test_hooks_path_however_it_is_set(how: str, repository: Path, home: Path, git, monkeypatch):
+    """Each file that git reads for a repository is read, under whichever condition."""
+    outside = home / "work"
+    outside.write_text("[core]\n\thooksPath = ci\n[user]\n\tname = Conditional\n")
+    if how == "global includeIf":
+        (home / ".gitconfig").write_text('[includeIf "onbranch:x"]\n\tpath = work\n')
+    elif how == "included outside":
+        git(repository, "config", "include.path", str(outside))
+    elif how == "included in .git":
+        outside.rename(repository / ".git" / "team")
+        git(repository, "config", "include.path", "team")
+    elif how == "config.worktree":
+        outside.rename(repository / ".git" / "config.worktree")
+    else:
+        monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(outside))
+    found = await settings_of(repository)
+    assert found.obeyed == ("ci",)
+    assert found.identity.name == ("Conditional" if how == "system" else "agent")
+
+
+async def test_includes_without_end(repository: Path, home: Path):
+    """Files that include each other are read once; more than can be looked at are refused."""
+    (home / ".gitconfig").write_text("[include]\n\tpath = .gitconfig\n")
+    assert (await settings_of(repository)).obeyed == ()
+    (home / ".gitconfig").write_text("".join(f"[include]\n\tpath = {i}\n" for i in range(201)))
+    with pytest.raises(PolicyRefused, match="more than 200 files"):
+        await settings_of(repository)
+
+
+async def test_a_link_half_way(repository: Path, home: Path):
+    """A link of the workspace that only passes on to a program elsewhere is found as well."""
+    (repository / "current").symlink_to("/bin")
+    (home / ".gitconfig").write_text(f"[core]\n\teditor = {repository}/current/sh\n")
+    assert (await settings_of(repository)).obeyed == ("current", "current/sh")
 
 
 async def test_hooks_that_are_links(repository: Path, home: Path):

@@ -137,7 +137,7 @@ async def prepare(
             *(_told(before, guards, decision) if guards else ()),
             *_obeyed_note(settings),
         ],
-        protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _fixed(settings))],
+        protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _named(settings))],
     )
     save_record(run_dir, record)
     return Prepared(placement, before, record, run_dir, state, layout, private, submodules)
@@ -221,6 +221,11 @@ def _guards(
 def _fixed(settings: UserSettings) -> list[bytes]:
     """What the user's git obeys in the workspace, and the agent therefore may not write."""
     return [os.fsencode(path) for path in settings.obeyed if path != "."]
+
+
+def _named(settings: UserSettings) -> list[bytes]:
+    """These, and what it would obey if it appeared."""
+    return [*_fixed(settings), *map(os.fsencode, settings.perhaps)]
 
 
 def _obeyed_note(settings: UserSettings) -> tuple[str, ...]:

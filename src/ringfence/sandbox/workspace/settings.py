@@ -6,32 +6,22 @@ does so is not followed by us, and told: the user's own git does follow it.
 
 import os
 import pwd
-import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.process import run_process
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import git_program
 from ringfence.sandbox.workspace.git_layout import GitLayout, read_config, read_small
+from ringfence.sandbox.workspace.named_files import is_doubtful, is_include, is_path, paths_in
 from ringfence.sandbox.workspace.private_git import Identity
 
-_MAX_FILES = 32
+_MAX_FILES = 200
 _MAX_HOOKS = 200
-_NAMES_A_FILE = re.compile(
-    r"include(if\..*)?\.path|alias\..*|pager\..*|filter\..*|credential\.(.*\.)?helper|gpg\.(.*\.)?program"
-    r"|core\.(hookspath|fsmonitor|editor|pager|sshcommand|askpass|gitproxy|attributesfile|excludesfile"
-    r"|alternaterefscommand)|sequence\.editor|interactive\.difffilter|diff\.external|diff\..*\.(command|textconv)"
-    r"|merge\..*\.driver|(diff|merge)tool\..*\.(cmd|path)|browser\..*\.(cmd|path)|trailer\..*\.(cmd|command)"
-    r"|remote\..*\.(uploadpack|receivepack)|uploadpack\.packobjectshook|init\.templatedir|commit\.template",
-    re.DOTALL,
-)
-"""Settings whose value is a program to git, or a file that it follows (git-config(1))."""
-_PATHS = (".path", ".hookspath", ".excludesfile", ".attributesfile", ".templatedir", ".template")
-"""Of these, the ones whose value is a path as a whole, not a command."""
-_RELATIVE_TO_WORKSPACE = ("core.hookspath", "core.excludesfile", "core.attributesfile")
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True)
@@ -43,6 +33,8 @@ class UserSettings:
     """Contents of the user's own ignore file."""
     obeyed: tuple[str, ...] = ()
     """Paths in the workspace that the user's git runs or follows because the configuration leads there."""
+    perhaps: tuple[str, ...] = ()
+    """Paths where there is nothing, that it would run if the words of its configuration are paths at all."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +42,8 @@ class _Setting:
     key: str
     value: str
     file: Path
+    is_sure: bool
+    """False behind a condition, which we do not decide."""
 
 
 async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None) -> UserSettings:
@@ -59,12 +53,15 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
         actor: The user.
         workspace: The workspace, resolved.
         layout: Its repository.
+
+    Raises:
+        PolicyRefused: More files are included than are looked at.
     """
     home = _home(actor)
     found = _Found(actor, workspace, home)
-    for file in _global_files(actor, home):
+    for file in (*_system_files(actor), *_global_files(actor, home)):
         await found.read(file)
-    settings = {setting.key: setting.value for setting in found.settings}
+    settings = {setting.key: setting.value for setting in found.settings if setting.is_sure}
     local = (
         await actor.call(lambda: read_config(read_small(layout.common, b"config") or b"")) if layout else {}
     )
@@ -78,9 +75,12 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
     if layout is not None:
         for part in await actor.call(lambda: _parts_that_may_be_links(layout)):
             await found.leads_in(part)
-        await found.read(layout.common / "config", includes=False)
+        await found.read(layout.common / "config")
+        await found.read(layout.directory / "config.worktree")
     await found.look_at_values()
-    return UserSettings(identity, excludes, tuple(sorted(found.obeyed)))
+    return UserSettings(
+        identity, excludes, tuple(sorted(found.obeyed)), tuple(sorted(found.perhaps - found.obeyed))
+    )
 
 
 @dataclass
@@ -92,41 +92,91 @@ class _Found:
     home: Path
     settings: list[_Setting] = field(default_factory=list)
     obeyed: set[str] = field(default_factory=set)
-    files: int = 0
+    perhaps: set[str] = field(default_factory=set)
+    seen: set[tuple[Path, bool]] = field(default_factory=set)
 
-    async def read(self, file: Path, *, includes: bool = True) -> None:
-        """Read a file and what it includes, but for what lies in the workspace."""
-        self.files += 1
-        if self.files > _MAX_FILES or await self.leads_in(file):
+    async def read(self, file: Path, *, is_sure: bool = True) -> None:
+        """Read a file and what it includes under whichever condition, but for what lies in the workspace."""
+        file = Path(os.path.normpath(file))  # noqa: ASYNC240 -- it only looks at the text
+        if (file, is_sure) in self.seen or await self.leads_in(file):
             return
-        for setting in await _parse(self.actor, file):
+        self.seen.add((file, is_sure))
+        if len(self.seen) > _MAX_FILES:
+            raise PolicyRefused(
+                f"your git configuration includes more than {_MAX_FILES} files, the last of them {str(file)!r}, and"
+                " what it leads to in the workspace cannot be guarded; include fewer",
+                rule="too-many-includes",
+            )
+        for setting in await _parse(self.actor, file, is_sure=is_sure):
             self.settings.append(setting)
-            if setting.key == "include.path" and includes:
-                await self.read(_expanded(setting.value, self.home, file.parent))
+            if is_include(setting.key) and setting.value:
+                included = _expanded(setting.value, self.home, file.parent)
+                await self.read(included, is_sure=is_sure and setting.key == "include.path")
 
     async def look_at_values(self) -> None:
-        """Note each value that is, or begins with, a path in the workspace."""
+        """Note each word of a value that is a path in the workspace; git runs most of them in its top."""
+        wholes: set[Path] = set()
+        words: set[str] = set()
         for setting in self.settings:
-            key, is_program = setting.key, not setting.key.endswith(_PATHS)
-            if not _NAMES_A_FILE.fullmatch(key) or not setting.value:
-                continue
-            text = setting.value.lstrip("!").partition(" ")[0] if is_program else setting.value
-            base = self.workspace if key in _RELATIVE_TO_WORKSPACE else setting.file.parent
-            if text.startswith(("/", "~/")) or not is_program:
-                await self.leads_in(_expanded(text, self.home, base))
+            for text in paths_in(setting.key, setting.value):
+                if is_path(setting.key) or text.startswith(("/", "~")):
+                    wholes.add(_expanded(text, self.home, self.workspace))
+                else:
+                    words.add(text)
+        for path in sorted(wholes):
+            await self.leads_in(path)
+        for word in sorted(await self.actor.call(lambda: self._present(words))):
+            await self.leads_in(self.workspace / word)
+
+    def _present(self, words: set[str]) -> set[str]:
+        """Those that name what is there; of the others, note the ones that would."""
+        present = set()
+        for word in words:
+            path = self.workspace / _expanded(word, self.home, self.workspace)
+            status = _lstat(path)
+            if status is None and not is_doubtful(word):
+                self.perhaps |= self._inside({os.path.normpath(path)})
+            elif status is not None and not (is_doubtful(word) and stat.S_ISDIR(status.st_mode)):
+                present.add(word)
+        return present
 
     async def leads_in(self, path: Path) -> bool:
         """Whether a path, or what it is a link to, lies in the workspace outside of its git directory."""
-        ways = await self.actor.call(lambda: {os.path.normpath(path), os.path.realpath(path)})
-        inside = [Path(way).relative_to(self.workspace) for way in ways if self._holds(Path(way))]
-        self.obeyed.update(map(str, inside))
+        inside = self._inside(await self.actor.call(lambda: _ways(path)))
+        self.obeyed |= inside
         return bool(inside)
+
+    def _inside(self, ways: set[str]) -> set[str]:
+        return {str(Path(way).relative_to(self.workspace)) for way in ways if self._holds(Path(way))}
 
     def _holds(self, path: Path) -> bool:
         return path.is_relative_to(self.workspace) and path.relative_to(self.workspace).parts[:1] != (".git",)
 
 
-async def _parse(actor: Actor, file: Path) -> list[_Setting]:
+def _ways(path: Path) -> set[str]:
+    """A path, each link on the way along it, and where it leads: to change any of them is to change what it names."""
+    ways = {os.path.realpath(path)}
+    pending = os.path.normpath(path)
+    for _ in range(_MAX_LINKS):
+        ways.add(pending)
+        whole = Path(pending)
+        link = next((part for part in (*reversed(whole.parents), whole) if os.path.islink(part)), None)  # noqa: PTH114 -- this one never fails
+        if link is None:
+            break
+        ways.add(str(link))
+        with suppress(OSError):  # gone meanwhile
+            pending = os.path.normpath(link.parent / link.readlink() / whole.relative_to(link))
+    return ways
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+async def _parse(actor: Actor, file: Path, *, is_sure: bool) -> list[_Setting]:
     if not await actor.call(file.is_file):
         return []
     command = [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"]
@@ -143,8 +193,19 @@ async def _parse(actor: Actor, file: Path) -> list[_Setting]:
         )
         for entry in result.stdout.decode("utf-8", "replace").split("\0"):
             key, _, value = entry.partition("\n")
-            found.append(_Setting(key.lower(), value, file))
+            found.append(_Setting(key.lower(), value, file, is_sure))
     return found
+
+
+def _system_files(actor: Actor) -> list[Path]:
+    """As git was built to find them, or is told; those of a git that lies elsewhere are beside it."""
+    if not actor.switches:
+        if os.environ.get("GIT_CONFIG_NOSYSTEM", "").lower() in ("1", "true", "yes", "on"):
+            return []
+        if named := os.environ.get("GIT_CONFIG_SYSTEM"):
+            return [Path(named)]
+    prefix = Path(os.path.normpath(git_program())).parent.parent
+    return list(dict.fromkeys([Path("/etc/gitconfig"), prefix / "etc" / "gitconfig"]))
 
 
 def _global_files(actor: Actor, home: Path) -> list[Path]:
@@ -166,7 +227,11 @@ def _parts_that_may_be_links(layout: GitLayout) -> list[Path]:
 
 def _expanded(text: str, home: Path, base: Path) -> Path:
     clean = text.replace("\0", "")
-    return home / clean[2:] if clean.startswith("~/") else base / clean
+    if clean.startswith("~/"):
+        return home / clean[2:]
+    if clean.startswith("~"):
+        return Path(os.path.expanduser(clean))  # noqa: PTH111 -- another user's home; it stays as it is if there is none
+    return base / clean
 
 
 def _home(actor: Actor) -> Path:
