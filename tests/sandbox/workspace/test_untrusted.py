@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ringfence.sandbox.workspace.busy import claimed
-from ringfence.sandbox.workspace.untrusted import why_untrusted
+from ringfence.sandbox.workspace.finish import finish
+from ringfence.sandbox.workspace.prepare import prepare
+from ringfence.sandbox.workspace.untrusted import distrust_all, why_untrusted
 
 KILLED = """
 import os, signal, subprocess, sys
@@ -87,3 +90,44 @@ def test_while_it_works(mine: Path, state: Path, git):
     with claimed(mine, "bind", run="first", state=state):
         git(mine, "init", "-q")
         assert why_untrusted(mine, state) is not None
+
+
+def test_of_a_renamed_workspace(killed: Path, state: Path):
+    """The directory around it may be called otherwise."""
+    assert why_untrusted(killed, state)
+    assert "'killed'" in (why_untrusted(killed.rename(killed.parent / "other"), state) or "")
+
+
+def test_another_of_the_same_number(killed: Path, state: Path):
+    """One that the user makes later is the user's, though the file system gives it the same inode."""
+    assert why_untrusted(killed, state)
+    mark = next((state / "untrusted-git").glob("*-*.json"))
+    known = msgspec.json.decode(mark.read_bytes())
+    if not known["born_ns"]:
+        pytest.skip("this file system does not tell when a file was made")
+    mark.write_bytes(msgspec.json.encode({**known, "born_ns": known["born_ns"] - 1}))
+    assert why_untrusted(killed, state) is None
+
+
+@pytest.mark.anyio
+async def test_one_within_is_untrusted_on_its_own(mine: Path, state: Path, own, git):
+    """A repository that a run made in a directory is not used when that directory is the workspace."""
+    (mine / "app").mkdir()
+    if os.geteuid() == 0:
+        own(mine)
+    with claimed(mine, "bind", run="first", state=state):
+        prepared = await prepare(mine, "bind", run="first", run_dir=state / "runs" / "first", state=state)
+        git(mine / "app", "init", "-q")
+        if os.geteuid() == 0:
+            own(mine)
+        await finish(prepared, None)
+    assert "made by run 'first'" in (why_untrusted(mine / "app", state) or "")
+
+
+def test_more_within_than_are_remembered(mine: Path, state: Path, git):
+    """A flood of repositories hides none of them."""
+    (mine / "z").mkdir()
+    git(mine / "z", "init", "-q")
+    flood = [f"a{number}/.git" for number in range(1000)]
+    distrust_all(mine, [*flood, "z/.git"], run="flood", state=state)
+    assert "'flood'" in (why_untrusted(mine / "z", state) or "")

@@ -18,7 +18,7 @@ from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
 from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
-from ringfence.sandbox.workspace.untrusted import distrust
+from ringfence.sandbox.workspace.untrusted import distrust_all
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,
@@ -185,7 +185,7 @@ async def _git_appeared(record: WorkRecord, after: Checkpoint, state: Path) -> l
     appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
     if not record.git_present and has_git(Path(record.workspace)):
         appeared.append(".git")
-        distrust(Path(record.workspace), record.run, state)
+    distrust_all(Path(record.workspace), appeared, run=record.run, state=state)
     return sorted(appeared)
 
 
