@@ -257,7 +257,7 @@ def test_a_replay_is_the_same(run: Cli, ringfence: Cli):
 def test_a_replay_of_listings_and_dates_is_the_same(run: Cli, ringfence: Cli, workspace: Path):
     """Times are tolerated and told; the copy has the rights of the workspace."""
     workspace.chmod(0o755)
-    run("ls -la; date; date -R; date -Is", "--mode", "bind")
+    run("ls -la; date; date -R; date -Ins", "--mode", "bind")
     ended = ringfence("replay", "last")
     assert (ended.code, "the same" in ended.out, "tolerated" in ended.err) == (0, True, True)
     listed = ringfence("replay", "last", "--verbose").err.splitlines()

@@ -26,7 +26,10 @@ class JobState(StrEnum):
     REFUSED = "refused"
     """Policy refused what was asked for."""
     LIMIT = "limit"
-    """A bound on turns, tool calls, tokens, money, memory or context was reached."""
+    """A bound on turns, tool calls, tokens, money or context was reached, or memory ran out for the whole sandbox.
+
+    A command that reaches memory or disk only ends itself.
+    """
     BLOCKED = "blocked"
     """It needs a person."""
     INFRASTRUCTURE = "infrastructure"
