@@ -153,3 +153,17 @@ async def test_a_flood_hides_nothing_silently(repository: Path, begin: Begin):
     (repository / ".envrc").write_text("evil")
     done = await finish(prepared, None)
     assert {".envrc": "added", "./": "unseen"}.items() <= told(done).items()
+
+
+async def test_sparse_files_are_named_not_read(repository: Path, begin: Begin):
+    """Files that are long only by their length are named and not kept; a short one, or one that is there, is kept."""
+    prepared = await begin()
+    for number in range(90):
+        with (repository / f"big{number}").open("wb") as file:
+            file.truncate(FILE_LIMIT_BYTES - 1)
+    with (repository / "short").open("wb") as file:
+        file.truncate(1024**2)
+    (repository / "dense").write_bytes(b"\0" * 5 * 1024**2)
+    done = await finish(prepared, None)
+    assert {change.path for change in done.diff.files} == {"short", "dense"}
+    assert told(done) == {f"big{number}": "added" for number in range(90)}

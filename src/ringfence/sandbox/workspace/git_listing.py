@@ -6,6 +6,7 @@ workspace are listed one by one, so that nothing can hide in one.
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,11 +14,16 @@ from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
-from ringfence.sandbox.workspace.ignore import Rules, read_rules
+from ringfence.sandbox.workspace.ignore import ROOM_FOR_RULES_BYTES, Rules, left_out_note, read_rules
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.tree import Tree
 
 _MAX_REPOSITORIES = 1000
+_ROOM_FOR_INDEXES_BYTES = 256 * 1024**2
+"""Of the workspace's own, which has about 100 bytes for a file."""
+_ROOM_WITHIN_BYTES = 64 * 1024**2
+"""Of those of all repositories within together: copies, in a directory that may lie in memory."""
+_MAX_GUESSES = 1000
 _TIMEOUT_S = 60.0
 _GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
@@ -52,6 +58,9 @@ class GitLister:
     """Repositories that were not listed."""
     notes: list[str] = field(default_factory=list)
     _repositories: list[_Repository] = field(default_factory=list)
+    _room_for_rules: int = ROOM_FOR_RULES_BYTES
+    _room_within: int = _ROOM_WITHIN_BYTES
+    _excludes_left_out: int = 0
 
     async def list_all(self) -> None:
         """List the files.
@@ -91,10 +100,25 @@ class GitLister:
         work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
         directory = self.scratch / str(len(self._repositories))
         write_clean_git_dir(directory)
-        local, gitlinks = _copy_from_user(work_tree, directory)
-        excludes = self.excludes.rstrip(b"\n") + b"\n" + local
+        room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
+        copied = _copy_from_user(work_tree, directory, room_bytes=room)
+        if place:
+            self._room_within -= copied.size
+        if copied.is_left_out:
+            self.notes.append(f"the git index of {os.fsdecode(place) or '.'!r} is too large to be used")
+        excludes, gitlinks = self._with_room(copied.excludes), copied.gitlinks
         (directory / "info" / "exclude").write_bytes(excludes)
         return _Repository(Git(directory, work_tree, self.actor), place, gitlinks, excludes)
+
+    def _with_room(self, local: bytes) -> bytes:
+        """A repository's rules that are not in `.gitignore` files, as far as there is room."""
+        excludes = self.excludes.rstrip(b"\n") + b"\n" + local
+        # The workspace's own come first, and always hold.
+        if self._repositories and len(excludes) > self._room_for_rules:
+            self._excludes_left_out += 1
+            return b""
+        self._room_for_rules -= len(excludes)
+        return excludes
 
     async def _list_one(self, repository: _Repository) -> list[bytes]:
         try:
@@ -181,22 +205,47 @@ class GitLister:
             ignored = await self._told_ignored(repository, folders)
             in_force |= {path for path in mine if path[len(place) :].rpartition(b"/")[0] not in ignored}
 
-        def read() -> dict[bytes, bytes]:
+        return Rules(files=await self.read_rules(in_force), excludes=excludes)
+
+    async def read_rules(self, paths: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Contents of `.gitignore` files, as far as there is room; the rest is noted."""
+
+        def read() -> tuple[dict[bytes, bytes], int]:
             with Tree(self.root) as tree:
-                return read_rules(tree, sorted(in_force))
+                return read_rules(tree, paths, room_bytes=max(0, self._room_for_rules))
 
-        return Rules(files=await self.actor.call(read), excludes=excludes)
+        files, left_out = await self.actor.call(read)
+        self.notes += left_out_note(left_out + self._excludes_left_out)
+        return files
 
 
-def _copy_from_user(work_tree: Path, target: Path) -> tuple[bytes, bool]:
-    """Copy a repository's index; return its local ignore rules and whether it may have submodules."""
+@dataclass(frozen=True)
+class _Copied:
+    """What was taken from a repository."""
+
+    excludes: bytes = b""
+    """Its own rules that are not in a `.gitignore`."""
+    gitlinks: bool = False
+    """Whether it may have submodules."""
+    size: int = 0
+    """Of the copies, in bytes."""
+    is_left_out: bool = False
+    """Whether its index was larger than the room there is."""
+
+
+def _copy_from_user(work_tree: Path, target: Path, *, room_bytes: int) -> _Copied:
+    """Copy a repository's index, and the one it shares entries with, if there is room."""
     layout = find_git(work_tree)
     if layout is None:
-        return b"", False
+        return _Copied()
     excludes = read_small(layout.common, b"info/exclude") or b""
-    index = read_small(layout.directory, b"index", INDEX_LIMIT)
-    if index is None:
-        return excludes, False
+    index = _read_index(layout.directory, b"index", room_bytes)
+    if not index:
+        return _Copied(excludes, is_left_out=index is None)
+    name = _shared_name(index, layout.directory)
+    shared = _read_index(layout.directory, name, room_bytes - len(index)) if name else b""
+    if shared is None:
+        return _Copied(excludes, is_left_out=True)
     object_format = read_config(read_small(layout.common, b"config") or b"").get(
         "extensions.objectformat", "sha1"
     )
@@ -204,10 +253,41 @@ def _copy_from_user(work_tree: Path, target: Path) -> tuple[bytes, bool]:
     # A sparse index names directories only; git finds the files in the objects.
     (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
     (target / "index").write_bytes(index)
-    gitlinks = _GITLINK in index
-    for path in sorted(layout.directory.glob("sharedindex.*"))[:4]:
-        shared = read_small(layout.directory, os.fsencode(path.name), INDEX_LIMIT)
-        if shared is not None:
-            (target / path.name).write_bytes(shared)
-            gitlinks = gitlinks or _GITLINK in shared
-    return excludes, gitlinks
+    if name:
+        (target / os.fsdecode(name)).write_bytes(shared)
+    gitlinks = _GITLINK in index or _GITLINK in shared
+    return _Copied(excludes, gitlinks, len(index) + len(shared))
+
+
+def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:
+    """An index file; empty if there is none, None if there is no room for it."""
+    data = read_small(directory, name, min(INDEX_LIMIT, max(0, room_bytes)))
+    if data is None:
+        return None if _is_file(directory / os.fsdecode(name)) else b""
+    # What is no index is of no use to git either.
+    return data if data.startswith(b"DIRC") else b""
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _shared_name(index: bytes, directory: Path) -> bytes:
+    """The shared index that a split one names; empty if none.
+
+    Its id is the first thing in the extension `link` (gitformat-index(5)), behind the size; the same bytes may be
+    part of a name, so what is looked for is an id that there is a file for.
+    """
+    end = len(index)
+    for _ in range(_MAX_GUESSES):
+        end = index.rfind(b"link\0", 0, end)
+        if end < 0:
+            return b""
+        for length in (32, 20):
+            name = b"sharedindex." + index[end + 8 : end + 8 + length].hex().encode()
+            if _is_file(directory / os.fsdecode(name)):
+                return name
+    return b""

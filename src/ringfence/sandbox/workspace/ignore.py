@@ -1,6 +1,8 @@
 """The ignore rules of a workspace at one moment, kept so that they can be applied at a later one."""
 
+import errno
 import re
+import stat
 from collections.abc import Iterable
 
 import msgspec
@@ -9,6 +11,8 @@ from ringfence.sandbox.workspace.tree import Tree
 
 MAX_RULES_BYTES = 1024**2
 """A `.gitignore` that is longer has no rules to us."""
+ROOM_FOR_RULES_BYTES = 8 * 1024**2
+"""Of all rules together, as `flatten` writes them: hundreds of sparse files cost an agent nothing."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -20,17 +24,37 @@ class Rules(msgspec.Struct, frozen=True):
     """For each repository (`b""`: the workspace) the rules that are not in `.gitignore` files."""
 
 
-def read_rules(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Contents of `.gitignore` files; like git we read regular files only, no links."""
-    found = {}
-    for path in paths:
+def read_rules(tree: Tree, paths: Iterable[bytes], *, room_bytes: int) -> tuple[dict[bytes, bytes], int]:
+    """Contents of `.gitignore` files, the shallow ones first, and how many there was no room for.
+
+    Like git we read regular files only, no links.
+    """
+    found: dict[bytes, bytes] = {}
+    left_out = 0
+    for path in sorted(paths, key=lambda path: (path.count(b"/"), path)):
         try:
-            fd_status = tree.lstat(path)
-            if fd_status is not None and (fd_status.st_mode & 0o170000) == 0o100000:
-                found[path] = tree.read(path, MAX_RULES_BYTES)[0]
-        except OSError:
+            status = tree.lstat(path)
+            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > MAX_RULES_BYTES:
+                continue
+            data = tree.read(path, min(MAX_RULES_BYTES, room_bytes))[0]
+        except OSError as exc:
+            left_out += exc.errno == errno.EFBIG
             continue
-    return found
+        cost = len(data) + (data.count(b"\n") + 1) * len(path)
+        if cost > room_bytes:
+            left_out += 1
+            continue
+        room_bytes -= cost
+        found[path] = data
+    return found, left_out
+
+
+def left_out_note(count: int) -> tuple[str, ...]:
+    """Tell of rules there was no room for; nothing where there was."""
+    if not count:
+        return ()
+    first = f"more than {ROOM_FOR_RULES_BYTES} bytes of ignore rules: those of {count} files or repositories"
+    return (f"{first} do not hold for what a run adds, which is covered",)
 
 
 def flatten(rules: Rules, place: bytes = b"") -> bytes:

@@ -16,7 +16,7 @@ import anyio
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git_listing import GitLister
-from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules, read_rules
+from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules
 from ringfence.sandbox.workspace.ignored import ignored_among
 from ringfence.sandbox.workspace.memo import Memo, lies_in
 from ringfence.sandbox.workspace.scratch import scratch_directory
@@ -166,14 +166,11 @@ async def _listed_by_hand(root: Path, actor: Actor, excludes: bytes, hindrance: 
     listing = _listing_of(found)
     listing.notes.append(f"git was not asked which files are ignored: {hindrance}; look at it, and remove it")
 
-    def read() -> dict[bytes, bytes]:
-        with Tree(root) as tree:
-            return read_rules(tree, sorted(found.ignore_files))
-
     async with scratch_directory(actor) as scratch:
         git = GitLister(root, actor, excludes, scratch)
         beside = await git.tracked()
-    listing.rules = Rules(files=await actor.call(read), excludes=beside.excludes)
+        listing.rules = Rules(files=await git.read_rules(found.ignore_files), excludes=beside.excludes)
+        listing.notes += git.notes
     untracked = found.files - git.paths
     ignored = await _ignored(untracked, listing.rules, listing)
     listing.paths, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)

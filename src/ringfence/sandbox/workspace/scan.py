@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.tree import Tree, may_be_hollow
 
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
 NO_FILE = "neither a file nor a link"
 """Why a fifo, socket or device is not covered."""
+HOLLOW = "a sparse file, most of which is not on disk"
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
@@ -45,7 +46,7 @@ class Scan:
     entries: dict[bytes, Entry] = field(default_factory=dict)
     """Files that are as they were."""
     suspects: dict[bytes, int] = field(default_factory=dict)
-    """Files that have to be read, and their sizes."""
+    """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
     skipped: dict[bytes, str] = field(default_factory=dict)
     """Files that are not covered, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
@@ -117,7 +118,7 @@ def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
             ):
                 entries[path] = entry
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                suspects[path] = status.st_size
+                suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
             elif not stat.S_ISDIR(status.st_mode):
                 found.skipped[path] = NO_FILE
     return found
@@ -160,10 +161,12 @@ def read_batch(
     gathered = 0
     for path in paths:
         try:
-            data, status = tree.read(path, file_limit_bytes)
+            data, status = tree.read(path, file_limit_bytes, holes=False)
         except OSError as exc:
             if exc.errno == errno.EFBIG:
                 skipped[path] = f"larger than {file_limit_bytes} bytes"
+            elif exc.errno == errno.ENODATA:
+                skipped[path] = HOLLOW
             elif exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
                 skipped[path] = os.strerror(exc.errno or 0).lower()
             continue

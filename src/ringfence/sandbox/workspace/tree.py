@@ -19,6 +19,8 @@ from ringfence.removal import remove_tree
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_DEPTH = 256
 """Directories nested deeper are not entered: each level holds a descriptor open."""
+_HOLLOW_FROM_BYTES = 4 * 1024**2
+"""A sparse file that is shorter is read like any other."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -141,11 +143,17 @@ class Tree:
         with os.scandir(self.directory(path)) as entries:
             return [os.fsencode(entry.name) for entry in entries]
 
-    def read(self, path: bytes, limit_bytes: int) -> tuple[bytes, os.stat_result]:
+    def read(self, path: bytes, limit_bytes: int, *, holes: bool = True) -> tuple[bytes, os.stat_result]:
         """Contents of a regular file or target of a link, with its status from before the reading.
 
+        Args:
+            path: Where it is.
+            limit_bytes: How long it may be.
+            holes: Whether it may be long and hold next to nothing.
+
         Raises:
-            OSError: It cannot be read, is neither (EINVAL), or is longer than `limit_bytes` (EFBIG).
+            OSError: It cannot be read, is neither (EINVAL), is longer than `limit_bytes` (EFBIG), or has more holes
+                than it may (ENODATA).
         """
         fd, name = self.parent(path)
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -156,6 +164,8 @@ class Tree:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
+            if not holes and status.st_size <= limit_bytes and _is_hollow(file, status):
+                raise OSError(errno.ENODATA, "mostly holes")
             data = _read_all(file, status.st_size, limit_bytes)
         finally:
             os.close(file)
@@ -265,6 +275,21 @@ class Tree:
             seen += len(names)
             pending += [folder + b"/" + name if folder else name for name in inner]
             yield folder, names
+
+
+def may_be_hollow(status: os.stat_result) -> bool:
+    """Whether a file takes less than half of its length on disk: it has holes, or is compressed there."""
+    return status.st_size >= _HOLLOW_FROM_BYTES and status.st_blocks * 512 * 2 <= status.st_size
+
+
+def _is_hollow(file: int, status: os.stat_result) -> bool:
+    """Whether less than half of a long file is on disk, and the rest was never written."""
+    if not may_be_hollow(status):
+        return False
+    # File systems that compress have few blocks for a file without holes.
+    hole = os.lseek(file, 0, os.SEEK_HOLE)
+    os.lseek(file, 0, os.SEEK_SET)
+    return hole < status.st_size
 
 
 def _read_all(file: int, size: int, limit_bytes: int) -> bytes:
