@@ -3,6 +3,7 @@
 import io
 import json
 
+import anyio
 import pytest
 from rich.console import Console
 
@@ -20,6 +21,20 @@ from ringfence.events import (
 from ringfence.runtime.limits import Limits
 
 pytestmark = pytest.mark.anyio
+
+
+class _Awaited(io.StringIO):
+    """A terminal that tells when something was shown on it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.seen = anyio.Event()
+
+    def write(self, text: str) -> int:
+        if self._text in text:
+            self.seen.set()
+        return super().write(text)
 
 
 async def _shown(*events: Event, width: int | None = None) -> str:
@@ -64,6 +79,27 @@ async def test_long_output_is_cut_in_the_middle():
     shown = await _shown(_call(command="x"), _result(_shell("\n".join(map(str, range(1000))))))
     lines = [line.strip() for line in shown.splitlines()]
     assert (lines[1], lines[5], lines[-2], len(lines)) == ("0", "... 988 lines ...", "999", 15)
+
+
+@pytest.mark.slow
+async def test_a_long_command_is_shown_with_its_seconds():
+    """On a terminal something moves; it is gone when the result comes."""
+    file = _Awaited("running 1 s: $ make \\x1b[2Jall")
+    view = LiveView(Console(file=file, width=80, force_terminal=True, highlight=False), Limits())
+    await view.show(_call(command="make \x1b[2Jall"))
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(view.tick)
+            await file.seen.wait()
+            await view.show(_result(_shell()))
+            tasks.cancel_scope.cancel()
+    assert "exit code 0" in file.getvalue().rpartition("running")[2]
+
+
+async def test_elsewhere_nothing_moves():
+    """A log is no terminal."""
+    with anyio.fail_after(20):
+        await LiveView(Console(file=io.StringIO()), Limits()).tick()
 
 
 async def test_a_killed_command_says_by_what():

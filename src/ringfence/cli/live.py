@@ -6,7 +6,11 @@ or an indent: no text of an agent begins at the left edge, where our own lines s
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from ringfence.cli.escape import visible
 from ringfence.cli.outcomes import Line, call_lines, result_lines
@@ -19,6 +23,7 @@ from ringfence.events import (
     Event,
     ForwardRefused,
     JobCreated,
+    JobEnded,
     ModelReplied,
     ModelRetried,
     SandboxCreated,
@@ -32,13 +37,24 @@ from ringfence.events import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
 
     from ringfence.runtime.limits import Limits
 
 _LINE_CHARS = 400
 _PARAGRAPH_CHARS = 2000
 _CHECK_LINES = 10
+_TICK_S = 1.0
+_CHECK = "the check"
 _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
+
+
+@dataclass(frozen=True)
+class _Running:
+    """Something that runs inside."""
+
+    what: str
+    since: float
 
 
 class LiveView:
@@ -56,6 +72,8 @@ class LiveView:
         self._speech = ""
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
+        self._running: dict[str, _Running] = {}
+        self._status: Live | None = None
         self._last_call = ""
         self._is_told = False
         self._turns = 0
@@ -68,6 +86,8 @@ class LiveView:
         Raises:
             OSError: Nobody reads it any more.
         """
+        self._end_status()
+        self._follow(event)
         if isinstance(event, TextStreamed | ThinkingStreamed):
             self._say(event.text, _SPEECH[type(event)])
             return
@@ -75,6 +95,54 @@ class LiveView:
         render = _RENDERERS.get(type(event))
         for line, style in render(self, event) if render is not None else []:
             self._print(line, style)
+
+    async def tick(self) -> None:
+        """Show on a terminal, until cancelled, what runs inside and for how long; elsewhere nothing."""
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            return
+        with suppress(OSError):  # nobody looks any more; the run goes on
+            try:
+                while True:
+                    await anyio.sleep(_TICK_S)
+                    self._show_status()
+            finally:
+                self._end_status()
+
+    def _follow(self, event: Event) -> None:
+        """Note what begins and ends inside."""
+        match event:
+            case ToolCalled():
+                self._running[event.call_id] = _Running(call_lines(event)[-1][0].strip(), time.monotonic())
+            case ToolReturned():
+                self._running.pop(event.call_id, None)
+            case VerificationStarted():
+                self._running[_CHECK] = _Running(event.command, time.monotonic())
+            case VerificationEnded():
+                self._running.pop(_CHECK, None)
+            case JobEnded():
+                self._running.clear()
+            case _:
+                pass
+
+    def _show_status(self) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        if not self._running:
+            return
+        first, *others = self._running.values()
+        more = f" (and {len(others)} more)" if others else ""
+        line = f"  running {time.monotonic() - first.since:.0f} s{more}: {first.what.expandtabs(4)}"
+        shown = Text(visible(line, one_line=True), style="dim", no_wrap=True, overflow="ellipsis")
+        if self._status is None:
+            self._status = Live(console=self._console, auto_refresh=False, transient=True)
+            self._status.start()
+        self._status.update(shown, refresh=True)
+
+    def _end_status(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def _say(self, text: str, style: str) -> None:
         """Print whole lines of what the agent says; the last one waits for its end."""

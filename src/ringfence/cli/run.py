@@ -49,7 +49,7 @@ def run(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
-    """Let an agent work on a task inside a fence; verify it; keep the record."""
+    """Let an agent work on a task inside a fence. Verify it; keep the record."""
     text = read_task(prompt, file)
     if verify is not None and not verify.strip():
         raise UsageError(
@@ -73,6 +73,8 @@ def run(
 async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool) -> int:
     from functools import partial
 
+    import anyio
+
     from ringfence.cli.agent import agent_run
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
@@ -83,8 +85,12 @@ async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool
 
     run, agent = await agent_run(prompt, workspace, effective, go_on=go_on)
     console = open_console()
-    view = print_event if json else LiveView(console, agent.limits).show
-    result = await run_to_end(run, partial(run_agent, agent), view=view)
+    live = LiveView(console, agent.limits)
+    async with anyio.create_task_group() as tasks:
+        if not json:
+            tasks.start_soon(live.tick)
+        result = await run_to_end(run, partial(run_agent, agent), view=print_event if json else live.show)
+        tasks.cancel_scope.cancel()
     if result.is_unwatched:
         say_end(result)
     elif not json:
