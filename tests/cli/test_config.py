@@ -119,7 +119,8 @@ def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:
 def test_trust_that_is_not_confirmed_is_not_given(project: Path) -> None:
     """No, and no answer at all, leave everything as it is."""
     (project / "ringfence.yaml").write_text("limits: {turns: 99}\n")
-    assert _call("trust", answer="n\n").exit_code != 0
+    refused = _call("trust", answer="n\n")
+    assert (refused.exit_code, "not trusted" in refused.output) == (1, True)
     assert _call("trust").exit_code != 0
     with pytest.raises(ConfigurationError, match="only tighten"):
         _call("config", "show")

@@ -10,6 +10,7 @@ _DOCUMENT = {
     "mounts": [{"source": "/a", "target": "/b", "read_only": True}],
     "read_only_in_workspace": [],
     "environment": ["HOME", "PATH"],
+    "engine": [],
     "notes": ["toolchain shown read-only: /x", "toolchain shown read-only: /y", "limit disk is soft"],
     "loosened": [{"what": "soft limits", "by": "--soft-limits"}],
 }
@@ -32,3 +33,8 @@ def test_a_policy_is_plain_lines():
         "loosened:",
         "  - soft limits (by --soft-limits)",
     ]
+
+
+def test_no_heading_stands_alone():
+    """Also where all that is below it is told elsewhere."""
+    assert list(policy_lines({"notes": ["limit disk is soft"], "limits": {"ttl_s": None}})) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.journal import resolve
+from ringfence.journal import resolve, runs_dir
 
 Cli = Callable[..., Any]
 
@@ -175,3 +175,23 @@ def test_every_run_leaves_a_session_file(run: Cli, script: Cli, says: Cli):
     session = json.loads((path / f"{path.name}.json").read_text())
     call = next(message for message in session["messages"] if message.get("type") == "tool_call")
     assert (call["result"]["stdout"], call["reasoning"]) == ("hello\n", "needed")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--sandbox", "docker"], 2, "needs an image"),
+        (["--image", "x:latest"], 4, "'x:latest' is refused"),
+    ],
+    ids=["none", "latest"],
+)
+def test_a_wrong_image_is_refused_before_anything(
+    ringfence: Cli, workspace: Path, options: list[str], code: int, told: str
+):
+    """Before a credential is looked for, and without a record."""
+    for command in (["run", "x"], ["exec"]):
+        ended = ringfence(
+            *command, "-C", workspace, *options, *(["--", "true"] if command == ["exec"] else [])
+        )
+        assert (ended.code, told in ended.err) == (code, True)
+    assert not list(runs_dir().glob("*"))

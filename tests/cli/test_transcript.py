@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ringfence.cli.transcript import print_record
-from ringfence.events import Event, JobEnded, ToolCalled, ToolReturned
+from ringfence.events import Event, JobCreated, JobEnded, ToolCalled, ToolReturned
 from ringfence.journal import Record
 
 _FAKE = "x" * 36 + "00:00:00  succeeded: all is well\n" * 2
@@ -41,6 +41,33 @@ def test_an_agent_cannot_write_a_title(event: Event) -> None:
     lines = _printed(event, terminal=True)
     assert all(line.startswith("    ") for line in lines[1:])
     assert all(len(line) <= 40 for line in lines)
+
+
+def test_a_shells_result_is_unpacked() -> None:
+    """Whole, not as a line of JSON."""
+    content = '{"stdout": "a\\nb\\n", "stderr": "oh", "exit_code": 2, "timed_out": false, "ended_by": "exit"}'
+    lines = _printed(
+        ToolReturned(call_id="1", tool="shell", is_error=False, content=content, duration_ms=1.0),
+        terminal=False,
+    )
+    assert [line.strip() for line in lines[1:]] == ["a", "b", "stderr:", "oh", "exit code 2"]
+
+
+def test_one_turn_is_one_turn() -> None:
+    """Counts in words."""
+    shown = _printed(
+        JobEnded(state="succeeded", exit_code=0, reason="x", turns=1, tool_calls=1), terminal=False
+    )
+    assert "1 turn, 1 tool call," in shown[1]
+
+
+def test_a_run_that_goes_on_says_with_what() -> None:
+    """In the first lines."""
+    event = JobCreated(
+        job_id="b", session_id="s", prompt="p", model="m", runtime="api", toolset="coder", workspace="/w",
+        version="1", continues="a",
+    )  # fmt: skip
+    assert [line.strip() for line in _printed(event, terminal=True)[1:]] == ["continues run a", "p"]
 
 
 def test_elsewhere_no_line_is_cut() -> None:

@@ -21,13 +21,15 @@ async def agent_run(
     import anyio.to_thread
 
     from ringfence.cli.running import close_the_dead
-    from ringfence.cli.settings import pool_of, secrets_of, spec_of
+    from ringfence.cli.settings import check_image, pool_of, secrets_of, spec_of
     from ringfence.job.agent import check_agent
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.job.request import RunRequest
 
     settings = effective.settings
     place = await anyio.to_thread.run_sync(workspace.resolve)
+    spec = spec_of(effective, place)
+    check_image(spec)
     earlier = Continuation()
     if go_on:
         await close_the_dead()
@@ -38,7 +40,7 @@ async def agent_run(
     run = RunRequest(
         prompt=prompt,
         workspace=place,
-        spec=spec_of(effective, place),
+        spec=spec,
         wall_clock_s=settings.limits.wall_clock,
         verify=settings.run.verify,
         require_verified=settings.run.require_verified,

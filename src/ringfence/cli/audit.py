@@ -9,6 +9,8 @@ from ringfence.cli.options import JsonOption
 from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringfence.journal import RunSummary, Verification
 
 audit_app = typer.Typer(
@@ -45,9 +47,15 @@ def list_(
         return
     if not runs:
         typer.echo("no runs yet; `ringfence run` makes one", err=True)
-    width = max((len(run.state) for run in runs), default=0)
-    for run in runs:
-        typer.echo(_run_line(run, width))
+    from ringfence.cli.console import open_console, print_line
+
+    console = open_console()
+    rows = [_run_row(run) for run in runs]
+    if rows and console.is_terminal:
+        rows.insert(0, ("run", "state", "record", "time", "model", "task"))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
+    for row in rows:
+        print_line(console, _columns(row, widths).rstrip(), "bold" if row[0] == "run" else "")
 
 
 @audit_app.command()
@@ -75,7 +83,7 @@ def verify(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Check that a record is what was written: exit code 0 sealed, 3 open end, 1 broken or truncated."""
+    """Check that a record is what was written. Exit code 0 sealed, 3 open end, 1 broken or truncated."""
     from ringfence.cli.escape import safe_json
     from ringfence.journal import verify as verify_journal
     from ringfence.journal.keys import read_public_key
@@ -101,7 +109,7 @@ def export(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; default: stdout.")
     ] = None,
 ) -> None:
-    """Write the session as one JSON document: every message, every tool call with its result."""
+    """Write the session as one JSON document. Every message, every tool call with its result."""
     import msgspec
 
     from ringfence.cli.escape import safe_json
@@ -154,14 +162,19 @@ class _Printer:
             print_record(self._console, record)
 
 
-def _run_line(run: "RunSummary", width: int) -> str:
-    from ringfence.cli.escape import visible
-
+def _run_row(run: "RunSummary") -> tuple[str, ...]:
     duration = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
     what = run.prompt or run.reason
     seal = "sealed (unchecked)" if run.is_sealed else "open"
-    line = f"{run.id}  {run.state:<{width}}  {seal:<18}  {duration:>9}  {run.model}  {what}"
-    return visible(line, one_line=True).rstrip()
+    return run.id, run.state, seal, duration, run.model, what
+
+
+def _columns(row: "Sequence[str]", widths: "Sequence[int]") -> str:
+    run, state, seal, duration, model, what = row
+    return (
+        f"{run:<{widths[0]}}  {state:<{widths[1]}}  {seal:<{widths[2]}}  {duration:>{widths[3]}}  "
+        f"{model:<{widths[4]}}  {what}"
+    )
 
 
 def _warn_if_damaged(path: Path) -> None:

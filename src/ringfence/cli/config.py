@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.errors import UsageError
+from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -69,7 +69,7 @@ def trust(
     revoke: Annotated[bool, typer.Option("--revoke", help="Trust no content of PATH any more.")] = False,
     json: Annotated[bool, typer.Option("--json", help="With --list: print JSON for programs.")] = False,
 ) -> None:
-    """Trust the present content of a project's ringfence.yaml, so that it may loosen the fence."""
+    """Trust a project's ringfence.yaml. With its present content, it may loosen the fence."""
     if list_ and (revoke or path is not None):
         raise UsageError("--list takes neither PATH nor --revoke; leave one of them out")
     if json and not list_:
@@ -87,7 +87,7 @@ def init(
     *,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
-    """Write a ringfence.yaml in which every key is explained, and its schema for editors."""
+    """Write a ringfence.yaml in which every key is explained. Also its schema, for editors."""
     from ringfence.cli.escape import safe_json
     from ringfence.config.discovery import PROJECT_FILE_NAME
     from ringfence.config.template import SCHEMA_FILE_NAME, commented_file, json_schema
@@ -179,16 +179,17 @@ def _trust(file: Path, *, yes: bool) -> None:
     document, loosened = loosened_by(file, file.parent)
     typer.echo(f"file    {visible(str(file), one_line=True)}")
     typer.echo(f"sha256  {digest_of(document.content)}")
-    for item in loosened:
-        place = document.place(item.path)
+    places = [(document.place(item.path), item) for item in loosened]
+    for place, item in sorted(places, key=lambda each: (each[0].line, each[0].column)):
         typer.echo(f"loosens {place.line}:{place.column} {visible(item.describe(), one_line=True)}")
     if not loosened:
         typer.echo("loosens nothing")
     if is_trusted(file, document.content):
         _say("this content is trusted already")
         return
-    if not yes:
-        typer.confirm("Trust this content?", abort=True, err=True)
+    if not yes and not typer.confirm("Trust this content?", err=True):
+        _say("not trusted")
+        raise typer.Exit(ExitCode.FAILED)
     trust_content(file, document.content)
     _say("trusted; any change of the file ends that")
 

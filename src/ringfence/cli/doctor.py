@@ -19,6 +19,7 @@ _ENFORCED = {
     "soft": "soft: watched, a burst gets through",
     "none": "not enforced here",
 }
+_DEFAULT = "bubblewrap"
 _FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 
 
@@ -35,7 +36,7 @@ def doctor(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Open a sandbox of each backend, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
+    """Open sandboxes, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
     import anyio
 
     from ringfence.cli.escape import safe_json
@@ -86,10 +87,9 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
     backend = get_backend(name)
     lacking = await backend.unavailable()
     if lacking is not None:
-        return {"name": name, "usable": False, "reason": lacking, "enforced": {}, "notes": [], "attacks": []}
+        return _unopened(name, reason=lacking)
     if backend.needs_image and image is None:
-        note = f"the engine answers; `ringfence doctor --image IMAGE` opens a sandbox of {name}"
-        return {"name": name, "usable": True, "reason": None, "enforced": {}, "notes": [note], "attacks": []}
+        return _unopened(name)
     image = image if backend.needs_image else None
     try:
         with _scratch() as workspace:
@@ -100,14 +100,28 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
                 lambda: _open(name, image, workspace), workspace, None if everything else _FIVE
             )
     except RingfenceError as exc:
-        return {"name": name, "usable": False, "reason": str(exc), "enforced": {}, "notes": [], "attacks": []}
+        return _unopened(name, reason=str(exc))
     return {
         "name": name,
         "usable": True,
+        "opened": True,
         "reason": None,
         "enforced": enforced,
         "notes": notes,
         "attacks": [_row(one) for one in results],
+    }
+
+
+def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
+    """A backend of which no sandbox was opened: for a reason, or because it takes an image."""
+    return {
+        "name": name,
+        "usable": reason is None,
+        "opened": False,
+        "reason": reason,
+        "enforced": {},
+        "notes": [],
+        "attacks": [],
     }
 
 
@@ -146,6 +160,16 @@ def _scratch() -> Iterator[Path]:
             remove_tree(outer)
 
 
+def _state(one: dict[str, Any]) -> str:
+    """In a word or a line; only the default's lack is alarming, the others are extras."""
+    from ringfence.cli.escape import visible
+
+    if not one["usable"]:
+        word = "CANNOT BE USED" if one["name"] == _DEFAULT else "not available"
+        return f"{word}: {visible(one['reason'], one_line=True)}"
+    return "ok" if one["opened"] else "answers; open one with --image"
+
+
 def _print(document: dict[str, Any]) -> None:
     from ringfence.cli.escape import visible
 
@@ -154,9 +178,7 @@ def _print(document: dict[str, Any]) -> None:
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
     typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
     for one in document["backends"]:
-        typer.echo(f"{one['name']}: {'ok' if one['usable'] else 'CANNOT BE USED'}")
-        if one["reason"]:
-            typer.echo(f"  {visible(one['reason'])}")
+        typer.echo(f"{one['name']}: {_state(one)}")
         for limit, how in sorted(one["enforced"].items()):
             typer.echo(f"  limit on {limit}: {_ENFORCED[how]}")
         for note in one["notes"]:

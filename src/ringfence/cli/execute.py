@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import load_settings, pool_of, secrets_of, spec_of, warn_about
+from ringfence.cli.settings import check_image, load_settings, pool_of, secrets_of, spec_of, warn_about
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -32,7 +32,7 @@ def execute(
     forward: options.ForwardOption = None,
     env: options.EnvOption = None,
 ) -> None:
-    """Run one command in a sandbox; its output and exit code are passed through, stdin too. Journaled."""
+    """Run one command in a sandbox. Its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, soft_limits=soft_limits, setup=setup, forward=forward, env=env,
@@ -54,10 +54,12 @@ def command_request(
 
     place = workspace.resolve()
     settings = effective.settings
+    spec = spec_of(effective, place)
+    check_image(spec)
     return RunRequest(
         prompt=shlex.join(command),
         workspace=place,
-        spec=spec_of(effective, place),
+        spec=spec,
         purpose=purpose,
         wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
         loosenings=effective.loosenings(),

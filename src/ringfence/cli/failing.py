@@ -6,9 +6,10 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ringfence.cli.clash import in_the_way
 from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ExitCode, RingfenceError, is_full, next_step
+from ringfence.errors import ExitCode, PolicyRefused, RingfenceError, is_full, next_step
 from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets
 
@@ -18,7 +19,8 @@ def tell(error: Exception) -> ExitCode:
     redactor = Redactor(environment_secrets())
     cause = root_cause(error)
     if isinstance(cause, RingfenceError):
-        line, code = str(cause), cause.exit_code
+        hint = in_the_way(str(cause)) if isinstance(cause, PolicyRefused) else None
+        line, code = f"{cause}{f'; {hint}' if hint else ''}", cause.exit_code
     elif isinstance(cause, OSError) and cause.filename is not None:
         file = Path(os.fsdecode(cause.filename))
         is_state = file.is_relative_to(state_dir()) or state_dir().is_relative_to(file)

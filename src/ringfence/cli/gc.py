@@ -19,7 +19,7 @@ def gc(
     keep: Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest.")] = 20,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
 ) -> None:
-    """Close what dead processes left, remove old runs, their clones and their checkpoints."""
+    """Close what dead processes left, and remove old runs. Their clones and their checkpoints go, too."""
     import anyio
 
     from ringfence.cli.plural import counted

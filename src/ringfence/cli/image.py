@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 image_app = typer.Typer(
     name="image",
-    help="Build, list, remove and show the images for containers: base, polyglot, operator, agents.",
+    help="Build, list, remove and show the images for containers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,7 +98,7 @@ def show(
     podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Print what an image is made of, how large it is, and what its tools need beyond a plain sandbox."""
+    """Print what an image is made of. Also its size, and what its tools need beyond a plain sandbox."""
     import anyio
 
     from ringfence.cli.escape import safe_json, visible
@@ -109,11 +109,13 @@ def show(
         return
     for key, value in document.items():
         title = key.replace("_", " ")
+        if value in (None, "", [], {}):
+            continue
         if isinstance(value, dict):
             typer.echo(f"{title}:")
             for what, needed in value.items():
                 typer.echo(visible(f"  {what}: {needed}", one_line=True))
-        elif value not in (None, "", []):
+        else:
             shown = ", ".join(value) if isinstance(value, list) else value
             typer.echo(visible(f"{title}: {shown}", one_line=True))
 
@@ -129,7 +131,7 @@ def rm(
     engine: EngineOption = None,
     podman: _PodmanOption = False,
 ) -> None:
-    """Remove images of ringfence; one that a container uses stays, and is named."""
+    """Remove images of ringfence. One that a container uses stays, and is named."""
     import anyio
 
     from ringfence.cli.escape import visible

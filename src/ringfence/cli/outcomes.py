@@ -12,12 +12,19 @@ _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
 
 
-class _ShellResult(msgspec.Struct):
+class ShellResult(msgspec.Struct):
+    """What a shell's result holds."""
+
     stdout: str
     stderr: str
     exit_code: int
     timed_out: bool = False
     ended_by: str = "exit"
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        return f"exit code {self.exit_code}" if self.ended_by == "exit" else f"ended by {self.ended_by}"
 
 
 def call_lines(event: ToolCalled) -> list[Line]:
@@ -48,7 +55,7 @@ def _arguments(event: ToolCalled) -> str:
 
 def result_lines(event: ToolReturned) -> list[Line]:
     """A result; that of a shell as its output and how it ended."""
-    shell = _shell_result(event)
+    shell = shell_result(event)
     if shell is None:
         style = "red" if event.is_error else "dim"
         return [(f"    {line}", style) for line in _lines(event.content)]
@@ -59,15 +66,15 @@ def result_lines(event: ToolReturned) -> list[Line]:
     seconds = f"{event.duration_ms / 1000:.1f} s"
     if shell.exit_code == 0 and shell.ended_by == "exit":
         return [*output, (f"    exit code 0, {seconds}", "green dim")]
-    how = f"exit code {shell.exit_code}" if shell.ended_by == "exit" else f"ended by {shell.ended_by}"
-    return [*output, (f"    {how}, {seconds}", "red")]
+    return [*output, (f"    {shell.how}, {seconds}", "red")]
 
 
-def _shell_result(event: ToolReturned) -> _ShellResult | None:
+def shell_result(event: ToolReturned) -> ShellResult | None:
+    """The result of a shell, unpacked; None if it is another tool's, or none."""
     if event.tool != "shell" or event.is_error:
         return None
     try:
-        return msgspec.json.decode(event.content, type=_ShellResult)
+        return msgspec.json.decode(event.content, type=ShellResult)
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return None
 

@@ -21,6 +21,8 @@ def policy_lines(document: Mapping[str, Any]) -> Iterator[str]:
         if items is None:
             yield f"{title}: {value}"
             continue
+        if not items:
+            continue
         yield f"{title}:"
         yield from (f"  - {item}" for item in items)
 

@@ -27,7 +27,7 @@ def policy(
     ] = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Print the effective policy of a sandbox for this workspace, by opening one and asking it."""
+    """Print the effective policy of a sandbox for this workspace. One is opened and asked."""
     import anyio
 
     from ringfence.cli.escape import safe_json, visible

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 pool_app = typer.Typer(
     name="pool",
-    help="The sandboxes kept warm for runs; `pool: {size: N}` in the configuration keeps them.",
+    help="The sandboxes kept warm for runs, by `pool: {size: N}`.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -20,7 +20,7 @@ pool_app = typer.Typer(
 
 @pool_app.command()
 def status(*, json: JsonOption = False) -> None:
-    """Print the warm sandboxes that wait for a run, and how often there was one when it was wanted."""
+    """Print the warm sandboxes that wait for a run. Also how often there was one when it was wanted."""
     from ringfence.cli.escape import safe_json, visible
 
     document: dict[str, Any] = {}

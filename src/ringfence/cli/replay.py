@@ -29,7 +29,7 @@ def replay(
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the run as it goes, too.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Hold a run again: recorded model, fresh sandbox, every tool executed. Exit 1 at the first divergence."""
+    """Hold a run again. Recorded model, fresh sandbox, every tool executed. Exit 1 at the first divergence."""
     import anyio
 
     from ringfence.cli.chosen import chosen_run

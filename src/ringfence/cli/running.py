@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import anyio
 import typer
 
+from ringfence.cli.clash import in_the_way
 from ringfence.cli.signals import on_interrupt
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None"
         await tasks.start(on_interrupt, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
-    for problem in result.problems:
-        say(problem)
+    hint = in_the_way(result.reason) if result.state.value == "refused" else None
+    for line in (*result.problems, *([hint] if hint else ())):
+        say(line)
     return result
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.clash import in_the_way
 from ringfence.cli.standing import (
     clear_and_tell,
     duration_of,
@@ -52,7 +53,7 @@ def create(
         str, typer.Option("--idle", metavar="TIME", help="It ends when nobody used it for so long.")
     ] = _IDLE,
 ) -> None:
-    """Make a sandbox that stays until it is removed, and print its name. Its whole life is one record."""
+    """Make a sandbox that stays until it is removed. Prints its name. Its whole life is one record."""
     from ringfence.cli.settings import load_settings, warn_about
 
     effective = load_settings(
@@ -71,6 +72,9 @@ def create(
         refused = await create_standing(name, request, idle_s=idle_s)
         if refused is not None:
             say(refused.message)
+            hint = in_the_way(refused.message)
+            if hint is not None:
+                say(hint)
             return refused.exit_code
         typer.echo(name)
         return 0
@@ -117,7 +121,7 @@ def execute(
     env: options.EnvOption = None,
     timeout: options.TimeoutOption = None,
 ) -> None:
-    """Run a command in a standing sandbox; its output and exit code are passed through. Journaled."""
+    """Run a command in a standing sandbox. Its output and exit code are passed through. Journaled."""
     import os
 
     from ringfence.cli.settings import parse_environment
@@ -143,7 +147,7 @@ def copy(
         str, typer.Option("--limit", metavar="SIZE", help="Bring no more than this out.")
     ] = "4g",
 ) -> None:
-    """Copy a file or directory into a standing sandbox, or out of it. Links are left out and named."""
+    """Copy files into a standing sandbox, or out of it. A file or directory; links are left out and named."""
     from ringfence.config.units import parse_size
 
     outer, inner = _split(source), _split(target)
@@ -174,7 +178,7 @@ def copy(
 
 @sandbox_app.command()
 def inspect(name: _Name) -> None:
-    """Print what is known of a standing sandbox as JSON: state, effective policy, facts."""
+    """Print what is known of a standing sandbox, as JSON. State, effective policy, facts."""
     from ringfence.cli.escape import safe_json
 
     document: dict[str, Any] = {}
@@ -207,7 +211,7 @@ def stats(
     *,
     json: options.JsonOption = False,
 ) -> None:
-    """Print what is used inside standing sandboxes now: memory, processor time, processes."""
+    """Print what standing sandboxes use now. Memory, processor time, processes."""
     from ringfence.cli.escape import safe_json
 
     rows: list[dict[str, Any]] = []
@@ -240,7 +244,7 @@ def stats(
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The sandboxes.")],
 ) -> None:
-    """End standing sandboxes: everything inside is killed, the work is brought out, the record is sealed."""
+    """End standing sandboxes. Everything inside is killed, the work is brought out, the record is sealed."""
 
     async def act() -> int:
         for name in names:

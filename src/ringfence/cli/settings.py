@@ -93,6 +93,29 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
     return SandboxSpec(workspace=workspace, **arguments)
 
 
+def check_image(spec: "SandboxSpec") -> None:
+    """See that the image is one that may be used, before a credential is looked for and a record begun.
+
+    Raises:
+        PolicyRefused: Its name is none, or not pinned, or not allowed.
+        UsageError: The backend takes an image, and none is named.
+    """
+    from ringfence.config.paths import state_dir
+    from ringfence.errors import PolicyRefused
+    from ringfence.sandbox.policy import RULES, Surroundings
+    from ringfence.sandbox.registry import get_backend
+
+    around = Surroundings(home=Path.home(), state=state_dir())
+    for rule in (rule for rule in RULES if rule.name.startswith("image-")):
+        for violation in rule.violations(spec, around):
+            raise PolicyRefused(f"{violation} is refused: {rule.because}", rule=rule.name)
+    if spec.backend != "auto" and spec.image is None and get_backend(spec.backend).needs_image:
+        raise UsageError(
+            f"--sandbox {spec.backend} needs an image: name one with --image (or sandbox.image); `ringfence image ls` "
+            "lists those that were built, `ringfence image build` builds one"
+        )
+
+
 def pool_of(settings: "Settings") -> "PoolSize | None":
     """How much is kept warm; None if nothing is."""
     from ringfence.sandbox.pool.pool import PoolSize

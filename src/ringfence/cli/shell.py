@@ -23,7 +23,7 @@ def shell(
     env: options.EnvOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
-    """Open a shell on this terminal, in a sandbox; afterwards `ringfence diff last` and `undo last`. Journaled."""
+    """Open a shell on this terminal, in a sandbox. Afterwards `ringfence diff last` and `undo last`. Journaled."""
     import os
     import sys
     from functools import partial

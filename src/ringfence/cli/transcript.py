@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.outcomes import shell_result
+from ringfence.cli.plural import counted
 from ringfence.events import (
     CommandEnded,
     Event,
@@ -54,7 +56,8 @@ def _parts(event: Event) -> tuple[str, str, str, str]:
     match event:
         case JobCreated():
             title = f"{event.name}  {event.model} · {event.runtime} · {event.toolset} · {event.workspace}"
-            return title, "bold", event.prompt, ""
+            continues = f"continues run {event.continues}\n" if event.continues else ""
+            return title, "bold", continues + event.prompt, ""
         case MessageSent():
             return "user", "bold cyan", _content(event.content), ""
         case ModelReplied():
@@ -62,7 +65,7 @@ def _parts(event: Event) -> tuple[str, str, str, str]:
         case ToolCalled():
             return event.tool, "bold yellow", _arguments(event), ""
         case ToolReturned():
-            return _ended(event.tool, event.is_error, event.duration_ms), "yellow", event.content, "dim"
+            return _ended(event.tool, event.is_error, event.duration_ms), "yellow", _result(event), "dim"
         case _:
             return _housekeeping(event)
 
@@ -96,9 +99,18 @@ def _ended(what: str, is_error: bool, duration_ms: float) -> str:
 def _spent(event: JobEnded) -> str:
     cost = "cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}"
     return (
-        f"{event.turns} turns, {event.tool_calls} tool calls, {event.usage.total} tokens, {cost}, "
-        f"{event.duration_s:.1f} s"
+        f"{counted(event.turns, 'turn')}, {counted(event.tool_calls, 'tool call')}, "
+        f"{counted(event.usage.total, 'token')}, {cost}, {event.duration_s:.1f} s"
     )
+
+
+def _result(event: ToolReturned) -> str:
+    """A result, whole; that of a shell as its output and how it ended."""
+    shell = shell_result(event)
+    if shell is None:
+        return event.content
+    parts = [shell.stdout, f"stderr:\n{shell.stderr}" if shell.stderr else "", shell.how]
+    return "\n".join(part.rstrip("\n") for part in parts if part)
 
 
 def _arguments(event: ToolCalled) -> str:

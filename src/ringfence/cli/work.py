@@ -89,7 +89,7 @@ def _say(line: str) -> None:
 
 
 def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
-    """Bring a run's changes into the workspace: those of a clone, or those that were undone."""
+    """Bring a run's changes into the workspace. Those of a private copy, or those that were undone."""
     from ringfence.sandbox.workspace.work import apply_run
 
     record, state = _load(run)
