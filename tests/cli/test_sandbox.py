@@ -44,6 +44,14 @@ def terminal() -> Iterator[Terminal]:
     os.close(made.theirs)
 
 
+def test_a_clash_names_the_sandbox_and_how_it_ends(box: Cli, start: Cli, workspace: Path):
+    """Who wants the same workspace knows sandboxes by name, not by the ids of runs."""
+    _, _, err = box("create", "second", "-C", workspace, "--mode", "bind")
+    process = start("exec", "-C", workspace, "--mode", "bind", "--", "true")
+    for told in (err, process.communicate(timeout=60)[1]):
+        assert (b"standing sandbox 'box'" in told, b"ringfence sandbox rm box" in told) == (True, True)
+
+
 def test_streams_and_exit_code_pass_through(box: Cli):
     """Bytes are bytes."""
     blob = bytes(range(256)) * 4000

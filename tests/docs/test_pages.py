@@ -160,11 +160,11 @@ def test_the_example_of_the_readme_is_a_whole_script(open_path: Path):
     (block,) = (block for block in _blocks(ROOT / "README.md") if block.kind == "python")
     place = open_path / "red-suite"
     shutil.copytree(ROOT / "examples" / "red-suite", place)
-    (open_path / "example.py").write_text(block.text)
+    (place / "example.py").write_text(block.text)
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", f"{OWNER}:{OWNER}", place], check=True)
     done = subprocess.run(
-        [sys.executable, open_path / "example.py"],
+        [sys.executable, place / "example.py"],
         cwd=place,
         env=_environment(open_path),
         capture_output=True,

@@ -132,7 +132,8 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
         if not is_kept and name in spec.asked_limits() and not spec.soft_limits:
             raise PolicyRefused(
                 f"the limit {name}={_shown(name, getattr(spec, name))} cannot be enforced by the kernel here; "
-                "leave it out, allow the weaker way (--soft-limits, or soft_limits=True), or see `ringfence doctor`",
+                "leave it out, allow the weaker way (--soft-limits, or soft_limits=True), or get control groups from "
+                "systemd (a session of your own: log in, or `loginctl enable-linger`; see docs/how-to/limit-a-run.md)",
                 rule="limits-enforced",
             )
     return Limits(
