@@ -133,7 +133,8 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
             raise PolicyRefused(
                 f"the limit {name}={_shown(name, getattr(spec, name))} cannot be enforced by the kernel here; "
                 "leave it out, allow the weaker way (--soft-limits, or soft_limits=True), or get control groups from "
-                "systemd (a session of your own: log in, or `loginctl enable-linger`; `ringfence doctor` says which; see docs/how-to/limit-a-run.md)",
+                "systemd (a session of your own: log in, or `loginctl enable-linger`; see "
+                "docs/how-to/limit-a-run.md); `ringfence doctor` says what there is",
                 rule="limits-enforced",
             )
     return Limits(
