@@ -22,7 +22,13 @@ _ID_LIMIT = 200
 
 @contextmanager
 def claimed(
-    workspace: Path, mode: WorkspaceMode | None, *, run: str, state: Path, is_fenced: bool = True
+    workspace: Path,
+    mode: WorkspaceMode | None,
+    *,
+    run: str,
+    state: Path,
+    is_fenced: bool = True,
+    unseen: str | None = None,
 ) -> Iterator[None]:
     """Hold a workspace for a run that works on it itself; runs on a clone, or that only read, need not.
 
@@ -32,6 +38,7 @@ def claimed(
         run: The run's id, which others are told.
         state: The state directory.
         is_fenced: False for the bare host, which always works on the workspace itself.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
         UsageError: The workspace is absent or no directory.
@@ -39,7 +46,7 @@ def claimed(
         InfrastructureFault: The lock cannot be made.
     """
     resolved = check_workspace(workspace, home=Path.home(), state=state)
-    if is_fenced and decide_for(resolved, mode).mode != "bind":
+    if is_fenced and decide_for(resolved, mode, unseen=unseen).mode != "bind":
         yield
         return
     with held(resolved, by=run, state=state):
