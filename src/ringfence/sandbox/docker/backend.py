@@ -5,7 +5,6 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import anyio
@@ -18,18 +17,17 @@ from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
 from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, configuration, memory_places, parse_image
+from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import labels_for
-from ringfence.sandbox.docker.limits import ContainerLimits, plan_limits
+from ringfence.sandbox.docker.limits import plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
+from ringfence.sandbox.docker.started import is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
-from ringfence.sandbox.docker.volumes import kill_container
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KILLED_CODE = 128 + 9
 _ANSWER_S = 20.0
 _USABLE_S = 60.0
@@ -38,7 +36,6 @@ _NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 _Key = tuple[str | None, ...]
 _usable: dict[_Key, tuple[float, str | None]] = {}
 """When an engine was last seen to work, and why it cannot be shown our directories."""
-_NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
 
 
 class DockerBackend(Backend):
@@ -102,8 +99,11 @@ class DockerBackend(Backend):
         clock = _Clock(began)
         recipe = await self._recipe(engine, launch)
         clock.lap("connect")
-        carrier = await _carrier(engine, recipe)
-        if carrier is not None:
+        carrier: Carrier | None = None
+        if launch.placement.carry != "none":
+            carrier = await Carrier.bring_in(
+                engine, recipe.launch, image=recipe.image.id, labels=recipe.labels
+            )
             clock.lap("carry")
         try:
             container, attached = await self._contain(engine, recipe, carrier, clock)
@@ -112,10 +112,8 @@ class DockerBackend(Backend):
                 if carrier is not None:
                     await carrier.remove()
             raise
-        facts = _facts(self.name, recipe, clock.laps_ms, carrier)
-        return DockerFence(
-            engine, container, attached, facts, carried=_Carried(carrier, launch) if carrier else None
-        )
+        facts = started_facts(self.name, recipe, clock.laps_ms, carrier.notes if carrier else ())
+        return DockerFence(engine, container, attached, facts, carrier=carrier)
 
     async def _contain(
         self, engine: Engine, recipe: Recipe, carrier: Carrier | None, clock: "_Clock"
@@ -199,14 +197,14 @@ class DockerFence(Fence):
         attached: Attached,
         facts: Facts,
         *,
-        carried: "_Carried | None" = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self.facts = facts
         self.read_fd = self.write_fd = attached.fd
         self.container = container
         self._engine = engine
         self._attached = attached
-        self._carried = carried
+        self._carrier = carrier
         self._is_killed = False
 
     def wrap(self, data: bytes) -> bytes:
@@ -237,17 +235,9 @@ class DockerFence(Fence):
         return explain(self._attached.last_words.decode("utf-8", "replace"))
 
     async def settle(self) -> tuple[str, ...]:
-        """Bring back what was carried in, once nothing runs that could write to it."""
-        carried = self._carried
-        if carried is None or carried.launch.placement.carry != "both":
-            return ()
-        try:
-            await kill_container(self._engine, self.container)
-        except EngineError as exc:
-            if not exc.is_absent:
-                raise
-        launch = carried.launch
-        return (await carried.carrier.bring_back(launch.placement, int(launch.spec.disk))).notes
+        """What was carried in is back, once everything inside is dead."""
+        await self.kill()
+        return self._carrier.came_back() if self._carrier is not None else ()
 
     async def kill(self) -> None:
         """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
@@ -255,29 +245,22 @@ class DockerFence(Fence):
             return
         self._is_killed = True
         try:
-            with suppress(EngineError), anyio.move_on_after(_ANSWER_S):
-                await self._engine.remove(self.container)
-                if self._carried is not None:
-                    await self._carried.carrier.remove()
+            failure = await self._remove()
+            if self._carrier is not None:
+                await self._carrier.end(failure)
         finally:
             self._attached.close()
             await self._engine.aclose()
 
-
-@dataclass(frozen=True)
-class _Carried:
-    """A workspace that is not here, and for what it was made."""
-
-    carrier: Carrier
-    launch: Launch
-
-
-async def _carrier(engine: Engine, recipe: Recipe) -> Carrier | None:
-    launch = recipe.launch
-    if launch.placement.carry == "none":
-        return None
-    name = f"ringfence-{launch.sandbox_id}"
-    return await Carrier.bring_in(engine, launch.placement, name, image=recipe.image.id, labels=recipe.labels)
+    async def _remove(self) -> EngineError | None:
+        """Remove the container; why something in it may still live, if so."""
+        try:
+            with anyio.move_on_after(_ANSWER_S):
+                await self._engine.remove(self.container)
+                return None
+        except EngineError as exc:
+            return exc
+        return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
 
 
 def death_of(state: Mapping[str, Any], words: str) -> Death:
@@ -289,11 +272,6 @@ def death_of(state: Mapping[str, Any], words: str) -> Death:
         return Death("killed", "killed from outside")
     said = "; ".join(filter(None, (str(state.get("Error") or ""), words)))
     return Death("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))
-
-
-def is_gvisor(runtime: str) -> bool:
-    """Whether an OCI runtime is gVisor, by its name."""
-    return runtime.startswith("runsc") or "gvisor" in runtime
 
 
 def _filter(engine: Engine, *, is_local: bool) -> str | None:
@@ -334,57 +312,3 @@ def _check(asked: Mapping[str, Any], made: Mapping[str, Any], engine: Engine) ->
         raise SandboxStartFailed(
             f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
         )
-
-
-def _facts(name: str, recipe: Recipe, laps_ms: Mapping[str, float], carrier: Carrier | None) -> Facts:
-    launch, image, limits = recipe.launch, recipe.image, recipe.limits
-    environment = {
-        "PATH": _PATH,
-        "LANG": "C.UTF-8",
-        **{key: value for key, value in image.environment.items() if key not in _NOT_FROM_IMAGE},
-        "HOME": HOME,
-        "USER": "agent",
-        "LOGNAME": "agent",
-        "SHELL": "/bin/bash",
-        "TMPDIR": SCRATCH,
-        "RINGFENCE": launch.sandbox_id,
-    }
-    workspace = launch.placement.workspace
-    is_written = workspace is not None and not launch.placement.workspace_read_only
-    return Facts(
-        backend=name,
-        enforced=limits.enforced,
-        process_limit=limits.process_limit,
-        home=HOME,
-        environment=environment,
-        watched_paths=(str(workspace),) if is_written else (),
-        tmpfs_paths=(*memory_places(recipe), "/dev/shm"),  # noqa: S108 -- inside
-        notes=(*_notes(recipe), *(carrier.notes if carrier else ())),
-        image=f"{image.reference} ({image.id})",
-        engine=recipe.engine.product,
-        laps_ms=dict(laps_ms),
-    )
-
-
-def _notes(recipe: Recipe) -> list[str]:
-    limits: ContainerLimits = recipe.limits
-    runtime = recipe.runtime or recipe.engine.default_runtime
-    notes = [f"engine: {recipe.engine.product}, runtime {runtime}, image {recipe.image.reference}"]
-    if recipe.launch.placement.carry != "none":
-        back = (
-            "and back when the sandbox ends" if recipe.launch.placement.carry == "both" else "and stays there"
-        )
-        notes.append(f"the workspace is no mount: it is carried to the engine, {back}")
-    notes += [f"limit {limit} is {how}" for limit, how in limits.enforced.items() if how != "kernel"]
-    if is_gvisor(runtime):
-        notes.append(
-            "gVisor answers system calls itself; the guest, not the engine, puts our filter on all commands"
-        )
-    notes += [f"the image's volume {place} is memory, gone at the end" for place in recipe.image.volumes]
-    if recipe.seccomp is None:
-        notes.append(
-            "the engine puts its own system call filter on the container, the guest ours on all commands"
-        )
-    if recipe.has_network:
-        notes.append(f"UNSAFE: the sandbox is on the engine's network {recipe.launch.spec.network!r}")
-    return notes

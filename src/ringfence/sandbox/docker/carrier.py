@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import InfrastructureFault, next_step
+from ringfence.errors import InfrastructureFault, RingfenceError, next_step
 from ringfence.removal import remove_tree
-from ringfence.sandbox.base import Placement
+from ringfence.sandbox.base import Launch, Placement
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
 from ringfence.sandbox.docker.volumes import create_volume, get_archive, put_archive, remove_volume
@@ -30,25 +30,29 @@ from ringfence.sandbox.workspace.unpacking import Unpacked, unpack
 
 _FOLDER = "/carried"
 _MOST = Bounds(16 * 1024**3, 1_000_000)
+_REMOVE_S = 20.0
 _HEADERS_BYTES = 2048
 """Of a file's headers in a stream, with the filling up to whole blocks; on average."""
 
 
 class Carrier:
-    """A volume with a workspace. Made by `bring_in`; `remove` it.
+    """A volume with a workspace. Made by `bring_in`; `end` it, or `remove` it.
 
     Args:
         engine: Where it is.
-        name: Of the volume.
+        launch: For what it was made.
         container: The one that never runs.
         packed: What was brought in.
     """
 
-    def __init__(self, engine: Engine, name: str, container: str, packed: Packed) -> None:
-        self.volume = name
+    def __init__(self, engine: Engine, launch: Launch, container: str, packed: Packed) -> None:
+        self.volume = _name(launch)
         self._engine = engine
+        self._launch = launch
         self._container = container
         self._packed = packed
+        self._failure: RingfenceError | None = None
+        self._notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -58,25 +62,24 @@ class Carrier:
 
     @classmethod
     async def bring_in(
-        cls, engine: Engine, placement: Placement, name: str, *, image: str, labels: Mapping[str, str]
+        cls, engine: Engine, launch: Launch, *, image: str, labels: Mapping[str, str]
     ) -> "Carrier":
-        """Make a volume with what a placement shows.
+        """Make a volume with the workspace of a launch.
 
         Args:
             engine: Where.
-            placement: What, and whose it is inside.
-            name: For the volume and, with an ending, the container.
+            launch: Whose placement says what, and whose it is inside.
             image: An image's digest; nothing of it is run.
-            labels: For both.
+            labels: For volume and container.
 
         Raises:
             EngineError: The engine does not do it; nothing is left of it.
             InfrastructureFault: The workspace cannot be read, or is too large.
         """
+        name, container = _name(launch), ""
         with _spool() as file:
-            packed = await _pack(placement, file)
+            packed = await _pack(launch.placement, file)
             await create_volume(engine, name, labels)
-            container = ""
             try:
                 container = await engine.create(_never_run(name, image, labels), f"{name}-carrier")
                 await put_archive(engine, container, _FOLDER, file)
@@ -84,21 +87,38 @@ class Carrier:
                 with anyio.CancelScope(shield=True):
                     await _remove(engine, name, container)
                 raise
-        return cls(engine, name, container, packed)
+        return cls(engine, launch, container, packed)
 
-    async def bring_back(self, placement: Placement, disk_bytes: int) -> Unpacked:
-        """Put what is in the volume in the place of what was brought in. Nothing that writes to it may be alive.
+    async def end(self, failure: RingfenceError | None) -> None:
+        """Put what is in the volume in the place of what was brought in, where that is wanted, and remove it.
 
         Args:
-            placement: As it was brought in.
-            disk_bytes: How much more there may be now.
+            failure: Why something that writes to it may still be alive; then it stays as it is here.
+        """
+        self._failure = failure
+        if self._failure is None and self._launch.placement.carry == "both":
+            try:
+                self._notes = (await self._bring_back()).notes
+            except RingfenceError as exc:
+                self._failure = exc
+        with anyio.move_on_after(_REMOVE_S):
+            await self.remove()
+
+    def came_back(self) -> tuple[str, ...]:
+        """What the user should be told of the way back.
 
         Raises:
-            LimitReached: There is more than that.
-            InfrastructureFault: It did not come whole, is no workspace, or could not be written; what was brought in is
+            LimitReached: There was more than may come back.
+            InfrastructureFault: It did not come whole, was no workspace, or could not be written. What was brought in is
                 as it was.
         """
-        bounds = Bounds(self._packed.size_bytes + disk_bytes, _MOST.entries)
+        if self._failure is not None and self._launch.placement.carry == "both":
+            raise self._failure
+        return self._notes
+
+    async def _bring_back(self) -> Unpacked:
+        placement = self._launch.placement
+        bounds = Bounds(self._packed.size_bytes + int(self._launch.spec.disk), _MOST.entries)
         with _spool() as file:
             limit = bounds.size_bytes + _MOST.entries * _HEADERS_BYTES
             await get_archive(self._engine, self._container, f"{_FOLDER}/{TOP}", file, limit_bytes=limit)
@@ -108,6 +128,10 @@ class Carrier:
     async def remove(self) -> None:
         """Remove volume and container. What cannot be removed now is so later, by its labels."""
         await _remove(self._engine, self.volume, self._container)
+
+
+def _name(launch: Launch) -> str:
+    return f"ringfence-{launch.sandbox_id}"
 
 
 def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, Any]:

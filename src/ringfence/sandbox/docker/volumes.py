@@ -82,16 +82,3 @@ async def get_archive(engine: Engine, container: str, path: str, file: BinaryIO,
             if size > limit_bytes:
                 raise LimitReached("disk", allowed=limit_bytes, used=size)
             await anyio.to_thread.run_sync(file.write, chunk)
-
-
-async def kill_container(engine: Engine, container: str) -> None:
-    """End all processes of a container and wait until they have.
-
-    Raises:
-        EngineError: The engine does not do it.
-    """
-    async with (
-        engine_errors("end the container"),
-        engine.docker._query(f"containers/{container}/stop", "POST", params={"t": "0"}),
-    ):
-        pass
