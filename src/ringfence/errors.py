@@ -94,11 +94,19 @@ class PolicyRefused(RingfenceError):
         super().__init__(message)
 
 
+_RAISE = {
+    "wall_clock_s": "raise it with --timeout",
+    "disk": "raise it with --disk",
+    "files": "have less than that in the workspace",
+}
+"""What to do about limits without an option of their name."""
+
+
 class LimitReached(RingfenceError):
     """A bound was reached.
 
     Args:
-        limit: Name of the limit: `turns`, `tool_calls`, `tokens`, `cost_usd`, `wall_clock_s`, ...
+        limit: Name of the limit: `turns`, `tool_calls`, `tokens`, `cost_usd`, `wall_clock_s`, `disk`, `files`, ...
         allowed: The bound.
         used: What was used when it was noticed.
     """
@@ -109,8 +117,8 @@ class LimitReached(RingfenceError):
         self.limit = limit
         self.allowed = allowed
         self.used = used
-        option = "--timeout" if limit == "wall_clock_s" else "--max-" + limit.replace("_", "-")
-        super().__init__(f"limit {limit!r} reached: {used:.12g} of {allowed:.12g}; raise it with {option}")
+        advice = _RAISE.get(limit) or "raise it with --max-" + limit.replace("_", "-")
+        super().__init__(f"limit {limit!r} reached: {used:.12g} of {allowed:.12g}; {advice}")
 
 
 class AuthenticationFailed(RingfenceError):

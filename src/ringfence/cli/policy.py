@@ -51,6 +51,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     from ringfence.job.host import HOST, check_host
     from ringfence.sandbox import Placement, Sandbox
     from ringfence.sandbox.policy import effective_policy
+    from ringfence.sandbox.registry import why_unseen
     from ringfence.sandbox.workspace.ownership import decide_for
     from ringfence.sandbox.workspace.protected import overlays_for
     from ringfence.sandbox.workspace.refusals import check_workspace
@@ -61,7 +62,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
         check_host(spec, protect)
         placement = Placement(os.geteuid(), os.getegid(), workspace, workspace)
     else:
-        decision = decide_for(workspace, spec.mode)
+        decision = decide_for(workspace, spec.mode, unseen=await why_unseen(spec))
         placement = Placement(
             decision.uid,
             decision.gid,

@@ -59,7 +59,10 @@ class Delivery:
         notes = await give_rights_back(self.prepared)
         # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
         # dead before the state of the files is kept.
-        sealed = replace(self.prepared.placement, workspace_read_only=True)
+        placement = self.prepared.placement
+        sealed = replace(
+            placement, workspace_read_only=True, carry="none" if placement.carry == "none" else "in"
+        )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:
                 out = await commits_out(self.prepared, sandbox) or BroughtOut({})
@@ -87,7 +90,9 @@ class Delivery:
         with self.stops.gentle():
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
-                    replica = replica_of(self.run_dir, work.after.id, state_dir())
+                    replica = replica_of(
+                        self.run_dir, work.after.id, state_dir(), is_carried=placement.carry != "none"
+                    )
                     placement = await stack.enter_async_context(replica)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder)
@@ -104,7 +109,7 @@ class Delivery:
                 patch=_PATCH_NAME if work.patch else None,
                 refs=sorted(work.record.refs),
                 runs_on_your_machine=list(work.runs_on_your_machine),
-                notes=list(dict.fromkeys([*self.prepared.notes, *work.notes])),
+                notes=list(dict.fromkeys([*self.prepared.notes, *work.notes, *self.sandboxes.last_notes])),
             )
         )
 

@@ -26,6 +26,7 @@ from ringfence.job.store import JobStore
 from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
+from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.secret import Redactor
@@ -128,8 +129,14 @@ class JobRun:
         is_fenced = request.spec.backend != HOST
         if not is_fenced:
             check_host(request.spec, request.protect)
+        unseen = await why_unseen(request.spec) if is_fenced else None
         with claimed(
-            request.workspace, request.spec.mode, run=self.id, state=state_dir(), is_fenced=is_fenced
+            request.workspace,
+            request.spec.mode,
+            run=self.id,
+            state=state_dir(),
+            is_fenced=is_fenced,
+            unseen=unseen,
         ):
             prepared = await prepare(
                 request.workspace,
@@ -140,6 +147,7 @@ class JobRun:
                 protect=request.protect,
                 earlier=await unapplied_work(request.continues) if request.continues else None,
                 is_fenced=is_fenced,
+                unseen=unseen,
             )
             await recorder.emit(checkpoint_created(prepared.before, "before"))
             pool = None

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from uuid import uuid4
 
@@ -36,6 +36,8 @@ class Sandboxes:
     recorder: Recorder
     pool: Pool | None = None
     """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
+    last_notes: list[str] = field(default_factory=list)
+    """What the user should be told of those that have ended."""
 
     @asynccontextmanager
     async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
@@ -45,10 +47,12 @@ class Sandboxes:
         began = time.monotonic()
         reason = "closed"
         is_told = False
+        opened: Sandbox | None = None
         try:
             spec = _spec_for(self.spec, purpose)
             bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
             async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
+                opened = sandbox
                 if sandbox.id != sandbox_id:
                     sandbox_id = sandbox.id
                     self.store.add_sandbox(self.job_id, sandbox_id)
@@ -62,6 +66,7 @@ class Sandboxes:
             reason = exc.reason
             raise
         finally:
+            self.last_notes.extend(opened.last_notes if opened else ())
             if is_told:
                 with anyio.move_on_after(_TELL_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
@@ -69,7 +74,8 @@ class Sandboxes:
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
     ) -> AbstractAsyncContextManager[Sandbox]:
-        if self.pool is None or purpose in ("export", "verify"):
+        is_carried = placement.carry != "none"
+        if self.pool is None or is_carried or purpose in ("export", "verify"):
             return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 

@@ -13,6 +13,7 @@ from ringfence.errors import DeathReason
 from ringfence.sandbox.spec import SandboxSpec
 
 Enforcement = Literal["kernel", "soft", "none"]
+Carry = Literal["none", "in", "both"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class Placement:
     workspace_read_only: bool = False
     overlays: tuple["Overlay", ...] = ()
     """Further mounts upon the workspace, in order: the private git directory, protected files."""
+    carry: Carry = "none"
+    """For an engine that does not see this machine's files: the source is copied in at the start, and for `both` what
+    is there at the end comes back in its place. Nothing is mounted; overlays name what is put back if it changed."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,14 @@ class Fence(ABC):
     async def kill(self) -> None:
         """Kill everything inside and free what the fence held. Safe to call twice; a dead fence is fine."""
 
+    async def settle(self) -> tuple[str, ...]:
+        """End everything inside and bring back what was carried in; returns what the user should be told.
+
+        Raises:
+            RingfenceError: It could not be brought back; the host's directory is as it was.
+        """
+        return ()
+
     def wrap(self, data: bytes) -> bytes:
         """Bytes for the guest as the fence's transport carries them."""
         return data
@@ -165,6 +177,10 @@ class Backend(ABC):
         Args:
             spec: For what, where that matters: which engine, which image.
         """
+
+    async def why_unseen(self, spec: SandboxSpec) -> str | None:  # noqa: ARG002 -- for backends that do not
+        """Why this machine's directories cannot be mounted, so that a workspace is carried; None if they can."""
+        return None
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
         """Remove what dead holders of these sandboxes left behind; return how many things were removed."""

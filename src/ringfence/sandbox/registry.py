@@ -1,6 +1,7 @@
 """Backends by name, imported on use; and the choice that `auto` makes."""
 
 import importlib
+from contextlib import suppress
 
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Backend
@@ -35,6 +36,16 @@ def get_backend(name: str) -> Backend:
         raise UsageError(f"unknown sandbox backend {name!r}; known: auto, {', '.join(_BACKENDS)}") from None
     backend: Backend = getattr(importlib.import_module(module), class_name)()
     return backend
+
+
+async def why_unseen(spec: SandboxSpec) -> str | None:
+    """Why the backend of a spec cannot mount this machine's directories; None if it can, or none can be used."""
+    if spec.image is None:
+        return None  # only engines may be elsewhere
+    with suppress(SandboxStartFailed):  # told when the sandbox is opened
+        backend, _ = await choose_backend(spec)
+        return await backend.why_unseen(spec)
+    return None
 
 
 async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:

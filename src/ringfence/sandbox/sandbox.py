@@ -8,7 +8,7 @@ from uuid import uuid4
 import anyio
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
 from ringfence.sandbox.channels.connection import Connection
@@ -20,7 +20,7 @@ from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.records import Failure, errno_name
-from ringfence.sandbox.registry import choose_backend
+from ringfence.sandbox.registry import choose_backend, why_unseen
 from ringfence.sandbox.result import BoundedOutput, ExecResult
 from ringfence.sandbox.session import GuestSession, is_word
 from ringfence.sandbox.spec import SandboxSpec
@@ -43,6 +43,8 @@ class Sandbox:
         self.spec = spec
         self.placement = placement
         self.chosen_because = chosen_because
+        self.last_notes: tuple[str, ...] = ()
+        """What the user should be told after its end."""
         self._session = GuestSession(
             fence, spec, sandbox_id=sandbox_id, directory=self._start_directory(fence)
         )
@@ -84,11 +86,13 @@ class Sandbox:
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
-        placed = placement or place(spec.workspace, spec.mode)
+        if placement is None:
+            unseen = await why_unseen(spec) if spec.workspace else None
+            placement = place(spec.workspace, spec.mode, unseen=unseen)
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
-        fence = await backend.start(Launch(name, spec, placed, guest_arguments(), run_id))
-        async with cls.over(fence, spec, placed, sandbox_id=name, chosen_because=why) as sandbox:
+        fence = await backend.start(Launch(name, spec, placement, guest_arguments(), run_id))
+        async with cls.over(fence, spec, placement, sandbox_id=name, chosen_because=why) as sandbox:
             yield sandbox
 
     @classmethod
@@ -99,11 +103,13 @@ class Sandbox:
         """A sandbox on a fence that was just started, and that is killed at the end."""
         sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because)
         error: Exception | None = None
+        is_begun = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(sandbox._session.serve)
                 try:
                     await sandbox._begin()
+                    is_begun = True
                     yield sandbox
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
@@ -112,7 +118,14 @@ class Sandbox:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await fence.kill()
+                try:
+                    if is_begun:
+                        sandbox.last_notes = await fence.settle()
+                except RingfenceError as exc:
+                    sandbox.last_notes = (f"what was made inside is lost: {exc}",)
+                    error = error or exc
+                finally:
+                    await fence.kill()
         if error is not None:
             raise error
 

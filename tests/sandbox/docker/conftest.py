@@ -107,6 +107,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+        else:
+            writer.close()  # TLS has no half-closed connections
 
 
 @asynccontextmanager

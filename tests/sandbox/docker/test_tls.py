@@ -94,8 +94,19 @@ async def test_large_and_exact(image: str, certificates: Path) -> None:
         assert (await sandbox.run(["cat", "/etc/hosts"])).stdout.startswith("127.0.0.1\tlocalhost")
 
 
+async def test_a_workspace_to_be_read(image: str, certificates: Path, workspace: Path) -> None:
+    """A workspace that is only read is carried there, and cannot be written."""
+    (workspace / "here").write_text("text\n")
+    (workspace / "here").chmod(0o644)
+    async with behind_tls(certificates) as url:
+        spec = SandboxSpec(backend="docker", image=image, engine=url, workspace=workspace, mode="read_only")
+        async with Sandbox.open(spec) as sandbox:
+            assert (await sandbox.run(["cat", str(workspace / "here")])).stdout == "text\n"
+            assert "Read-only file system" in (await sandbox.run(["touch", "made"])).stderr
+
+
 async def test_workspace_is_refused(image: str, certificates: Path, workspace: Path) -> None:
-    """An engine that is reached by a network does not see our files: a workspace is refused, not shown empty."""
+    """An engine that is reached by a network does not see our files: without a run, none are shown to be written."""
     async with behind_tls(certificates) as url:
         spec = SandboxSpec(backend="docker", image=image, engine=url, workspace=workspace)
         with pytest.raises(PolicyRefused, match="does not see this machine's files"):

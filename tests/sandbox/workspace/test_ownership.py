@@ -45,6 +45,19 @@ def test_table(caller: Caller, owner: tuple[int, int], asked: WorkspaceMode | No
     assert decide(caller, *owner, asked=asked) == expected
 
 
+@pytest.mark.parametrize(("asked", "mode"), [(None, "clone"), ("clone", "clone"), ("read_only", "read_only")])
+def test_an_engine_that_sees_no_files(asked: WorkspaceMode | None, mode: WorkspaceMode):
+    """Where nothing of this machine can be mounted, the workspace is a clone unless it is only read."""
+    assert decide(USER, 1000, 1000, asked=asked, unseen="it is elsewhere").mode == mode
+
+
+def test_bind_is_refused_where_no_files_are_seen():
+    """Asking for `bind` by name does not show an empty directory."""
+    with pytest.raises(PolicyRefused, match="it is elsewhere; use mode 'clone'") as caught:
+        decide(USER, 1000, 1000, asked="bind", unseen="it is elsewhere")
+    assert caught.value.rule == "workspace-on-engine"
+
+
 @pytest.mark.parametrize(("caller", "owner"), [(USER, 2000), (USER, 0), (ROOT, 0)])
 def test_bind_is_refused_where_no_user_owns_the_workspace(caller: Caller, owner: int):
     """Asking for `bind` by name does not lend somebody else's or root's identity."""

@@ -14,32 +14,28 @@ from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
 from ringfence.sandbox.docker.accounts import account_files, filter_file
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
+from ringfence.sandbox.docker.carrier import Carrier
 from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.create import (
-    HOME,
-    SCRATCH,
-    Recipe,
-    configuration,
-    memory_places,
-    parse_image,
-    stands_in_closed,
-)
+from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import labels_for
-from ringfence.sandbox.docker.limits import ContainerLimits, plan_limits
+from ringfence.sandbox.docker.limits import plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
+from ringfence.sandbox.docker.started import is_gvisor, started_facts
+from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KILLED_CODE = 128 + 9
 _ANSWER_S = 20.0
 _USABLE_S = 60.0
-_NAMED_BY = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
-_usable: dict[tuple[str | None, ...], float] = {}
-_NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
+_NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
+"""Variables that decide which engine is meant."""
+_Key = tuple[str | None, ...]
+_usable: dict[_Key, tuple[float, str | None]] = {}
+"""When an engine was last seen to work, and why it cannot be shown our directories."""
 
 
 class DockerBackend(Backend):
@@ -58,21 +54,27 @@ class DockerBackend(Backend):
                 "it needs an image: name one with --image (or sandbox.image); `ringfence image ls` lists those "
                 "that were built, `ringfence image build` builds one"
             )
-        key = (
-            self.product,
-            spec.engine if spec else None,
-            self._runtime(spec),
-            *map(os.environ.get, _NAMED_BY),
-        )
-        if time.monotonic() - _usable.get(key, -_USABLE_S) < _USABLE_S:
-            return None  # one that went meanwhile is told of by the start
         try:
-            async with await open_engine(self.product, spec.engine if spec else None) as engine:
-                _check_runtime(engine, self._runtime(spec))
+            await self._look(spec)  # one that went meanwhile is told of by the start
         except RingfenceError as exc:
             return str(exc)
-        _usable[key] = time.monotonic()
         return None
+
+    async def why_unseen(self, spec: SandboxSpec) -> str | None:
+        """Where the engine is elsewhere, or runs containers under other uids."""
+        return await self._look(spec)
+
+    async def _look(self, spec: SandboxSpec | None) -> str | None:
+        """See that an engine can be used; why it cannot be shown our directories, if so."""
+        asked, runtime = spec.engine if spec else None, self._runtime(spec)
+        key: _Key = (self.product, asked, runtime, *map(os.environ.get, _NAMING))
+        seen_s, unseen = _usable.get(key, (-_USABLE_S, None))
+        if time.monotonic() - seen_s >= _USABLE_S:
+            async with await open_engine(self.product, asked) as engine:
+                _check_runtime(engine, runtime)
+                unseen = why_unseen(engine)
+            _usable[key] = (time.monotonic(), unseen)
+        return unseen
 
     def _runtime(self, spec: SandboxSpec | None) -> str | None:
         return (spec.runtime if spec else None) or self.runtime
@@ -86,7 +88,7 @@ class DockerBackend(Backend):
         try:
             remember(self.product, launch.spec.engine)
             await clean_up_once(engine)
-            return await self._start(engine, launch, began)
+            return await self._start(engine, with_ids_inside(launch, engine.facts), began)
         except BaseException as exc:
             await engine.aclose()
             if isinstance(exc, EngineError):
@@ -97,8 +99,28 @@ class DockerBackend(Backend):
         clock = _Clock(began)
         recipe = await self._recipe(engine, launch)
         clock.lap("connect")
-        asked = configuration(recipe)
-        container = await engine.create(asked, f"ringfence-{launch.sandbox_id}")
+        carrier: Carrier | None = None
+        if launch.placement.carry != "none":
+            carrier = await Carrier.bring_in(
+                engine, recipe.launch, image=recipe.image.id, labels=recipe.labels
+            )
+            clock.lap("carry")
+        try:
+            container, attached = await self._contain(engine, recipe, carrier, clock)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                if carrier is not None:
+                    await carrier.remove()
+            raise
+        facts = started_facts(self.name, recipe, clock.laps_ms, carrier.notes if carrier else ())
+        return DockerFence(engine, container, attached, facts, carrier=carrier)
+
+    async def _contain(
+        self, engine: Engine, recipe: Recipe, carrier: Carrier | None, clock: "_Clock"
+    ) -> tuple[str, Attached]:
+        """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
+        asked = configuration(recipe, volume=carrier.volume if carrier else None)
+        container = await engine.create(asked, f"ringfence-{recipe.launch.sandbox_id}")
         attached: Attached | None = None
         try:
             clock.lap("create")
@@ -113,7 +135,7 @@ class DockerBackend(Backend):
                     attached.close()
                 await engine.remove(container)
             raise
-        return DockerFence(engine, container, attached, _facts(self.name, recipe, clock.laps_ms))
+        return container, attached
 
     async def _recipe(self, engine: Engine, launch: Launch) -> Recipe:
         spec, placement, runtime = launch.spec, launch.placement, self._runtime(launch.spec)
@@ -122,7 +144,7 @@ class DockerBackend(Backend):
                 f"sandbox backend {self.name!r} cannot be used: {await self.unavailable(spec)}"
             )
         _check_runtime(engine, runtime)
-        _check_files(engine, launch)
+        check_files(engine, launch)
         image = parse_image(spec.image, await engine.image(spec.image))
         is_local = engine.address.shares_files
         gvisor = is_gvisor(runtime or engine.facts.default_runtime)
@@ -168,12 +190,21 @@ class GvisorBackend(DockerBackend):
 class DockerFence(Fence):
     """A running container with the guest in it."""
 
-    def __init__(self, engine: Engine, container: str, attached: Attached, facts: Facts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        container: str,
+        attached: Attached,
+        facts: Facts,
+        *,
+        carrier: Carrier | None = None,
+    ) -> None:
         self.facts = facts
         self.read_fd = self.write_fd = attached.fd
         self.container = container
         self._engine = engine
         self._attached = attached
+        self._carrier = carrier
         self._is_killed = False
 
     def wrap(self, data: bytes) -> bytes:
@@ -203,17 +234,33 @@ class DockerFence(Fence):
             self._attached.read_last_words()
         return explain(self._attached.last_words.decode("utf-8", "replace"))
 
+    async def settle(self) -> tuple[str, ...]:
+        """What was carried in is back, once everything inside is dead."""
+        await self.kill()
+        return self._carrier.came_back() if self._carrier is not None else ()
+
     async def kill(self) -> None:
         """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
         if self._is_killed:
             return
         self._is_killed = True
         try:
-            with suppress(EngineError), anyio.move_on_after(_ANSWER_S):
-                await self._engine.remove(self.container)
+            failure = await self._remove()
+            if self._carrier is not None:
+                await self._carrier.end(failure)
         finally:
             self._attached.close()
             await self._engine.aclose()
+
+    async def _remove(self) -> EngineError | None:
+        """Remove the container; why something in it may still live, if so."""
+        try:
+            with anyio.move_on_after(_ANSWER_S):
+                await self._engine.remove(self.container)
+                return None
+        except EngineError as exc:
+            return exc
+        return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
 
 
 def death_of(state: Mapping[str, Any], words: str) -> Death:
@@ -225,11 +272,6 @@ def death_of(state: Mapping[str, Any], words: str) -> Death:
         return Death("killed", "killed from outside")
     said = "; ".join(filter(None, (str(state.get("Error") or ""), words)))
     return Death("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))
-
-
-def is_gvisor(runtime: str) -> bool:
-    """Whether an OCI runtime is gVisor, by its name."""
-    return runtime.startswith("runsc") or "gvisor" in runtime
 
 
 def _filter(engine: Engine, *, is_local: bool) -> str | None:
@@ -264,86 +306,9 @@ def _check_runtime(engine: Engine, runtime: str | None) -> None:
         )
 
 
-def _check_files(engine: Engine, launch: Launch) -> None:
-    """Refuse what would show a host directory through an engine that cannot.
-
-    Raises:
-        PolicyRefused: The engine runs elsewhere, or under other uids.
-    """
-    placement, facts = launch.placement, engine.facts
-    if not engine.address.shares_files and (placement.workspace is not None or launch.spec.mounts):
-        raise PolicyRefused(
-            f"the engine at {engine.address} does not see this machine's files, so the workspace cannot be shown; "
-            "use an engine on a Unix socket of this machine",
-            rule="workspace-on-engine",
-        )
-    if facts.is_podman and stands_in_closed(placement):
-        raise PolicyRefused(
-            f"the workspace {str(placement.workspace)!r} lies in /root, which images keep closed to everybody but root, "
-            "and Podman cannot cover it; move the project elsewhere, or use --sandbox docker or bubblewrap",
-            rule="workspace-on-engine",
-        )
-    shifts = facts.has_user_namespace or (facts.is_rootless and not facts.is_podman)
-    if shifts and placement.workspace is not None and not placement.workspace_read_only:
-        raise PolicyRefused(
-            f"{facts.product} runs containers under other uids than ours (rootless, or userns-remap), so the agent "
-            "could not write the workspace; use --mode read_only, Podman, or --sandbox bubblewrap",
-            rule="workspace-on-engine",
-        )
-
-
 def _check(asked: Mapping[str, Any], made: Mapping[str, Any], engine: Engine) -> None:
     wrong = mismatches(asked, made)
     if wrong:
         raise SandboxStartFailed(
             f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
         )
-
-
-def _facts(name: str, recipe: Recipe, laps_ms: Mapping[str, float]) -> Facts:
-    launch, image, limits = recipe.launch, recipe.image, recipe.limits
-    environment = {
-        "PATH": _PATH,
-        "LANG": "C.UTF-8",
-        **{key: value for key, value in image.environment.items() if key not in _NOT_FROM_IMAGE},
-        "HOME": HOME,
-        "USER": "agent",
-        "LOGNAME": "agent",
-        "SHELL": "/bin/bash",
-        "TMPDIR": SCRATCH,
-        "RINGFENCE": launch.sandbox_id,
-    }
-    workspace = launch.placement.workspace
-    is_written = workspace is not None and not launch.placement.workspace_read_only
-    return Facts(
-        backend=name,
-        enforced=limits.enforced,
-        process_limit=limits.process_limit,
-        home=HOME,
-        environment=environment,
-        watched_paths=(str(workspace),) if is_written else (),
-        tmpfs_paths=(*memory_places(recipe), "/dev/shm"),  # noqa: S108 -- inside
-        notes=tuple(_notes(recipe)),
-        image=f"{image.reference} ({image.id})",
-        engine=recipe.engine.product,
-        laps_ms=dict(laps_ms),
-    )
-
-
-def _notes(recipe: Recipe) -> list[str]:
-    limits: ContainerLimits = recipe.limits
-    runtime = recipe.runtime or recipe.engine.default_runtime
-    notes = [f"engine: {recipe.engine.product}, runtime {runtime}, image {recipe.image.reference}"]
-    notes += [f"limit {limit} is {how}" for limit, how in limits.enforced.items() if how != "kernel"]
-    if is_gvisor(runtime):
-        notes.append(
-            "gVisor answers system calls itself; the guest, not the engine, puts our filter on all commands"
-        )
-    notes += [f"the image's volume {place} is memory, gone at the end" for place in recipe.image.volumes]
-    if recipe.seccomp is None:
-        notes.append(
-            "the engine puts its own system call filter on the container, the guest ours on all commands"
-        )
-    if recipe.has_network:
-        notes.append(f"UNSAFE: the sandbox is on the engine's network {recipe.launch.spec.network!r}")
-    return notes

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, next_step
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, instance_id, is_over
+from ringfence.sandbox.docker.unseen import why_unseen
+from ringfence.sandbox.docker.volumes import remove_volume, volumes
 
 _FOLDER = ("docker", "engines")
 _cleaned: set[str] = set()
@@ -56,13 +59,25 @@ async def clean_up_once(engine: Engine) -> None:
 
 
 async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str]) -> int:
-    """Remove this ringfence's containers of these sandboxes, and those that are over; how many they were."""
+    """Remove this ringfence's containers and volumes of these sandboxes, and those that are over; how many they were."""
     removed = 0
-    for row in await engine.containers([f"{INSTANCE}={instance_id()}"]):
-        labels = {str(key): str(value) for key, value in (row.get("Labels") or {}).items()}
-        if labels.get(SANDBOX) in sandbox_ids or is_over(labels):
+    ours = [f"{INSTANCE}={instance_id()}"]
+    for row in await engine.containers(ours):
+        if _is_to_go(row, sandbox_ids):
             removed += await engine.remove(str(row["Id"]))
+    if why_unseen(engine) is None:
+        return removed  # elsewhere nothing is carried
+    for row in await volumes(engine, ours):
+        if _is_to_go(row, sandbox_ids):
+            with suppress(EngineError):  # one of a container that is just going
+                await remove_volume(engine, str(row["Name"]))
+                removed += 1
     return removed
+
+
+def _is_to_go(row: Mapping[str, Any], sandbox_ids: frozenset[str]) -> bool:
+    labels = {str(key): str(value) for key, value in (row.get("Labels") or {}).items()}
+    return labels.get(SANDBOX) in sandbox_ids or is_over(labels)
 
 
 def _remembered(product: Product) -> Iterator[str | None]:

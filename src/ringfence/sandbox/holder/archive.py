@@ -11,21 +11,14 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, cast
 
 from ringfence.errors import InfrastructureFault, SandboxFileError, UsageError, next_step
+from ringfence.sandbox.tar_header import BoundedHeader
 
-_HEADER_BYTES = 64 * 1024
 _DEPTH = 200
 _NAMED = 1000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_EXTENDED = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
 
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 """Python has it since 3.11.4 (PEP 706); the checks beside it do not depend on it."""
@@ -70,7 +63,7 @@ def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: 
     """
     copied = Copied()
     try:
-        with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=_Header) as tar:
+        with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=BoundedHeader) as tar:
             _take(tar, scratch, copied, bounds, source)
     except RecursionError:
         # The library calls itself for each header that extends the next one.
@@ -114,17 +107,6 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, scratch: Path) -> No
         raise InfrastructureFault(
             f"could not write {member.name!r} below {str(scratch.parent)!r}: {exc.strerror or exc}; {next_step(exc)}"
         ) from exc
-
-
-class _Header(tarfile.TarInfo):
-    """A header whose extension, which is read into memory whole, is of a sane size."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        header = super().frombuf(buf, encoding, errors)
-        if header.size < 0 or (header.type in _EXTENDED and header.size > _HEADER_BYTES):
-            raise tarfile.ReadError(f"a header of {header.size} bytes")
-        return header
 
 
 class _Reader:

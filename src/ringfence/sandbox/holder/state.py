@@ -106,6 +106,7 @@ def decode_placement(fields: Mapping[str, Any]) -> Placement:
         workspace_source=None if source is None else Path(source),
         workspace_read_only=bool(fields["workspace_read_only"]),
         overlays=overlays,
+        carry=fields.get("carry", "none"),
     )
 
 

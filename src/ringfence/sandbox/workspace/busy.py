@@ -30,7 +30,13 @@ _GATE_LOOK_S = 0.02
 
 @contextmanager
 def claimed(
-    workspace: Path, mode: WorkspaceMode | None, *, run: str, state: Path, is_fenced: bool = True
+    workspace: Path,
+    mode: WorkspaceMode | None,
+    *,
+    run: str,
+    state: Path,
+    is_fenced: bool = True,
+    unseen: str | None = None,
 ) -> Iterator[None]:
     """Hold a workspace for a run that works on it itself; runs on a clone, or that only read, need not.
 
@@ -40,6 +46,7 @@ def claimed(
         run: The run's id, which others are told.
         state: The state directory.
         is_fenced: False for the bare host, which always works on the workspace itself.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
         UsageError: The workspace is absent or no directory.
@@ -48,7 +55,7 @@ def claimed(
         InfrastructureFault: The lock cannot be made.
     """
     resolved = check_workspace(workspace, home=Path.home(), state=state)
-    if is_fenced and decide_for(resolved, mode).mode != "bind":
+    if is_fenced and decide_for(resolved, mode, unseen=unseen).mode != "bind":
         yield
         return
     with held(resolved, by=run, state=state):

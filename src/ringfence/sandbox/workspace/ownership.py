@@ -59,6 +59,7 @@ def decide(
     *,
     asked: WorkspaceMode | None,
     reserved: int = RESERVED_ID,
+    unseen: str | None = None,
 ) -> Decision:
     """Choose the identity and the mode of a sandbox.
 
@@ -71,12 +72,15 @@ def decide(
     root      root                the reserved id            `clone`; `bind` is refused
     ========  ==================  =========================  ==================================
 
+    Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused.
+
     Args:
         caller: Who runs ringfence.
         owner_uid: Owner of the workspace.
         owner_gid: The owner's primary group. 0 is never lent: the reserved id takes its place.
         asked: The mode that was asked for, if any.
         reserved: The reserved id.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
         PolicyRefused: `bind` was asked for and is not to be had.
@@ -89,6 +93,13 @@ def decide(
     else:
         uid, gid, binds = reserved, reserved, False
         reason = "it belongs to root, and no sandbox runs as root"
+    if unseen is not None and asked == "bind":
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are carried there, an "
+            "engine on a Unix socket of this machine, or --sandbox bubblewrap",
+            rule="workspace-on-engine",
+        )
+    binds = binds and unseen is None
     if asked == "bind" and not binds:
         raise PolicyRefused(
             f"workspace mode 'bind' is refused: {reason}; use mode 'clone', or chown the workspace",
@@ -97,7 +108,9 @@ def decide(
     return Decision(uid, gid or reserved, asked or ("bind" if binds else "clone"))
 
 
-def decide_for(workspace: Path, asked: WorkspaceMode | None, *, reserved: int = RESERVED_ID) -> Decision:
+def decide_for(
+    workspace: Path, asked: WorkspaceMode | None, *, reserved: int = RESERVED_ID, unseen: str | None = None
+) -> Decision:
     """Choose identity and mode for a workspace on this machine.
 
     Raises:
@@ -110,6 +123,7 @@ def decide_for(workspace: Path, asked: WorkspaceMode | None, *, reserved: int = 
         _primary_group(status.st_uid, status.st_gid),
         asked=asked,
         reserved=reserved,
+        unseen=unseen,
     )
     if reserved in {decision.uid, decision.gid}:
         check_reserved(reserved)
@@ -176,8 +190,13 @@ def check_reserved(reserved: int) -> None:
         )
 
 
-def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
+def place(workspace: Path | None, mode: WorkspaceMode | None, *, unseen: str | None = None) -> Placement:
     """Where a sandbox without a run stands: on the workspace itself, what the host trusts in it read-only.
+
+    Args:
+        workspace: The workspace, if there is one.
+        mode: The mode that was asked for.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
         PolicyRefused: The workspace is one of those never shown, or needs a clone, which only a run makes.
@@ -190,12 +209,17 @@ def place(workspace: Path | None, mode: WorkspaceMode | None) -> Placement:
             check_reserved(RESERVED_ID)
         return Placement(own.uid, own.gid, None, None)
     workspace = check_workspace(workspace, home=Path.home(), state=state_dir())
-    decision = decide_for(workspace, mode)
+    decision = decide_for(workspace, mode, unseen=unseen)
     if decision.mode == "clone":
+        advice = f", since {unseen}" if unseen else ", or chown the workspace to a user"
         raise PolicyRefused(
             f"workspace {str(workspace)!r} can only be shown to uid {decision.uid} as a clone, which belongs"
-            " to a run: use `ringfence run`, mode 'read_only', or chown the workspace to a user",
+            f" to a run: use `ringfence run`, or mode 'read_only'{advice}",
             rule="clone-needs-run",
+        )
+    if unseen is not None:
+        return Placement(
+            decision.uid, decision.gid, workspace, workspace, workspace_read_only=True, carry="in"
         )
     found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
     refuse_unseen(workspace, found.blindness)

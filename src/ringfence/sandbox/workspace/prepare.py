@@ -67,6 +67,7 @@ async def prepare(
     earlier: WorkRecord | None = None,
     is_fenced: bool = True,
     reserved: int = RESERVED_ID,
+    unseen: str | None = None,
 ) -> Prepared:
     """Check the workspace, keep its state, and make what is mounted over it.
 
@@ -81,6 +82,7 @@ async def prepare(
         earlier: A run on a clone, not applied, whose work the new clone starts from.
         is_fenced: False for the bare host: the workspace itself, as the caller, with nothing mounted.
         reserved: Host id for a root caller's sandbox on root's files.
+        unseen: Why the engine cannot be shown this machine's directories, so that the files are carried.
 
     Raises:
         UsageError: The workspace is absent, no directory, unreadable or too large; or the work of `earlier`
@@ -91,7 +93,7 @@ async def prepare(
     workspace = await anyio.to_thread.run_sync(
         lambda: check_workspace(workspace, home=Path.home(), state=state)
     )
-    decision = decide_for(workspace, mode, reserved=reserved) if is_fenced else _on_host(mode)
+    decision = decide_for(workspace, mode, reserved=reserved, unseen=unseen) if is_fenced else _on_host(mode)
     reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
     await reader.call(lambda: _check_reachable(workspace))
     make_private_dir(run_dir)
@@ -100,7 +102,7 @@ async def prepare(
     settings = await read_settings(reader, workspace, layout)
     store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
-    ground = _Ground(workspace, decision, store, run_dir)
+    ground = _Ground(workspace, decision, store, run_dir, is_carried=unseen is not None)
     start = await _start(earlier, ground, before)
     has_private = layout is not None and decision.mode != "read_only" and is_fenced
     private = await ground.private_git(settings.identity) if has_private else None
@@ -135,6 +137,7 @@ async def prepare(
             *(note for submodule in submodules for note in submodule.notes),
             *left_out,
             *(_told(before, guards, decision) if guards else ()),
+            *_carried_note(unseen, decision),
             *_obeyed_note(settings),
         ],
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in _named(settings))],
@@ -151,6 +154,7 @@ class _Ground:
     decision: Decision
     store: CheckpointStore
     run_dir: Path
+    is_carried: bool
 
     @property
     def owner(self) -> Actor:
@@ -165,6 +169,7 @@ class _Ground:
             reader=self.store.actor,
             owner=self.owner,
             identity=identity,
+            stands_alone=self.is_carried,
         )
 
     async def submodules(
@@ -187,7 +192,7 @@ class _Ground:
         clone = self.run_dir / "work"
         clone.mkdir(mode=0o700)
         if private is not None:
-            make_mount_point(clone, private)
+            make_mount_point(clone, private, self.run_dir / "git")
         await materialise(self.store, checkpoint, clone, self.owner)
         return clone
 
@@ -295,7 +300,13 @@ def _placement(
     if decision.mode == "read_only":
         covers = covers_for(workspace, guards.specials)
         return Placement(
-            decision.uid, decision.gid, workspace, workspace, workspace_read_only=True, overlays=covers
+            decision.uid,
+            decision.gid,
+            workspace,
+            workspace,
+            workspace_read_only=True,
+            overlays=covers,
+            carry="in" if ground.is_carried else "none",
         )
     overlays = list(private.overlays if private else ())
     if private is None and decision.mode == "bind":
@@ -308,7 +319,24 @@ def _placement(
         protect=guards.protect,
         covered=guards.specials if decision.mode == "bind" else (),
     )
-    return Placement(decision.uid, decision.gid, workspace, source, overlays=tuple(overlays))
+    return Placement(
+        decision.uid,
+        decision.gid,
+        workspace,
+        source,
+        overlays=tuple(overlays),
+        carry="both" if ground.is_carried else "none",
+    )
+
+
+def _carried_note(unseen: str | None, decision: Decision) -> tuple[str, ...]:
+    if unseen is None or decision.mode != "clone":
+        return ()
+    note = (
+        f"{unseen}: your files are carried there and come back when the sandbox ends, protected ones as they were; "
+        "if the engine or ringfence dies before, what was made inside is lost"
+    )
+    return (note,)
 
 
 def _with_submodules(placement: Placement, submodules: Iterable[Submodule]) -> Placement:

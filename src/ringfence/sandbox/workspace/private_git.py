@@ -26,6 +26,7 @@ from ringfence.sandbox.workspace.git_layout import (
     read_small,
 )
 from ringfence.sandbox.workspace.refs import Refs, read_refs
+from ringfence.sandbox.workspace.whole_git import pack_history
 
 INSIDE_OF_FILE = Path("/run/ringfence-git")
 """Where the private directory is inside when `.git` is a file (linked work tree, a submodule by itself)."""
@@ -67,6 +68,7 @@ async def make_private_git(
     identity: Identity | None = None,
     own_index: bool = True,
     inside: Path = INSIDE_OF_FILE,
+    stands_alone: bool = False,
 ) -> PrivateGit | None:
     """Make a private git directory for the repository at `workspace`.
 
@@ -78,6 +80,7 @@ async def make_private_git(
         identity: Name and address of the agent's commits.
         own_index: Whether to copy the user's index.
         inside: Where it is inside when `.git` is a file.
+        stands_alone: Whether it holds all objects it needs, for where nothing can be mounted in it.
 
     Returns:
         None where the workspace is no git repository.
@@ -95,25 +98,44 @@ async def make_private_git(
         plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
         databases = []
     fixed = _fixed(directory)
+    linked = [] if stands_alone else databases
     try:
-        await Actor.current().call(lambda: _write(directory, plan, len(databases)))
-        await Actor.current().call(lambda: _write_fixed(fixed, inside))
-        if not shared:
-            await copy_databases(layout, _places(directory, databases), reader)
+        if stands_alone and databases:
+            (directory / "objects/pack").mkdir(mode=0o700, parents=True)
+            plan.refs = await pack_history(
+                tuple(databases),
+                plan.refs,
+                plan.files,
+                target=directory,
+                reader=reader,
+                object_format=plan.object_format,
+            )
+        await Actor.current().call(lambda: _write(directory, plan, len(linked)))
+        if not shared and linked:
+            await copy_databases(layout, _places(directory, linked), reader)
         await Actor.current().call(lambda: give(directory, owner))
-        await Actor.current().call(lambda: give(fixed, owner))
+        if not stands_alone:
+            await Actor.current().call(lambda: _write_fixed(fixed, inside))
+            await Actor.current().call(lambda: give(fixed, owner))
     except OSError as exc:
         raise InfrastructureFault(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
     target = inside if layout.is_file else workspace / ".git"
-    overlays = _overlays(layout, directory, target, databases if shared else [])
-    return PrivateGit(overlays, plan.refs, plan.object_format, tuple(plan.notes))
+    overlays = () if stands_alone else _overlays(layout, directory, target, linked if shared else [])
+    notes = tuple(dict.fromkeys([*plan.notes, *plan.refs.notes]))
+    return PrivateGit(overlays, plan.refs, plan.object_format, notes)
 
 
-def make_mount_point(clone: Path, private: PrivateGit) -> None:
-    """Make in a clone what the private git directory, or the file that names it, is mounted on."""
+def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
+    """Make in a clone what the private git directory, or the file that names it, is mounted on.
+
+    One that stands alone is mounted nowhere: it becomes the clone's own.
+    """
     mount_point = clone / ".git"
+    if not private.overlays:
+        directory.rename(mount_point)
+        return
     if any(overlay.source.name == _POINTER for overlay in private.overlays):
         mount_point.touch()
     else:
@@ -196,9 +218,9 @@ def _quoted(text: str) -> str:
 
 
 def _write(directory: Path, plan: _Plan, databases: int) -> None:
-    directory.mkdir(mode=0o700, parents=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
-        (directory / name).mkdir(parents=True)
+        (directory / name).mkdir(parents=True, exist_ok=True)
     for name, data in plan.files.items():
         (directory / name).write_bytes(data)
     (directory / "HEAD").write_bytes(plan.refs.head)

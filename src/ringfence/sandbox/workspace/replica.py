@@ -20,10 +20,18 @@ from ringfence.sandbox.workspace.work import load_record, open_store
 
 
 @asynccontextmanager
-async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[Placement]:
+async def replica_of(
+    run: Path, checkpoint: str, state: Path, *, is_carried: bool = False
+) -> AsyncIterator[Placement]:
     """A clone of `checkpoint` for a sandbox of its own; the user's workspace is not touched.
 
     The private git directory is the user's repository as it is now: commits made since are in it.
+
+    Args:
+        run: The run's directory.
+        checkpoint: Which state.
+        state: The state directory.
+        is_carried: Whether the sandbox's engine does not see this machine's files.
 
     Raises:
         RecordError: The run's work record or its checkpoint is gone.
@@ -39,15 +47,27 @@ async def replica_of(run: Path, checkpoint: str, state: Path) -> AsyncIterator[P
         is_wanted = record.base_commit is not None or record.git_present
         if is_wanted and why_untrusted(workspace, state) is None:
             private = await make_private_git(
-                workspace, directory / "git", reader=record.actor, owner=owner, identity=None
+                workspace,
+                directory / "git",
+                reader=record.actor,
+                owner=owner,
+                identity=None,
+                stands_alone=is_carried,
             )
         tree = directory / "work"
         tree.mkdir(mode=0o700)
         if private is not None:
-            make_mount_point(tree, private)
+            make_mount_point(tree, private, directory / "git")
         await materialise(store, checkpoint, tree, owner)
         overlays = private.overlays if private is not None else ()
-        yield Placement(decision.uid, decision.gid, workspace, tree, overlays=tuple(overlays))
+        yield Placement(
+            decision.uid,
+            decision.gid,
+            workspace,
+            tree,
+            overlays=tuple(overlays),
+            carry="in" if is_carried else "none",
+        )
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove, directory)

@@ -1,0 +1,86 @@
+"""Which engines cannot be shown this machine's directories, and what is refused there."""
+
+from pathlib import Path
+
+import pytest
+from tests.sandbox.docker.conftest import engine_facts, recipe
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox import Placement, SandboxSpec
+from ringfence.sandbox.base import Carry, Launch
+from ringfence.sandbox.docker.address import Address
+from ringfence.sandbox.docker.client import Engine
+from ringfence.sandbox.docker.create import configuration
+from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
+from ringfence.sandbox.spec import Mount
+
+_HERE, _THERE = "unix:///var/run/docker.sock", "ssh://build@elsewhere"
+
+
+def engine(url: str = _HERE, **facts: object) -> Engine:
+    """An engine that nobody speaks to."""
+    return Engine(None, Address(url, "asked for"), engine_facts(**facts), None)  # type: ignore[arg-type]
+
+
+def launch(carry: Carry = "none", spec: SandboxSpec | None = None, uid: int = 1500) -> Launch:
+    """A sandbox with a workspace."""
+    return Launch("abc", spec or SandboxSpec(), Placement(uid, uid, Path("/w"), Path("/c"), carry=carry), ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (engine(), None),
+        (engine(is_podman=True, is_rootless=True), None),
+        (engine(_THERE), "does not see this machine's files"),
+        (engine("tcp://10.0.0.1:2376"), "does not see this machine's files"),
+        (engine(is_rootless=True), "under other uids"),
+        (engine(has_user_namespace=True), "under other uids"),
+    ],
+    ids=["here", "rootless podman", "ssh", "tcp", "rootless docker", "userns-remap"],
+)
+def test_who_is_unseen(asked: Engine, told: str | None) -> None:
+    """Engines elsewhere, and those that give containers other uids, are shown nothing of ours."""
+    reason = why_unseen(asked)
+    assert (reason is None) if told is None else (reason is not None and told in reason)
+
+
+@pytest.mark.parametrize("asked", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
+def test_a_mounted_workspace_is_refused(asked: Engine) -> None:
+    """A workspace that was not made ready to be carried is refused; one that was is not."""
+    check_files(asked, launch("both"))
+    with pytest.raises(PolicyRefused, match="mode 'clone'"):
+        check_files(asked, launch())
+
+
+def test_mounts_elsewhere_are_refused() -> None:
+    """A directory of this machine is never silently left out."""
+    spec = SandboxSpec(mounts=(Mount(source=Path("/srv/cache"), target="/cache"),))
+    with pytest.raises(PolicyRefused, match="'/srv/cache' cannot be mounted"):
+        check_files(engine(_THERE), launch("both", spec))
+
+
+def test_podman_elsewhere_is_refused() -> None:
+    """Podman fills no volume through a container, and the text says what can be done."""
+    with pytest.raises(PolicyRefused, match="use Podman's socket on this machine"):
+        check_files(engine(_THERE, is_podman=True), launch("both"))
+
+
+@pytest.mark.parametrize(("uid", "inside"), [(1500, 1500), (87_463, 1000)])
+def test_ids_that_a_namespace_has(uid: int, inside: int) -> None:
+    """Where the engine gives out uids of a range of its own, ours must be one of it."""
+    facts = engine_facts(has_user_namespace=True)
+    assert with_ids_inside(launch("both", uid=uid), facts).placement.uid == inside
+    assert with_ids_inside(launch("both", uid=uid), engine_facts()).placement.uid == uid
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_carried_workspace_is_a_volume(read_only: bool) -> None:
+    """Nothing of the host is mounted for a workspace that is carried."""
+    placement = Placement(1500, 1500, Path("/w"), Path("/c"), workspace_read_only=read_only, carry="in")
+    mounts = configuration(recipe(placement=placement), volume="v")["HostConfig"]["Mounts"]
+    of_workspace = [one for one in mounts if one["Target"] == "/w"]
+    assert [(one["Type"], one["Source"], one["ReadOnly"]) for one in of_workspace] == [
+        ("volume", "v", read_only)
+    ]
+    assert "/c" not in {one.get("Source") for one in mounts}

@@ -1,0 +1,85 @@
+"""The private git directory that stands on its own, for engines that cannot be shown the user's objects."""
+
+from pathlib import Path
+
+import pytest
+from tests.sandbox.workspace.conftest import run_git
+from tests.sandbox.workspace.test_private_git import fence, shell
+
+from ringfence.sandbox.workspace.finish import commits_out
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
+
+pytestmark = pytest.mark.anyio
+
+
+async def carried(workspace: Path, state: Path) -> Prepared:
+    """A run on a clone that is to be carried."""
+    run_dir = state / "runs" / "run-1"
+    return await prepare(
+        workspace, None, run="run-1", run_dir=run_dir, state=state, unseen="the engine is elsewhere"
+    )
+
+
+def git_of(prepared: Prepared) -> Path:
+    """The git directory that is carried."""
+    assert prepared.placement.workspace_source is not None
+    return prepared.placement.workspace_source / ".git"
+
+
+async def test_it_is_whole(repository: Path, state: Path) -> None:
+    """It leans on no other object database, and git finds nothing missing in it."""
+    prepared = await carried(repository, state)
+    assert (prepared.placement.carry, prepared.placement.overlays) == ("both", ())
+    assert not (git_of(prepared) / "objects/info/alternates").exists()
+    run_git(git_of(prepared), "--git-dir=.", "fsck", "--full", "--strict")
+    assert run_git(git_of(prepared), "--git-dir=.", "log", "--format=%s") == "work"
+
+
+async def test_commits_come_out(repository: Path, state: Path) -> None:
+    """What is committed on it is taken over into the user's repository."""
+    prepared = await carried(repository, state)
+    async with fence(prepared) as sandbox:
+        await shell(sandbox, "echo two > new; git add new; git commit -qm second")
+    async with fence(prepared) as sandbox:
+        out = await commits_out(prepared, sandbox)
+    assert out is not None
+    (commit,) = out.refs.values()
+    assert run_git(repository, "log", "--format=%s", commit) == "second\nwork"
+
+
+async def test_only_what_head_leads_to(repository: Path, state: Path) -> None:
+    """Merged branches and tags are there; others would need more objects, and are counted."""
+    run_git(repository, "tag", "-am", "told", "annotated")
+    run_git(repository, "branch", "merged")
+    run_git(repository, "checkout", "-qb", "other")
+    run_git(repository, "commit", "-q", "--allow-empty", "-m", "other")
+    run_git(repository, "checkout", "-q", "-")
+    prepared = await carried(repository, state)
+    names = run_git(git_of(prepared), "--git-dir=.", "for-each-ref", "--format=%(refname:short)").split()
+    assert ("annotated" in names, "merged" in names, "other" in names) == (True, True, False)
+    assert any("1 branches and tags" in note for note in prepared.notes)
+
+
+async def test_what_is_staged_is_there(repository: Path, state: Path) -> None:
+    """Contents that are in the index alone can be read."""
+    (repository / "staged").write_text("only here\n")
+    run_git(repository, "add", "staged")
+    prepared = await carried(repository, state)
+    assert run_git(git_of(prepared), "--git-dir=.", "show", ":staged") == "only here"
+
+
+async def test_before_the_first_commit(tmp_path: Path, state: Path) -> None:
+    """A repository without a commit is one inside, too."""
+    (tmp_path / "fresh").mkdir()
+    run_git(tmp_path / "fresh", "init", "-q")
+    prepared = await carried(tmp_path / "fresh", state)
+    assert run_git(git_of(prepared), "--git-dir=.", "for-each-ref") == ""
+    assert run_git(git_of(prepared), "--git-dir=.", "symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+async def test_a_linked_work_tree(repository: Path, tmp_path: Path, state: Path) -> None:
+    """A work tree whose git directory is elsewhere gets one of its own."""
+    run_git(repository, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    prepared = await carried(tmp_path / "side", state)
+    assert run_git(git_of(prepared), "--git-dir=.", "symbolic-ref", "HEAD") == "refs/heads/side"
+    run_git(git_of(prepared), "--git-dir=.", "fsck", "--full")
