@@ -8,6 +8,7 @@ import typer
 
 from ringfence import __version__
 from ringfence.cli.audit import audit_app
+from ringfence.cli.checkpoint import checkpoint_app
 from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.doctor import doctor
 from ringfence.cli.execute import execute
@@ -42,6 +43,7 @@ app.add_typer(pool_app)
 app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)
+app.add_typer(checkpoint_app)
 app.command("replay")(replay)
 app.add_typer(audit_app)
 app.add_typer(image_app)

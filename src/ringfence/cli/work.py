@@ -1,24 +1,21 @@
 """`ringfence diff`, `apply`, `undo`: what a run changed, into the workspace or out of it."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.changes import print_lines, say, show_patch, show_stat, show_unkept, tell_restored
 from ringfence.cli.options import RunArgument
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from ringfence.sandbox.workspace.difference import FileChange
     from ringfence.sandbox.workspace.restore import Restored
     from ringfence.sandbox.workspace.work import WorkRecord
 
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
-_KEPT_SHOWN = 20
-_UNKEPT_SHOWN = 100
 _UNDONE = "undone"
 """A file in a run's directory: its changes were taken back, and not brought in again since."""
 
@@ -38,9 +35,7 @@ def diff(
     """Show what a run changed in its workspace."""
     import anyio
 
-    from ringfence.cli.escape import visible
     from ringfence.cli.flagged import listing, warnings
-    from ringfence.cli.plural import counted
     from ringfence.sandbox.workspace.work import diff_run, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
@@ -51,41 +46,15 @@ def diff(
     changes = anyio.run(diff_run, record, state)
     suspects = runs_on_your_machine(record, changes)
     if flagged:
-        _print(listing(suspects, record))
+        print_lines(listing(suspects, record))
         return
     for line in warnings(suspects, record.run):
-        _say(line)
-    for unkept in changes.unkept[:_UNKEPT_SHOWN]:
-        _say(f"in no patch: {unkept}")
-    if len(changes.unkept) > _UNKEPT_SHOWN:
-        _say(f"in no patch: {counted(len(changes.unkept) - _UNKEPT_SHOWN, 'more file')} like these")
+        say(line)
+    show_unkept(changes)
     if stat:
-        _print(_stat_line(change) for change in changes.files)
+        show_stat(changes)
         return
-    patch = anyio.run(patch_run, record, state)
-    if raw:
-        sys.stdout.buffer.write(patch)
-        return
-    for line in patch.decode("utf-8", "replace").splitlines():
-        typer.echo(visible(line))
-
-
-def _stat_line(change: "FileChange") -> str:
-    lines = "binary" if change.binary else f"+{change.insertions} -{change.deletions}"
-    return f"{change.kind:<10} {lines:<12} {change.path}"
-
-
-def _print(lines: "Iterable[str]") -> None:
-    from ringfence.cli.escape import visible
-
-    for line in lines:
-        typer.echo(visible(line, one_line=True))
-
-
-def _say(line: str) -> None:
-    from ringfence.cli.escape import visible
-
-    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+    show_patch(anyio.run(patch_run, record, state), raw=raw)
 
 
 def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
@@ -95,7 +64,7 @@ def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     record, state = _load(run)
     restored = _act(apply_run, record, state, force=force)
     _note(record).unlink(missing_ok=True)
-    _tell("apply", "applied", restored)
+    tell_restored("apply", "applied", restored)
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
@@ -114,7 +83,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     restored = _act(undo_run, record, state, force=force)
     if restored.diff.files:
         _note(record).touch(mode=0o600)
-    _tell("undo", "undone", restored)
+    tell_restored("undo", "undone", restored)
 
 
 def _note(record: "WorkRecord") -> "Path":
@@ -146,7 +115,7 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
         )
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
-        _say("the run was interrupted; this is all that has changed since it began")
+        say("the run was interrupted; this is all that has changed since it began")
     return record, state_dir()
 
 
@@ -158,20 +127,3 @@ def _act(
     import anyio
 
     return anyio.run(partial(act, record, state, force=force))
-
-
-def _tell(verb: str, done: str, restored: "Restored") -> None:
-    from ringfence.cli.plural import counted
-
-    files, kept = restored.diff.files, restored.kept
-    _print(f"{change.kind:<10} {change.path}" for change in files)
-    for path in kept[:_KEPT_SHOWN]:
-        _say(f"NOT {done}: {path!r}; what it held before could not be kept, so it is left as it is")
-    if len(kept) > _KEPT_SHOWN:
-        _say(f"NOT {done}: {counted(len(kept) - _KEPT_SHOWN, 'more file')} like these")
-    for path in restored.left[:_KEPT_SHOWN]:
-        _say(f"left: {path!r}, which the run made and nothing holds; remove it if you do not want it")
-    if len(restored.left) > _KEPT_SHOWN:
-        _say(f"left: {counted(len(restored.left) - _KEPT_SHOWN, 'more file')} like these")
-    if files or not kept:
-        typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)

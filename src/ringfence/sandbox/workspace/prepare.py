@@ -18,7 +18,7 @@ from ringfence.sandbox.workspace.origin import with_origin
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
-from ringfence.sandbox.workspace.refusals import check_workspace
+from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
@@ -95,7 +95,7 @@ async def prepare(
     )
     decision = decide_for(workspace, mode, reserved=reserved, unseen=unseen) if is_fenced else _on_host(mode)
     reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
-    await reader.call(lambda: _check_reachable(workspace))
+    await reader.call(lambda: check_reachable(workspace))
     make_private_dir(run_dir)
     unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
     layout = None if unused else await reader.call(lambda: find_git(workspace))
@@ -246,16 +246,6 @@ def _obeyed_note(settings: UserSettings) -> tuple[str, ...]:
 def _reachable(specials: Collection[bytes], private: PrivateGit | None) -> tuple[bytes, ...]:
     """Those that an agent could get at: its private git directory hides what is in the user's."""
     return tuple(path for path in specials if private is None or not path.startswith(b".git/"))
-
-
-def _check_reachable(workspace: Path) -> None:
-    try:
-        os.close(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    except OSError as exc:
-        raise UsageError(
-            f"workspace {str(workspace)!r} cannot be reached by its owner, as whom it is worked on:"
-            f" {exc.strerror}; let that user enter the directories above it (chmod o+x), or move it"
-        ) from exc
 
 
 def _on_host(mode: WorkspaceMode | None) -> Decision:

@@ -143,3 +143,18 @@ def _resolved(path: Path) -> Path:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def check_reachable(workspace: Path) -> None:
+    """Refuse a workspace that its owner cannot list; run it as the owner.
+
+    Raises:
+        UsageError: It cannot be opened.
+    """
+    try:
+        os.close(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as exc:
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be reached by its owner, as whom it is worked on:"
+            f" {exc.strerror}; let that user enter the directories above it (chmod o+x), or move it"
+        ) from exc

@@ -21,7 +21,7 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.blobs import Blob
-from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.difference import Diff, FileChange
 from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.survey import ELSEWHERE
@@ -95,14 +95,15 @@ def _write(tree: Tree, path: bytes, blob: Blob, data: bytes, mode: int) -> None:
 
 
 async def restore(
-    store: CheckpointStore, *, wanted: str, expected: str, label: str, force: bool = False
+    store: CheckpointStore, *, wanted: str, expected: str | None, label: str, force: bool = False
 ) -> Restored:
     """Set the files that differ between two checkpoints to what they are in `wanted`.
 
     Args:
         store: Of the workspace that is written.
         wanted: Checkpoint to go to.
-        expected: Checkpoint the workspace is thought to be at, as far as those files go.
+        expected: Checkpoint the workspace is thought to be at, as far as those files go. None: whatever is there,
+            all of it the user's own.
         label: Under which the state before is kept.
         force: Overwrite files that are not as in `expected`.
 
@@ -112,30 +113,39 @@ async def restore(
             the difference between the workspace and the checkpoint under `label`.
     """
     await _sweep(store)
-    safety = await store.take(label, base=expected)
-    to_change = {change.raw_path for change in (await store.diff(expected, wanted)).files}
-    moved_on = {change.raw_path for change in (await store.diff(expected, safety.id)).files}
-    clashes = to_change & moved_on
-    if clashes:
-        # A file that already is as wanted is in nobody's way.
-        clashes &= {change.raw_path for change in (await store.diff(safety.id, wanted)).files}
-    if clashes and not force:
-        names = tuple(sorted(map(os.fsdecode, clashes)))
-        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=names)
-    todo = Diff(tuple(c for c in (await store.diff(safety.id, wanted)).files if c.raw_path in to_change))
+    safety = await store.take(label, base=expected or wanted)
+    changes = (await store.diff(safety.id, wanted)).files
+    if expected is not None:
+        changes = await _only_expected(store, changes, (expected, safety.id, wanted), force=force)
+    todo = Diff(changes)
     there = (await store.memo(wanted)).skipped
     kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
     todo = Diff(tuple(change for change in todo.files if change.path not in kept))
-    by_run = _left_by_run(await store.memo(expected), there)
-    marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, by_run))
+    leavings = _left_by_run(await store.memo(expected or safety.id), there)
+    marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
     # What somebody else has put in its place since is theirs.
-    untouched = {path: mark for path, mark in by_run.items() if marks.get(path) == mark}
+    by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
     if not force:
-        await _check_uncovered(store, untouched, todo)
-    await _apply(store, wanted, todo, untouched)
-    remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, by_run))
+        await _check_uncovered(store, by_run, todo)
+    await _apply(store, safety.id, wanted, todo=todo, by_run=by_run)
+    remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
     left = tuple(sorted(map(os.fsdecode, remaining)))
     return Restored(todo, safety, left, tuple(sorted(kept)))
+
+
+async def _only_expected(
+    store: CheckpointStore, changes: tuple[FileChange, ...], states: tuple[str, str, str], *, force: bool
+) -> tuple[FileChange, ...]:
+    """Those of the changes that lead from the expected state to the wanted one; others of the user's stay."""
+    expected, present, wanted = states
+    to_change = {change.raw_path for change in (await store.diff(expected, wanted)).files}
+    moved_on = {change.raw_path for change in (await store.diff(expected, present)).files}
+    # A file that already is as wanted is in nobody's way.
+    clashes = to_change & moved_on & {change.raw_path for change in changes}
+    if clashes and not force:
+        names = tuple(sorted(map(os.fsdecode, clashes)))
+        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=names)
+    return tuple(change for change in changes if change.raw_path in to_change)
 
 
 def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None]:

@@ -36,11 +36,24 @@ _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m", "fastimport.unpackLimit=200")
 _SHOWN = 20
+NAMED = "named-"
+"""Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
 
 
 class PatchTooLarge(RingfenceError):
     """A patch is larger than what is kept; the checkpoints hold the changes all the same."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint as the store lists it."""
+
+    label: str
+    id: str
+    tree: str
+    taken_s: int
+    """When it was taken, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -241,24 +254,40 @@ class CheckpointStore:
             answer = await self._git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)
             yield split_contents(batch, answer.stdout)
 
+    async def kept(self) -> list[Kept]:
+        """All checkpoints that are pinned."""
+        if not (self.directory / "HEAD").exists():
+            return []
+        form = "%(refname:lstrip=2) %(objectname) %(tree) %(committerdate:unix)"
+        told = await self._git.run("for-each-ref", f"--format={form}", "refs/ringfence/")
+        found = [line.split(" ") for line in told.stdout.decode().splitlines()]
+        return [Kept(label, commit, tree, int(taken)) for label, commit, tree, taken in found]
+
     async def gc(self, keep: frozenset[str]) -> int:
-        """Drop the checkpoints of runs that are not in `keep`; return how many."""
+        """Drop the checkpoints of runs that are not in `keep`, but none taken by hand; return how many."""
         async with self._locked():
-            refs = (
-                await self._git.run("for-each-ref", "--format=%(refname) %(objectname)", "refs/ringfence/")
-            ).stdout
-            pairs = [line.split(" ") for line in refs.decode().splitlines()]
-            dead = [(ref, commit) for ref, commit in pairs if ref.split("/")[2] not in keep]
-            commands = "".join(f"delete {ref}\n" for ref, _ in dead)
-            if dead:
-                await self._git.run("update-ref", "--stdin", stdin=commands.encode())
-                kept = {commit for ref, commit in pairs if (ref, commit) not in dead}
-                for _, commit in dead:
-                    if commit not in kept:
-                        (self.directory / "memo" / commit).unlink(missing_ok=True)
-                await self._git.run("repack", "-a", "-d", "-q", timeout_s=600.0)
-                await self._git.run("prune", "--expire=now", timeout_s=600.0)
+            everything = await self.kept()
+            dead = {one.label for one in everything if one.label.split("/")[0] not in keep}
+            dead = {label for label in dead if not label.startswith(NAMED)}
+            await self._drop(dead, everything)
         return len(dead)
+
+    async def drop(self, label: str) -> None:
+        """Drop the checkpoint under a label, and what only it held."""
+        async with self._locked():
+            await self._drop({label}, await self.kept())
+
+    async def _drop(self, dead: set[str], everything: list[Kept]) -> None:
+        if not dead:
+            return
+        commands = "".join(f"delete refs/ringfence/{label}\n" for label in sorted(dead))
+        await self._git.run("update-ref", "--stdin", stdin=commands.encode())
+        left = {one.id for one in everything if one.label not in dead}
+        for one in everything:
+            if one.id not in left:
+                (self.directory / "memo" / one.id).unlink(missing_ok=True)
+        await self._git.run("repack", "-a", "-d", "-q", timeout_s=600.0)
+        await self._git.run("prune", "--expire=now", timeout_s=600.0)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:

@@ -1,0 +1,79 @@
+"""How changes to a workspace are shown, and what writing them back came to."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringfence.sandbox.workspace.difference import Diff, FileChange
+    from ringfence.sandbox.workspace.restore import Restored
+
+_KEPT_SHOWN = 20
+_UNKEPT_SHOWN = 100
+
+
+def show_unkept(diff: "Diff") -> None:
+    """Tell what differs and is in no patch."""
+    from ringfence.cli.plural import counted
+
+    for unkept in diff.unkept[:_UNKEPT_SHOWN]:
+        say(f"in no patch: {unkept}")
+    if len(diff.unkept) > _UNKEPT_SHOWN:
+        say(f"in no patch: {counted(len(diff.unkept) - _UNKEPT_SHOWN, 'more file')} like these")
+
+
+def show_stat(diff: "Diff") -> None:
+    """Print the files and how many lines."""
+    print_lines(_stat_line(change) for change in diff.files)
+
+
+def show_patch(patch: bytes, *, raw: bool) -> None:
+    """Print a patch, for people or as it is."""
+    from ringfence.cli.escape import visible
+
+    if raw:
+        sys.stdout.buffer.write(patch)
+        return
+    for line in patch.decode("utf-8", "replace").splitlines():
+        typer.echo(visible(line))
+
+
+def _stat_line(change: "FileChange") -> str:
+    lines = "binary" if change.binary else f"+{change.insertions} -{change.deletions}"
+    return f"{change.kind:<10} {lines:<12} {change.path}"
+
+
+def print_lines(lines: "Iterable[str]") -> None:
+    """Print lines that hold names from a workspace."""
+    from ringfence.cli.escape import visible
+
+    for line in lines:
+        typer.echo(visible(line, one_line=True))
+
+
+def say(line: str) -> None:
+    """Tell the user something."""
+    from ringfence.cli.escape import visible
+
+    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+
+
+def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
+    """Tell what was written to the workspace, and what was not."""
+    from ringfence.cli.plural import counted
+
+    files, kept = restored.diff.files, restored.kept
+    print_lines(f"{change.kind:<10} {change.path}" for change in files)
+    for path in kept[:_KEPT_SHOWN]:
+        say(f"NOT {done}: {path!r}; what it held before could not be kept, so it is left as it is")
+    if len(kept) > _KEPT_SHOWN:
+        say(f"NOT {done}: {counted(len(kept) - _KEPT_SHOWN, 'more file')} like these")
+    for path in restored.left[:_KEPT_SHOWN]:
+        say(f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it")
+    if len(restored.left) > _KEPT_SHOWN:
+        say(f"left: {counted(len(restored.left) - _KEPT_SHOWN, 'more file')} like these")
+    if files or not kept:
+        typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)

@@ -1,0 +1,124 @@
+"""`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ringfence.cli.changes import say, show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringfence.sandbox.workspace.by_hand import ByHand
+
+checkpoint_app = typer.Typer(
+    name="checkpoint",
+    help="Keep a state of a workspace by hand, compare with it, go back to it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_Result = TypeVar("_Result")
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")]
+
+
+@checkpoint_app.command()
+def create(
+    name: _Name,
+    *,
+    workspace: WorkspaceOption = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace a checkpoint of this name.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Keep the state of the workspace under a name."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.plural import counted
+
+    kept = _with(workspace, lambda by_hand: by_hand.create(name, force=force))
+    for path, why in sorted(kept.skipped.items()):
+        say(f"not kept: {path!r} ({why})")
+    for note in kept.notes:
+        say(note)
+    if json:
+        document = {
+            "name": name,
+            "id": kept.id,
+            "tree": kept.tree,
+            "files": kept.files,
+            "skipped": kept.skipped,
+        }
+        typer.echo(safe_json(document, indent=2))
+        return
+    typer.echo(f"kept {counted(kept.files, 'file')} as {name!r}", err=True)
+
+
+@checkpoint_app.command()
+def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None:
+    """List the checkpoints of the workspace that were kept by hand, the newest first."""
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    from ringfence.cli.escape import safe_json
+
+    found = _with(workspace, lambda by_hand: by_hand.all())
+    if json:
+        typer.echo(safe_json([asdict(one) for one in found], indent=2))
+        return
+    for one in found:
+        when = datetime.fromtimestamp(one.taken_s, UTC).astimezone().isoformat(" ", "seconds")
+        typer.echo(f"{when}  {one.id[:12]}  {one.name}")
+
+
+@checkpoint_app.command()
+def diff(
+    name: _Name,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="Compare with this one, not with the workspace.")
+    ] = None,
+    *,
+    workspace: WorkspaceOption = Path(),
+    stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
+    ] = False,
+) -> None:
+    """Show what changed since a checkpoint."""
+    if stat and raw:
+        raise UsageError("--stat and --raw show different things; give one of them")
+    changes, patch = _with(workspace, lambda by_hand: by_hand.diff(name, other, with_patch=not stat))
+    show_unkept(changes)
+    if stat:
+        show_stat(changes)
+    else:
+        show_patch(patch, raw=raw)
+
+
+@checkpoint_app.command()
+def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
+    """Set the workspace to a checkpoint; what it was before is kept as `before-restore`."""
+    from ringfence.sandbox.workspace.by_hand import BEFORE_RESTORE
+
+    restored = _with(workspace, lambda by_hand: by_hand.restore(name))
+    tell_restored("restore", "restored", restored, whose="somebody")
+    if restored.diff.files:
+        say(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
+
+
+@checkpoint_app.command()
+def rm(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
+    """Drop a checkpoint, and what only it held."""
+    _with(workspace, lambda by_hand: by_hand.remove(name))
+
+
+def _with(workspace: "Path", act: "Callable[[ByHand], Awaitable[_Result]]") -> "_Result":
+    import anyio
+
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox.workspace.by_hand import open_by_hand
+
+    async def run() -> "_Result":
+        return await act(await open_by_hand(workspace, state_dir()))
+
+    return anyio.run(run)
