@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sandbox.workspace.trees import TREES, become, contents
 
 from ringfence.errors import PolicyRefused, RecordError, UsageError
 from ringfence.sandbox.workspace.busy import held
@@ -21,20 +22,6 @@ pytestmark = pytest.mark.anyio
 def by_hand(store: CheckpointStore, state: Path) -> ByHand:
     """The named checkpoints of `workspace`."""
     return ByHand(store, state)
-
-
-def contents(root: Path) -> dict[str, tuple[str, bytes, bool]]:
-    """Every file and link below `root` outside of `.git`: kind, contents, whether it can be run."""
-    found = {}
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name != ".git" and not Path(folder, name).is_symlink()]
-        for name in [*names, *(one for one in os.listdir(folder) if Path(folder, one).is_symlink())]:  # noqa: PTH208
-            path = Path(folder, name)
-            mode = path.lstat().st_mode
-            text = os.fsencode(path.readlink()) if stat.S_ISLNK(mode) else path.read_bytes()
-            runs = not stat.S_ISLNK(mode) and bool(mode & 0o100)
-            found[str(path.relative_to(root))] = (stat.filemode(mode)[0], text, runs)
-    return found
 
 
 async def test_a_restore_brings_back_what_was_kept(repository: Path, by_hand: ByHand):
@@ -142,52 +129,9 @@ async def test_waits_for_no_run(repository: Path, state: Path, by_hand: ByHand):
                 await act
 
 
-_PATHS = st.sampled_from(["a", "b", "d/a", "d/e/a", "d/e", "d", "caf\xe9", "new\nline", " "])
-_ENTRIES = st.one_of(
-    st.tuples(st.just("file"), st.text("abc\n\r", max_size=20)),
-    st.tuples(st.just("program"), st.text("abc", max_size=5)),
-    st.tuples(st.just("link"), st.sampled_from(["a", "../../outside", "nowhere"])),
-)
-_TREES = st.dictionaries(_PATHS, _ENTRIES, max_size=6)
-
-
-def _become(root: Path, wanted: dict[str, tuple[str, str]]) -> None:
-    """Make the files below `root` those of a state; a path that another one needs as a directory is left out."""
-    for name in os.listdir(root):  # noqa: PTH208
-        if name != ".git":
-            _remove(root / name)
-    for path, (kind, text) in wanted.items():
-        place = root / path
-        if (
-            any((root / part).is_symlink() or (root / part).is_file() for part in _above(path))
-            or place.is_dir()
-        ):
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if kind == "link":
-            place.symlink_to(text)
-        else:
-            place.write_text(text, newline="")
-            place.chmod(0o755 if kind == "program" else 0o644)
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        for inner in path.iterdir():
-            _remove(inner)
-        path.rmdir()
-    else:
-        path.unlink()
-
-
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(states=st.lists(_TREES, min_size=2, max_size=4), back_to=st.integers(0, 3))
+@given(states=st.lists(TREES, min_size=2, max_size=4), back_to=st.integers(0, 3))
 async def test_any_state_comes_back(
     states: list[dict], back_to: int, workspace: Path, tmp_path_factory: pytest.TempPathFactory
 ):
@@ -196,7 +140,7 @@ async def test_any_state_comes_back(
     by_hand = ByHand(CheckpointStore(workspace, state), state)
     seen = []
     for number, wanted in enumerate(states):
-        _become(workspace, wanted)
+        become(workspace, wanted)
         seen.append(contents(workspace))
         await by_hand.create(f"state{number}")
     back_to %= len(states)
