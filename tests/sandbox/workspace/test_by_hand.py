@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sandbox.workspace.trees import TREES, become, contents
+from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import PolicyRefused, RecordError, UsageError
 from ringfence.sandbox.workspace.busy import held
@@ -133,7 +133,7 @@ async def test_waits_for_no_run(repository: Path, state: Path, by_hand: ByHand):
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(TREES, min_size=2, max_size=4), back_to=st.integers(0, 3))
 async def test_any_state_comes_back(
-    states: list[dict], back_to: int, workspace: Path, tmp_path_factory: pytest.TempPathFactory
+    states: list[State], back_to: int, workspace: Path, tmp_path_factory: pytest.TempPathFactory
 ):
     """From whatever a tree became, a restore leads to just what was kept."""
     state = tmp_path_factory.mktemp("state")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.sandbox.workspace.trees import TREES, become, contents
+from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.layers import Layer, sweep, why_no_layers
@@ -140,7 +140,7 @@ def test_nothing_is_left(lower: Path, place: Path):
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=TREES, after=TREES)
-def test_the_list_of_changes_is_complete(before: dict, after: dict, ground: Path, place: Path):
+def test_the_list_of_changes_is_complete(before: State, after: State, ground: Path, place: Path):
     """Whatever is done in a view, its list says what a comparison of all files says."""
     lower = ground / "any"
     lower.mkdir(exist_ok=True)

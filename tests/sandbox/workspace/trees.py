@@ -6,6 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+State = dict[str, tuple[str, str]]
+"""Kind and contents, or target, by path."""
 _PATHS = st.sampled_from(["a", "b", "d/a", "d/e/a", "d/e", "d", "caf\xe9", "new\nline", " "])
 _ENTRIES = st.one_of(
     st.tuples(st.just("file"), st.text("abc\n\r", max_size=20)),
@@ -15,7 +17,7 @@ _ENTRIES = st.one_of(
 TREES = st.dictionaries(_PATHS, _ENTRIES, max_size=6)
 
 
-def become(root: Path, wanted: dict[str, tuple[str, str]]) -> None:
+def become(root: Path, wanted: State) -> None:
     """Make the files below `root` those of a state; a path that another one needs as a directory is left out."""
     for name in os.listdir(root):  # noqa: PTH208
         if name != ".git":
