@@ -42,7 +42,7 @@ def diff(
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, completes=True)
     if _note(record).exists():
-        _say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
+        say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, state)
     suspects = runs_on_your_machine(record, changes)
     if flagged:

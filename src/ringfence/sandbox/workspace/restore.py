@@ -127,7 +127,7 @@ async def restore(
     by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
     if not force:
         await _check_uncovered(store, by_run, todo)
-    await _apply(store, safety.id, wanted, todo=todo, by_run=by_run)
+    await _apply(store, wanted, todo, by_run)
     remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
     left = tuple(sorted(map(os.fsdecode, remaining)))
     return Restored(todo, safety, left, tuple(sorted(kept)))
