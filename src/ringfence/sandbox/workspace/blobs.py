@@ -23,6 +23,17 @@ def read_line(line: bytes) -> Blob:
     return Blob(path=path, git_mode=int(mode, 8), id=name.decode(), size=int(size))
 
 
+def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
+    """Path, mode and id of what `git diff-tree -r -z --raw --no-renames` says is there afterwards."""
+    fields = output.split(b"\0")
+    found = []
+    for head, path in zip(fields[::2], fields[1::2], strict=False):
+        _, mode, _, name, _ = head.split(b" ")
+        if mode != b"000000":
+            found.append((path, int(mode, 8), name.decode()))
+    return found
+
+
 def batches(blobs: Iterable[Blob]) -> Iterator[list[Blob]]:
     """Files in lists of about 32 MiB."""
     batch: list[Blob] = []

@@ -127,7 +127,7 @@ async def restore(
     by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
     if not force:
         await _check_uncovered(store, by_run, todo)
-    await _apply(store, wanted, todo, by_run)
+    await _apply(store, safety.id, wanted, todo=todo, by_run=by_run)
     remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
     left = tuple(sorted(map(os.fsdecode, remaining)))
     return Restored(todo, safety, left, tuple(sorted(kept)))
@@ -175,10 +175,10 @@ async def _check_uncovered(store: CheckpointStore, by_run: _Leavings, todo: Diff
         )
 
 
-async def _apply(store: CheckpointStore, wanted: str, todo: Diff, by_run: _Leavings) -> None:
+async def _apply(store: CheckpointStore, present: str, wanted: str, *, todo: Diff, by_run: _Leavings) -> None:
     deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
     written = {change.raw_path for change in todo.files} - deleted
-    blobs = [blob for blob in await store.blobs(wanted) if blob.path in written]
+    blobs = [blob for blob in await store.changed_blobs(present, wanted) if blob.path in written]
     private = (await store.memo(wanted)).private
     root, actor = store.workspace, store.actor
     deleted |= await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted, by_run))

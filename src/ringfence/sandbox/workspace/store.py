@@ -21,7 +21,7 @@ import msgspec
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.sandbox.workspace.actor import Actor, both
-from ringfence.sandbox.workspace.blobs import Blob, batches, read_line, split_contents
+from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
@@ -245,6 +245,28 @@ class CheckpointStore:
         command = ("ls-tree", "-r", "-z", "-l", checkpoint)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
+
+    async def changed_blobs(self, earlier: str, later: str) -> list[Blob]:
+        """Files of `later` that `earlier` does not have, or not so.
+
+        Raises:
+            InfrastructureFault: The store has lost one of them.
+        """
+        command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
+        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        found = read_changes(result.stdout)
+        asked = "".join(f"{name}\n" for _, _, name in found).encode()
+        told = await self._git.run("cat-file", "--batch-check=%(objectsize)", stdin=asked)
+        sizes = told.stdout.split(b"\n")[:-1]
+        lost = [size for size in sizes if not size.isdigit()]
+        if lost or len(sizes) != len(found):
+            raise InfrastructureFault(
+                f"{str(self.directory)!r} has lost contents of checkpoint {later!r}: {lost[:1]!r}; nothing was written"
+            )
+        return [
+            Blob(path=path, git_mode=mode, id=name, size=int(size))
+            for (path, mode, name), size in zip(found, sizes, strict=True)
+        ]
 
     async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
         """Contents of files, in lists of about 32 MiB."""
