@@ -61,7 +61,7 @@ class Delivery:
         # dead before the state of the files is kept.
         placement = self.prepared.placement
         sealed = replace(
-            placement, workspace_read_only=True, carry="none" if placement.carry == "none" else "in"
+            placement, workspace_read_only=True, carry="none" if placement.carry == "none" else "git"
         )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:

@@ -13,7 +13,7 @@ from ringfence.errors import DeathReason
 from ringfence.sandbox.spec import SandboxSpec
 
 Enforcement = Literal["kernel", "soft", "none"]
-Carry = Literal["none", "in", "both"]
+Carry = Literal["none", "in", "git", "both"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class Placement:
     overlays: tuple["Overlay", ...] = ()
     """Further mounts upon the workspace, in order: the private git directory, protected files."""
     carry: Carry = "none"
-    """For an engine that does not see this machine's files: the source is copied in at the start, and for `both` what
-    is there at the end comes back in its place. Nothing is mounted; overlays name what is put back if it changed."""
+    """For an engine that does not see this machine's files: the source is copied in at the start (for `git` its git
+    directory alone), and for `both` what is there at the end comes back in its place. Nothing is mounted; overlays
+    name what is put back if it changed."""
 
 
 @dataclass(frozen=True)

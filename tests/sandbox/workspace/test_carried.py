@@ -99,6 +99,16 @@ def test_what_no_stream_holds_is_named(before: Path) -> None:
     assert told.left_out == ["'pipe' (a socket, fifo or device)"]
 
 
+def test_one_of_all(before: Path, fresh: Path) -> None:
+    """A part of the top can be carried alone."""
+    file = io.BytesIO()
+    pack(before, file, uid=1, gid=1, bounds=_BOUNDS, only=b".github")
+    file.seek(0)
+    taken(file, fresh, before)
+    assert [path.name for path in fresh.iterdir()] == [".github"]
+    assert (fresh / ".github/workflows/ci.yml").read_text() == "on: push\n"
+
+
 @pytest.mark.parametrize("bounds", [Bounds(5, 100), Bounds(1000, 3)], ids=["bytes", "entries"])
 def test_too_much_to_carry(before: Path, bounds: Bounds) -> None:
     """A workspace out of bounds is not carried, and the text says what to do."""

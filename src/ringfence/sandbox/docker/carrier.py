@@ -165,7 +165,8 @@ async def _pack(placement: Placement, file: BinaryIO) -> Packed:
     actor = owner_of(source) if is_users else Actor.current()
 
     def work() -> Packed:
-        packed = pack(source, file, uid=placement.uid, gid=placement.gid, bounds=_MOST)
+        only = b".git" if placement.carry == "git" else None
+        packed = pack(source, file, uid=placement.uid, gid=placement.gid, bounds=_MOST, only=only)
         file.seek(0)
         return packed
 

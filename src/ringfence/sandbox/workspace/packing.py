@@ -45,8 +45,18 @@ class Bounds:
     entries: int
 
 
-def pack(source: Path, file: BinaryIO, *, uid: int, gid: int, bounds: Bounds) -> Packed:
+def pack(
+    source: Path, file: BinaryIO, *, uid: int, gid: int, bounds: Bounds, only: bytes | None = None
+) -> Packed:
     """Write the directory `source` as a tar stream in which everything belongs to `uid` and `gid`. Blocks.
+
+    Args:
+        source: The directory.
+        file: Where to.
+        uid: Whose it will be.
+        gid: Likewise.
+        bounds: Beyond them it is refused.
+        only: Of what is at the top, this alone.
 
     Raises:
         InfrastructureFault: It cannot be read or written, changes meanwhile, or is out of bounds.
@@ -65,7 +75,7 @@ def pack(source: Path, file: BinaryIO, *, uid: int, gid: int, bounds: Bounds) ->
                 bufsize=_CHUNK,
             ) as tar,
         ):
-            _Packer(tree, tar, packed, (uid, gid), bounds).add_all()
+            _Packer(tree, tar, packed, (uid, gid), bounds).add_all(only)
     except OSError as exc:
         raise InfrastructureFault(
             f"{str(source)!r} could not be carried to the engine: {exc.strerror or exc}; {next_step(exc)}"
@@ -83,18 +93,18 @@ class _Packer:
         self._owner = owner
         self._bounds = bounds
 
-    def add_all(self) -> None:
+    def add_all(self, only: bytes | None) -> None:
         self._add(b"", os.fstat(self._tree.directory(b"")))
-        pending = [b""]
+        pending = self._add_children(b"", only)
         while pending:
             folder = pending.pop()
             pending += reversed(self._add_children(folder))
 
-    def _add_children(self, folder: bytes) -> list[bytes]:
+    def _add_children(self, folder: bytes, only: bytes | None = None) -> list[bytes]:
         """Add what is in a directory; returns the directories in it."""
         inner = []
         try:
-            names = sorted(self._tree.children(folder))
+            names = sorted(name for name in self._tree.children(folder) if only in (None, name))
         except OSError as exc:
             if not folder:
                 raise
