@@ -39,7 +39,7 @@ test: setup ## The whole suite
 test-fast: setup ## What answers within a minute
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not slow and not docker and not network and not live"
 
-demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence
+demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence (SANDBOX=docker: in a container)
 	@./scripts/demo.sh
 
 docs: setup ## Write the reference pages that are made from the code

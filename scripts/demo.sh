@@ -25,6 +25,15 @@ show() {
     "$ringfence" "$@"
 }
 
+# SANDBOX=docker|podman|gvisor: in a container of the image IMAGE, or of the one that `ringfence image build` made.
+sandbox=${SANDBOX:-}
+image=${IMAGE:-}
+case $sandbox in
+    docker | podman | gvisor)
+        [ -n "$image" ] || image=$("$ringfence" image show base --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')
+        ;;
+esac
+
 say "A small project whose tests fail, copied to $project"
 cp -R examples/red-suite "$project"
 find "$project" -name __pycache__ -prune -exec rm -rf {} +
@@ -40,6 +49,9 @@ else
     say "No key is set: the agent says what examples/red-suite.script.yaml tells it to; all else is real"
     set -- --model "scripted:$here/examples/red-suite.script.yaml"
 fi
+
+[ -z "$sandbox" ] || set -- --sandbox "$sandbox" "$@"
+[ -z "$image" ] || set -- --image "$image" "$@"
 
 say "The agent works inside the fence; then its work is checked in a new one"
 show run "Fix the failing tests" --workspace "$project" --verify "$check" --require-verified "$@"

@@ -2,7 +2,8 @@
 
 import ast
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ import pytest
 
 from ringfence.config.units import ByteCount
 from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.removal import remove_tree
 from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
 from ringfence.sandbox.cgroup import plan
 from ringfence.testing.attack import (
@@ -46,16 +48,19 @@ Open = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @pytest.fixture(name="workspace")
-def _workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A scratch workspace of an ordinary user, whoever runs the tests; and a home of its own."""
-    workspace = tmp_path / "scratch" / "workspace"
-    workspace.mkdir(parents=True)
+def _workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A scratch workspace of an ordinary user, who can walk to it, whoever runs the tests; and a home of its own."""
+    scratch = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
+    scratch.chmod(0o711)
+    workspace = scratch / "workspace"
+    workspace.mkdir()
     if os.getuid() == 0:
         os.chown(workspace, 12345, 12345)
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    return workspace
+    yield workspace
+    remove_tree(scratch)
 
 
 @pytest.fixture(name="fenced")
