@@ -78,7 +78,8 @@ def test_streams_that_are_not_there(workspace: Path, start: Cli, redirection: st
         ["sh", "-c", command, "sh", *inner], capture_output=True, timeout=60, check=False
     )
     assert b"Traceback" not in process.stderr + process.stdout
-    assert process.returncode == (141 if "full" in redirection else 0)
+    # A full disk is noticed while output is written (as if a reader had left), or when the last of it is.
+    assert process.returncode in ((75, 141) if "full" in redirection else (0,))
 
 
 def test_a_reader_who_leaves_ends_the_command(workspace: Path, start: Cli):
