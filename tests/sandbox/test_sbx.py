@@ -22,6 +22,8 @@ words = sys.argv[1:]
 verbs = words[1:] if words[0] == "sandbox" else words
 with open({log!r}, "a") as log:
     log.write(json.dumps(words) + "\\n")
+with open({log!r} + ".environment", "a") as log:
+    log.write("".join(name + "\\n" for name in os.environ))
 if verbs[0] == {fails!r}:
     sys.exit("no sign-in: run sbx login")
 if verbs[0] == "exec":
@@ -79,6 +81,16 @@ async def test_creates_enters_and_removes(tmp_path: Path, workspace: Path) -> No
     assert create == ["create", *machine, "shell", str(workspace)]
     assert enter[:7] == ["exec", "-i", "-w", "/", "ringfence-abc", "python3", "-I"]
     assert remove == ["rm", "--force", "ringfence-abc"]
+
+
+async def test_lends_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call of the program sees a key of ours: it would lend it to whatever runs inside."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    async with StandIn(tmp_path).open(NOWHERE):
+        pass
+    seen = (tmp_path / "said.environment").read_text().split()
+    assert "HOME" in seen
+    assert "ANTHROPIC_API_KEY" not in seen
 
 
 async def test_says_what_it_is(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ _LAST_WORDS = 4096
 _GIT_CONFIG_BYTES = 1024**2
 _GIT_SECRET = re.compile(rb"://[^/\s@]+:[^/\s@]+@|extraheader", re.IGNORECASE)
 _MB = 1024**2
+_ENVIRONMENT = ("HOME", "USER", "LOGNAME", "PATH", "LANG", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS")
+"""What the program gets of ours, with XDG_*. Keys in its environment it lends to whatever runs inside (its own
+documentation, "agents"), past every limit of ours."""
 
 
 class SbxBackend(Backend):
@@ -59,7 +62,9 @@ class SbxBackend(Backend):
         name = _name(launch.sandbox_id)
         notes = [*_NOTES, *_unguarded(launch.placement)]
         try:
-            done = await run_process([*program, *_create(launch, name)], timeout_s=_CREATE_S)
+            done = await run_process(
+                [*program, *_create(launch, name)], env=_environment(), timeout_s=_CREATE_S
+            )
             if not done.ok:
                 words = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
                 raise SandboxStartFailed(f"`{' '.join(program)} create` failed: {words[-_LAST_WORDS:]}")
@@ -128,9 +133,15 @@ async def _find() -> tuple[str, ...] | None:
         return (host_program("sbx"),)
     with suppress(InfrastructureFault):
         docker = host_program("docker")
-        if (await run_process([docker, "sandbox", "version"], timeout_s=10.0)).ok:
+        if (await run_process([docker, "sandbox", "version"], env=_environment(), timeout_s=10.0)).ok:
             return (docker, "sandbox")
     return None
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("XDG_")
+    }
 
 
 def _name(sandbox_id: str) -> str:
@@ -230,7 +241,9 @@ async def _enter(program: tuple[str, ...], name: str, launch: Launch, notes: tup
         os.set_blocking(descriptor, False)
     words = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
     try:
-        process = await start_process(words, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr)
+        process = await start_process(
+            words, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr, env=_environment()
+        )
     except BaseException:
         for descriptor in pipes:
             os.close(descriptor)
@@ -266,5 +279,5 @@ async def _remove(program: tuple[str, ...], name: str) -> bool:
     """Whether there was one, and it is gone. The older plugin asks nothing, and knows no `--force`."""
     words = ["rm", name] if program[-1] == "sandbox" else ["rm", "--force", name]
     with suppress(InfrastructureFault):
-        return (await run_process([*program, *words], timeout_s=_REMOVE_S)).ok
+        return (await run_process([*program, *words], env=_environment(), timeout_s=_REMOVE_S)).ok
     return False
