@@ -3,13 +3,13 @@
 The kernel releases it when the holder dies, however it dies.
 """
 
-import errno
 import fcntl
 import os
 import time
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.flock import try_lock
 
 _PATIENCE_S = 0.5
 _STEP_S = 0.005
@@ -39,7 +39,7 @@ class RunLock:
                 f"could not open {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
         deadline = time.monotonic() + _PATIENCE_S
-        while not _try_lock(fd, fcntl.LOCK_EX):
+        while not try_lock(fd, fcntl.LOCK_EX, what="a run"):
             if time.monotonic() >= deadline:
                 os.close(fd)
                 raise RecordError(
@@ -64,16 +64,6 @@ def is_alive(run_dir: Path) -> bool:
     except OSError as exc:
         raise InfrastructureFault(f"could not open {str(run_dir / 'lock')!r}: {exc.strerror}") from exc
     try:
-        return not _try_lock(fd, fcntl.LOCK_SH)
+        return not try_lock(fd, fcntl.LOCK_SH, what="a run")
     finally:
         os.close(fd)
-
-
-def _try_lock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError as exc:
-        if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise InfrastructureFault(f"could not lock a run: {exc.strerror}") from exc
-    return True

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError, next_step
+from ringfence.flock import try_lock
 from ringfence.removal import remove_tree
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -65,7 +66,7 @@ class HolderPlace:
         except OSError as exc:
             raise _fault("open", self.lock_file, exc) from exc
         try:
-            return not _try_lock(fd, fcntl.LOCK_SH)
+            return not try_lock(fd, fcntl.LOCK_SH, what="a sandbox's place")
         finally:
             os.close(fd)
 
@@ -194,7 +195,9 @@ def claim(place: HolderPlace) -> int:
 def _locked(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _PATIENCE_S
-    while not _try_lock(fd, fcntl.LOCK_EX):  # somebody's `is_alive` holds it for microseconds
+    while not try_lock(
+        fd, fcntl.LOCK_EX, what="a sandbox's place"
+    ):  # somebody's `is_alive` holds it for microseconds
         if time.monotonic() >= deadline:
             os.close(fd)
             raise OSError(errno.EBUSY, "somebody else holds it")
@@ -226,16 +229,6 @@ def _short_path(directory: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/socket"
     finally:
         os.close(fd)
-
-
-def _try_lock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError as exc:
-        if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise InfrastructureFault(f"could not lock a sandbox's place: {exc.strerror}") from exc
-    return True
 
 
 def _fault(verb: str, path: Path, error: OSError) -> InfrastructureFault:
