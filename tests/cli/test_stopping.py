@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -41,6 +41,15 @@ def _read_until(process: "subprocess.Popen[bytes]", event: str, count: int = 1) 
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
 
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """Also where the tests were started by nohup, which a run would obey."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 def test_one_interrupt_keeps_the_work(run: Cli, events: Cli, number: signal.Signals):
     """Cancelled, exit 130, what was made is brought out, the record is sealed."""

@@ -165,6 +165,8 @@ async def test_one_whose_guest_died_goes_by_itself(runs: Runs):
     for pid in children_of(warm.pid):
         os.kill(pid, signal.SIGKILL)
     await until(lambda: not runs.pool.waiting())
+    await until(lambda: is_gone(warm.pid))
+    assert runs.pool.waiting() == []
 
 
 async def test_one_whose_holder_was_killed_is_passed_over_and_swept(runs: Runs):
