@@ -24,10 +24,19 @@ class Record:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self._more = anyio.Event()
 
     async def emit(self, event: Event) -> None:
         """Keep one."""
         self.events.append(event)
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def reaches(self, count: int) -> None:
+        """Wait until so many were kept."""
+        with anyio.fail_after(30):
+            while len(self.events) < count:
+                await self._more.wait()
 
 
 @asynccontextmanager
@@ -77,6 +86,7 @@ async def test_by_name_and_journaled(foreign: None) -> None:
         said = await call(
             sandbox, "cache", 6379, "s.sendall(b'word'); print(s.recv(9), s.recv(9)); s.close()"
         )
+        await record.reaches(2)
     assert said == "b'WORD' b''"
     opened, closed = record.events
     assert isinstance(opened, ForwardOpened)

@@ -188,8 +188,8 @@ async def test_pipelined(called: Called, lab: str) -> None:
     code = f"""
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[1])
-for line in ("GET /_ping", "POST /containers/{lab}/restart"):
-    sock.sendall(line.encode() + b" HTTP/1.1\\r\\nHost: d\\r\\n\\r\\n")
+lines = ("GET /_ping", "POST /containers/{lab}/restart")
+sock.sendall(b"".join(line.encode() + b" HTTP/1.1\\r\\nHost: d\\r\\n\\r\\n" for line in lines))
 said = b""
 try:
     while data := sock.recv(4096):
