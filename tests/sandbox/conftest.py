@@ -23,8 +23,6 @@ from ringfence.sandbox.registry import get_backend
 OTHER_UID = 1500
 """Somebody who is not root, as whom root's tests own a workspace."""
 
-pytest.register_assert_rewrite("ringfence.testing.conformance")
-
 Opener = Callable[..., AbstractAsyncContextManager[Sandbox]]
 
 CONTAINERS = ("docker", "podman", "gvisor")
