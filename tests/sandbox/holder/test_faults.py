@@ -19,7 +19,7 @@ from ringfence.events import CommandEnded, JobEnded
 from ringfence.job.standing import clear_the_gone
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
-from ringfence.journal import read, run_dir, verify
+from ringfence.journal import is_alive, read, run_dir, verify
 from ringfence.sandbox.holder.attaching import ask_to_end, attach, attachable
 from ringfence.sandbox.holder.place import HolderPlace, standing_dir, standing_place
 from ringfence.sandbox.holder.state import read_state
@@ -90,10 +90,11 @@ async def test_what_a_killed_holder_left_is_told_and_cleared(standing: Standing)
     """Its record is closed as interrupted, its name is free again."""
     place = await standing()
     state = attachable(place)
-    os.kill(state.pid, signal.SIGKILL)
-    await until(lambda: not place.is_alive())
-    assert [one.run_id for one in clear_the_gone()] == [state.run_id]
     assert state.run_id is not None
+    record = run_dir(state.run_id)
+    os.kill(state.pid, signal.SIGKILL)
+    await until(lambda: not place.is_alive() and not is_alive(record))  # the kernel frees locks one by one
+    assert [one.run_id for one in clear_the_gone()] == [state.run_id]
     assert await sweep(JobStore()) == [state.run_id]
     assert verify(run_dir(state.run_id)).status == "sealed"
     assert not place.directory.exists()

@@ -151,7 +151,10 @@ class Engine:
             return int((await self.docker.containers.container(container).wait())["StatusCode"])
 
     async def remove(self, container: str) -> bool:
-        """Kill and remove a container with its unnamed volumes; False if it was not there."""
+        """Kill and remove a container with its unnamed volumes; False if it was not there.
+
+        One that somebody else is removing is waited for, for a while: gone is gone.
+        """
         for tries_left in reversed(range(_REMOVE_TRIES)):
             try:
                 async with engine_errors("remove the container"):
@@ -160,10 +163,11 @@ class Engine:
             except EngineError as exc:
                 if exc.is_absent:
                     return False
-                if exc.status == 409 and "in progress" in exc.said:
+                is_going = exc.status == 409 and "in progress" in exc.said
+                if is_going and not tries_left:
                     return True
                 # Podman 4.3 cannot kill one that ends by itself at this moment.
-                if "state improper" not in exc.said or not tries_left:
+                if not is_going and ("state improper" not in exc.said or not tries_left):
                     raise
             await anyio.sleep(_REMOVE_PAUSE_S)
         return False
