@@ -15,9 +15,10 @@ None of them enters the fence: commands inside get an environment of their own, 
 it.
 """
 _CREDENTIALS = {
-    "api_key": "A key of the Console.",
-    "bearer": "A gateway's token.",
-    "oauth": "A Claude subscription's token, from `claude setup-token`.",
+    ("anthropic", "api_key"): "A key of the Console.",
+    ("anthropic", "bearer"): "A gateway's token.",
+    ("anthropic", "oauth"): "A Claude subscription's token, from `claude setup-token`.",
+    ("openai", "api_key"): "A key of OpenAI's platform.",
 }
 _OTHERS = (
     ("ANTHROPIC_BASE_URL", "Where the Messages API is; any server that speaks it will do."),
@@ -37,8 +38,8 @@ sandbox may also be given as `{variable_name("sandbox.env")}__NAME=value`.
 def page() -> str:
     """The page."""
     credentials = [
-        (code(name), f"{_CREDENTIALS[kind]} `{name}_FILE` names a file that holds it.")
-        for name, kind in VARIABLES.items()
+        (code(name), f"{_CREDENTIALS[whose]} `{name}_FILE` names a file that holds it.")
+        for name, whose in VARIABLES.items()
     ]
     keys = [
         (code(variable_name(key)), f"[`{key}`](configuration.md#{_heading(field)})")
@@ -49,7 +50,7 @@ def page() -> str:
         [
             _HEAD,
             "## Credentials of the model\n",
-            "They are asked in this order. They stay on the host.\n",
+            "For each provider they are asked in this order. They stay on the host.\n",
             table(("variable", "meaning"), credentials),
             "## Ringfence's own\n",
             table(("variable", "meaning"), own),

@@ -31,6 +31,13 @@ def test_the_key_comes_before_tokens() -> None:
     assert resolve_credential(environ).value == "a"
 
 
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "CODEX_API_KEY"])
+def test_each_provider_has_variables_of_its_own(name: str) -> None:
+    """A key of OpenAI's is not sent to Anthropic's API, nor the other way."""
+    environ = {"ANTHROPIC_API_KEY": "a", name: "o"}
+    assert [resolve_credential(environ, provider=one).value for one in ("anthropic", "openai")] == ["a", "o"]
+
+
 def test_no_text_of_a_credential_shows_it() -> None:
     """Not even in a traceback that prints its variables."""
     credential = Credential("api_key", "sk-hunter2", "ANTHROPIC_API_KEY")

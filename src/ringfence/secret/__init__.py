@@ -3,6 +3,7 @@
 from ringfence.secret.credentials import (
     Credential,
     CredentialKind,
+    Provider,
     environment_secrets,
     looks_secret,
     resolve_credential,
@@ -12,6 +13,7 @@ from ringfence.secret.redact import Redactor
 __all__ = [
     "Credential",
     "CredentialKind",
+    "Provider",
     "Redactor",
     "environment_secrets",
     "looks_secret",

@@ -8,19 +8,25 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from ringfence.errors import AuthenticationFailed
 
-CredentialKind = Literal["api_key", "bearer", "oauth"]
-"""`api_key`: a key of the Console. `bearer`: a gateway's token. `oauth`: a Claude subscription's token."""
+Provider = Literal["anthropic", "openai"]
+"""Whose API takes it: the Messages API, or the Responses and Chat APIs."""
 
-VARIABLES: Mapping[str, CredentialKind] = {
-    "ANTHROPIC_API_KEY": "api_key",
-    "ANTHROPIC_AUTH_TOKEN": "bearer",
-    "CLAUDE_CODE_OAUTH_TOKEN": "oauth",
+CredentialKind = Literal["api_key", "bearer", "oauth"]
+"""`api_key`: a key of the provider's console. `bearer`: a gateway's token. `oauth`: a subscription's token."""
+
+VARIABLES: Mapping[str, tuple[Provider, CredentialKind]] = {
+    "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
+    "ANTHROPIC_AUTH_TOKEN": ("anthropic", "bearer"),
+    "CLAUDE_CODE_OAUTH_TOKEN": ("anthropic", "oauth"),
+    "OPENAI_API_KEY": ("openai", "api_key"),
+    "CODEX_API_KEY": ("openai", "api_key"),
 }
 """Variables that hold a credential, in the order in which they are asked; NAME_FILE names a file with it."""
 
@@ -54,7 +60,9 @@ _LEAST_SECRET = 8
 
 @dataclass(frozen=True)
 class Credential:
-    """What proves to the model's API who asks. Its text never shows the value.
+    """What proves to the model's API who asks: one moment's, as a subscription's token ends and is replaced.
+
+    Its text never shows the value.
 
     Raises:
         AuthenticationFailed: The value is empty or holds what no header can carry.
@@ -63,18 +71,26 @@ class Credential:
     kind: CredentialKind
     value: str = field(repr=False)
     source: str = ""
-    """The variable it came from."""
+    """Where it came from: a variable, or a secret of the configuration and its source."""
+    provider: Provider = "anthropic"
+    account_id: str = ""
+    """Of a ChatGPT login, whose requests name the account; else empty."""
+    expires_at: datetime | None = None
+    """When it ends, in UTC; None: not known."""
 
     def __post_init__(self) -> None:
         # A line end in a header would let the value forge further headers.
-        if not self.value or not self.value.isascii() or not self.value.isprintable() or " " in self.value:
+        if not (self.value and _fits_a_header(self.value) and _fits_a_header(self.account_id)):
             raise AuthenticationFailed(
                 f"the {self.kind} credential{' from ' + self.source if self.source else ''} is empty or holds "
                 "spaces, control or non-ASCII characters; copy it again, without quotes and line ends"
             )
 
     def headers(self) -> dict[str, str]:
-        """The request headers that carry it."""
+        """The request headers that carry it; what a client sent under the same names must go."""
+        if self.provider == "openai":
+            account = {"chatgpt-account-id": self.account_id} if self.account_id else {}
+            return {"Authorization": f"Bearer {self.value}"} | account
         if self.kind == "api_key":
             # The SDK 2.x sends keys as a bearer token; the API takes both, but gateways and local servers
             # written for earlier clients (and for the claude CLI) look at this header only.
@@ -87,20 +103,28 @@ class Credential:
         return text.replace(self.value, "[credential]") if len(self.value) >= _LEAST_SECRET else text
 
 
-def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
-    """The credential for the model: the first of `VARIABLES` that is set.
+def resolve_credential(
+    environ: Mapping[str, str] | None = None, *, provider: Provider = "anthropic"
+) -> Credential:
+    """The credential for the model: the first of the provider's `VARIABLES` that is set.
 
     Args:
         environ: Instead of `os.environ`.
+        provider: Whose model it is.
 
     Raises:
         AuthenticationFailed: There is none, it is said twice, or it cannot be read or sent.
     """
     environ = os.environ if environ is None else environ
-    for name, kind in VARIABLES.items():
-        value, source = _lookup(name, environ)
+    for name, (whose, kind) in VARIABLES.items():
+        value, source = _lookup(name, environ) if whose == provider else (None, name)
         if value is not None:
-            return Credential(kind, value, source)
+            return Credential(kind, value, source, provider)
+    if provider == "openai":
+        raise AuthenticationFailed(
+            "there is no credential for OpenAI's models; set OPENAI_API_KEY (or CODEX_API_KEY), also as "
+            "NAME_FILE=PATH"
+        )
     raise AuthenticationFailed(
         "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
         "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by "
@@ -127,6 +151,10 @@ def looks_secret(name: str) -> bool:
     if upper in _HARMLESS_NAMES or upper.endswith(_HARMLESS_ENDINGS):
         return False
     return upper.endswith(_SECRET_ENDINGS) or not _SECRET_WORDS.isdisjoint(re.split(r"[^A-Z0-9]+", upper))
+
+
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and (not text or text.isprintable()) and " " not in text
 
 
 def _lookup(name: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
