@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from reference.markdown import code, table
+from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
 from ringfence.config.fields import Field, all_fields, sections
 from ringfence.config.model import McpServer, MountSettings, PriceSettings
@@ -32,7 +33,12 @@ wrote the repository wrote the file. The column *without trust* says what counts
 
 Sizes are bytes or text such as `512m`, `2g`; durations are seconds or text such as `90s`, `10m`, `1h`.
 """
-_NESTED = {"sandbox.mounts": MountSettings, "tools.mcp": McpServer, "prices": PriceSettings}
+_NESTED = {
+    "sandbox.mounts": MountSettings,
+    "egress.allow": EgressRule,
+    "tools.mcp": McpServer,
+    "prices": PriceSettings,
+}
 _COLUMNS = ("key", "type", "default", "meaning", "without trust")
 
 

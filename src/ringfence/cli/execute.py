@@ -30,12 +30,13 @@ def execute(
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
+    allow: options.AllowOption = None,
     env: options.EnvOption = None,
 ) -> None:
     """Run one command in a sandbox. Its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, timeout=timeout, soft_limits=soft_limits, setup=setup, forward=forward, env=env,
+        disk=disk, timeout=timeout, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
     )  # fmt: skip
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec")

@@ -68,6 +68,14 @@ ForwardOption = Annotated[
         help="TCP service reachable inside at 127.0.0.1, also as NAME:PORT=HOST:PORT; repeatable.",
     ),
 ]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="WHAT",
+        help="Reachable from inside: packages, model, open, or a host like *.example.com:8443; repeatable.",
+    ),
+]
 EnvOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="Variable inside. Never a secret."),
@@ -108,6 +116,7 @@ SETTINGS: Mapping[str, str] = {
     "soft_limits": "sandbox.soft_limits",
     "setup": "sandbox.setup",
     "forward": "sandbox.forward",
+    "allow": "egress.allow",
     "env": "sandbox.env",
     "ttl": "sandbox.ttl",
     "timeout": "limits.wall_clock",

@@ -43,6 +43,7 @@ def run(
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
+    allow: options.AllowOption = None,
     env: options.EnvOption = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with the last run's conversation in this workspace.")
@@ -59,7 +60,7 @@ def run(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
-        max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, env=env,
+        max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.model import warm_up

@@ -45,6 +45,7 @@ def create(
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
+    allow: options.AllowOption = None,
     env: options.EnvOption = None,
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="TIME", help="It ends after this long, in any case.")
@@ -58,7 +59,7 @@ def create(
 
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, env=env, ttl=ttl,
+        disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, ttl=ttl,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.cli.execute import command_request

@@ -77,6 +77,7 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
 
 def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
     """The sandbox that settings ask for. Raises as `spec_of`."""
+    from ringfence.config.egress import Egress
     from ringfence.config.engine_access import EngineAccess
     from ringfence.sandbox import Mount, SandboxSpec
 
@@ -89,6 +90,7 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
         arguments["engine_access"] = EngineAccess(
             label=engine.label, allow=engine.allow, socket=engine.socket
         )
+    arguments["egress"] = Egress(allow=settings.egress.allow, deny=settings.egress.deny)
     arguments["mounts"] = tuple(Mount(**mount) for mount in arguments.get("mounts", ()))
     return SandboxSpec(workspace=workspace, **arguments)
 

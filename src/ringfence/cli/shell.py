@@ -20,6 +20,7 @@ def shell(
     memory: options.MemoryOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
+    allow: options.AllowOption = None,
     env: options.EnvOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
@@ -39,6 +40,7 @@ def shell(
         memory=memory,
         setup=setup,
         forward=forward,
+        allow=allow,
         env=env,
     )
     warn_about(effective)

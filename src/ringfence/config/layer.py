@@ -8,7 +8,7 @@ from ringfence.config.document import Document, KeyPath
 from ringfence.config.fields import known_keys
 from ringfence.config.origin import DEFAULT, Origin
 
-ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect")})
+ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
 """Lists that grow from layer to layer; all others are replaced."""
 
 

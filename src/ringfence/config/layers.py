@@ -70,6 +70,8 @@ class Effective:
             found.append(("host backend: no fence", str(self.origins["sandbox.backend"])))
         if sandbox.network != "none":
             found.append((f"container network {sandbox.network!r}", str(self.origins["sandbox.network"])))
+        if any(rule.preset == "open" for rule in self.settings.egress.allow):
+            found.append(("egress to every public host", str(self.origins["egress.allow"])))
         if sandbox.soft_limits:
             found.append(("soft limits", str(self.origins["sandbox.soft_limits"])))
         found += [

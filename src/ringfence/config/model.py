@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from ringfence.config.egress import AllowRules, DenyRules
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.units import ByteCount, Seconds
@@ -258,9 +259,18 @@ class EngineSettings(_Section):
         return self
 
 
-Loosening = Literal["host_backend", "network"]
+class EgressSettings(_Section):
+    """What can be reached from inside through the gate. Nothing by default."""
+
+    allow: AllowRules = ()
+    """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
+    deny: DenyRules = ()
+    """Hosts that are refused all the same. All layers' hosts add up."""
+
+
+Loosening = Literal["host_backend", "network", "egress"]
 """What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
-lets containers have one."""
+lets containers have one, `egress` lets a file say `egress.allow: [open]`."""
 
 
 class Settings(_Section):
@@ -278,10 +288,12 @@ class Settings(_Section):
     """Bounds of one run, enforced from outside the agent."""
     engine: EngineSettings = EngineSettings()
     """A container engine for the agent, filtered."""
+    egress: EgressSettings = EgressSettings()
+    """What can be reached from inside through the gate. Nothing by default."""
     prices: dict[Text, PriceSettings] = Field(default_factory=dict)
     """Prices by model name, in US dollars per million tokens; they override the built-in table."""
     tools: ToolSettings = ToolSettings()
     """Tools besides those of the toolset."""
     unsafe: tuple[Loosening, ...] = ()
     """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
-    `sandbox.network` be another than none."""
+    `sandbox.network` be another than none; `egress` lets a file open every public host."""

@@ -120,6 +120,8 @@ TABLE: Mapping[str, Tightening] = {
     "engine.label": Tightening(_same_or_none, "`null`"),
     "engine.allow": Tightening(_fewer, "fewer acts"),
     "engine.socket": _NOTHING,
+    "egress.allow": Tightening(_fewer, "fewer rules"),
+    "egress.deny": Tightening(_more, "more hosts"),
     # A price of nothing would undo the limit on cost.
     "prices": _NOTHING,
     # Python tools run on the host.

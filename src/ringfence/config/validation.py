@@ -32,6 +32,13 @@ def validate(merged: Merged) -> Settings:
             "sandbox.backend: 'host' is no fence; say `unsafe: [host_backend]` beside it, "
             "or ask for it at each call with --sandbox host"
         )
+    for index, rule in enumerate(settings.egress.allow):
+        origin = merged.origin(("egress", "allow", index))
+        if rule.preset == "open" and origin.is_file and "egress" not in settings.unsafe:
+            raise origin.error(
+                "egress.allow: 'open' lets those inside reach every public host; say `unsafe: [egress]` beside it, "
+                "name hosts instead, or ask for it at each call with --allow open"
+            )
     origin = merged.origin(("sandbox", "fallback"))
     if settings.sandbox.fallback == "host" and origin.is_file and "host_backend" not in settings.unsafe:
         raise origin.error(

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from anyio.abc import ByteStream
 
+from ringfence.config.egress import Egress
 from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
 from ringfence.config.forward import Forward
 from ringfence.egress.forwarding import Emit, Forwarder
@@ -29,11 +30,30 @@ class Listens(Protocol):
         """Take connections of processes inside."""
 
 
+class Grants(Protocol):
+    """What of a `SandboxSpec` the gate goes by."""
+
+    @property
+    def forward(self) -> Sequence[Forward]:
+        """Services shown inside."""
+
+    @property
+    def engine_access(self) -> EngineAccess | None:
+        """What may be done with a container engine."""
+
+    @property
+    def egress(self) -> Egress:
+        """What may be reached by the model gateway and the forward proxy."""
+
+
 @asynccontextmanager
-async def opened_gate(
-    sandbox: Listens, forwards: Sequence[Forward], engine: EngineAccess | None, emit: Emit
-) -> AsyncIterator[None]:
+async def opened_gate(sandbox: Listens, grants: Grants, emit: Emit) -> AsyncIterator[None]:
     """Open the granted ways out of a sandbox until the context is left.
+
+    Args:
+        sandbox: Whose.
+        grants: Which: its spec.
+        emit: Records an event; returns when it is written.
 
     Raises:
         PolicyRefused: A forward leads where nothing may.
@@ -41,9 +61,10 @@ async def opened_gate(
         SandboxStartFailed, InfrastructureFault: Engine access without an engine.
     """
     async with AsyncExitStack() as stack:
-        for forward in forwards:
+        for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
+        engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.asking import check_engine, find_socket
             from ringfence.egress.engine.proxy import EngineProxy

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import anyio
 
+from ringfence.config.egress import Egress
 from ringfence.config.engine_access import SOCKET_INSIDE
 from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
@@ -58,7 +59,7 @@ class Sandboxes:
                     self.store.add_sandbox(self.job_id, sandbox_id)
                 is_told = True
                 await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
-                async with opened_gate(sandbox, spec.forward, spec.engine_access, self.recorder.emit):
+                async with opened_gate(sandbox, spec, self.recorder.emit):
                     async for result in sandbox.set_up(spec.setup):
                         await self.recorder.emit(_command_ended(sandbox, result))
                     yield sandbox
@@ -107,7 +108,7 @@ class Sandboxes:
 def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
     if purpose == "export":
-        return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None})
+        return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
     if spec.engine_access is None:
         return spec
     changes: dict[str, object] = {"env": {"DOCKER_HOST": f"unix://{SOCKET_INSIDE}", **spec.env}}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.config.egress import WEB_PORTS
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.address import refused_target
 from ringfence.errors import PolicyRefused
@@ -132,11 +133,19 @@ def _forwards(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
             yield f"forward '{forward}' ({reason})"
 
 
+def _egress(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for rule in spec.egress.allow:
+        reasons = (refused_target(rule.host or "", port) for port in rule.ports or WEB_PORTS)
+        for reason in filter(None, reasons):
+            yield f"egress to '{rule}' ({reason})"
+
+
 def _unfenced(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     if spec.backend == "host":
         yield from (f"forward '{forward}' on the bare host" for forward in spec.forward)
         if spec.engine_access is not None:
             yield "engine access on the bare host"
+        yield from (f"egress to '{rule}' on the bare host" for rule in spec.egress.allow)
 
 
 def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
@@ -228,6 +237,7 @@ RULES = (
     Rule("containers-only", "it would have no effect; use docker, podman or gvisor", _without_containers),
     Rule("environment", "it would change what programs inside load before they start", _environment),
     Rule("forward-target", "nothing inside is led to credentials or to a container engine", _forwards),
+    Rule("egress-target", "nothing inside is led to credentials or to a container engine", _egress),
     Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
 )
 """All rules about a spec. Those about the workspace are in `sandbox.workspace.refusals`."""
@@ -270,6 +280,7 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
             for forward in spec.forward
         ],
         "engine": _engine_lines(spec.engine_access),
+        "egress": spec.egress.lines(),
         "read_only_in_workspace": [
             str(overlay.target) for overlay in placement.overlays if overlay.read_only
         ],

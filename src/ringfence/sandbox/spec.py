@@ -13,6 +13,7 @@ from pydantic import (
     StringConstraints,
 )
 
+from ringfence.config.egress import Egress
 from ringfence.config.engine_access import EngineAccess
 from ringfence.config.forward import Forward, check_forwards
 from ringfence.config.units import ByteCount, Seconds
@@ -67,6 +68,8 @@ class SandboxSpec(BaseModel):
     """TCP services of the host's side that are shown inside, where somebody opens the gate (`egress.gate`)."""
     engine_access: EngineAccess | None = None
     """What those inside may do with a container engine, through the gate. None: nothing."""
+    egress: Egress = Egress()
+    """What those inside may reach through the gate, where somebody opens it (`egress.gate`)."""
     soft_limits: bool = False
     """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
     image: str | None = None

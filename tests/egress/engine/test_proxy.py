@@ -101,7 +101,7 @@ async def called(lab: str) -> AsyncIterator[Called]:
     access = EngineAccess(label=f"lab={lab}", allow=("restart", "exec"))
     async with (
         Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
-        opened_gate(sandbox, (), access, emit),
+        opened_gate(sandbox, SandboxSpec(engine_access=access), emit),
     ):
         yield Called(sandbox, record)
 
@@ -207,7 +207,7 @@ async def test_no_engine(tmp_path: Path) -> None:
     access = EngineAccess(label="x", socket=tmp_path / "none.sock")
     async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
         with pytest.raises(SandboxStartFailed, match=r"none\.sock"):
-            await opened_gate(sandbox, (), access, _ignore).__aenter__()
+            await opened_gate(sandbox, SandboxSpec(engine_access=access), _ignore).__aenter__()
 
 
 async def test_engine_that_does_not_answer(tmp_path: Path) -> None:
@@ -224,8 +224,9 @@ async def test_engine_that_does_not_answer(tmp_path: Path) -> None:
         Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
     ):
         tasks.start_soon(listener.serve, hang_up)
+        spec = SandboxSpec(engine_access=EngineAccess(label="x", socket=path))
         with pytest.raises(InfrastructureFault, match="the engine"):
-            await opened_gate(sandbox, (), EngineAccess(label="x", socket=path), _ignore).__aenter__()
+            await opened_gate(sandbox, spec, _ignore).__aenter__()
         tasks.cancel_scope.cancel()
 
 

@@ -22,7 +22,7 @@ from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.ways_out import COVER
 
 _DIGITS = 16
-_PER_RUN = frozenset({"setup", "env", "ttl_s"})
+_PER_RUN = frozenset({"setup", "env", "ttl_s", "egress"})
 """Applied to each command, or at hand-over: they need not be the same."""
 
 

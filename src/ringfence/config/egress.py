@@ -1,0 +1,258 @@
+"""What a sandbox may reach through the gate: rules as somebody writes them, and their one spelling."""
+
+import re
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from ringfence.config.host import read_host, written
+from ringfence.config.units import ByteCount
+
+PresetName = Literal["packages", "model", "open"]
+"""`packages`: the public servers of package managers. `model`: the model's API, by the gateway. `open`: everything."""
+
+WEB_PORTS = (80, 443)
+"""Of an allowed host, where no ports are said."""
+
+_PRESETS: tuple[str, ...] = get_args(PresetName)
+_HIGHEST_PORT = 65_535
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_PATH = re.compile(r"/[!-)+-~]{0,1000}\*?", re.ASCII)
+_SHAPE = "a preset (packages, model, open), a host such as 'pypi.org', '*.example.com' or 'host:8443', or a mapping"
+_SECOND_LEVEL = frozenset(
+    {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "id", "mil", "ne", "net", "nom", "or", "org", "sch"}
+)
+
+
+def _port(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _HIGHEST_PORT:
+        raise ValueError(f"{value!r} is no port; a port is a number from 1 to {_HIGHEST_PORT}")
+    return value
+
+
+def _method(value: str) -> str:
+    if not _METHOD.fullmatch(value.upper()) or value.upper() == "CONNECT":
+        raise ValueError(f"{value!r} is no method of HTTP; write GET, HEAD, POST, ...")
+    return value.upper()
+
+
+def _path(value: str) -> str:
+    if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")) or "%" in value:
+        raise ValueError(f"{value!r} is no path; write '/simple/' or, with all below it, '/simple/*'")
+    return value
+
+
+class EgressRule(BaseModel):
+    """One rule. Written as text where it only names a preset or a host and a port."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    preset: PresetName | None = None
+    """Instead of a host: `packages`, `model` or `open`."""
+    host: str | None = None
+    """A name, `*.` and a name for everything below it, or an address."""
+    ports: tuple[Annotated[int, AfterValidator(_port)], ...] = ()
+    """Empty: 80 and 443 in `allow`, any in `deny`."""
+    methods: tuple[Annotated[str, AfterValidator(_method)], ...] = ()
+    """Of plain HTTP; a rule with methods or paths opens no TLS, in which they cannot be seen. Empty: any."""
+    paths: tuple[Annotated[str, AfterValidator(_path)], ...] = ()
+    """Of plain HTTP: a path, or with `*` at its end all that begins so. Empty: any."""
+    max_bytes: ByteCount | None = None
+    """Both ways together, over the life of a sandbox. null: no bound."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return _read(value)
+        if isinstance(value, dict) and isinstance(value.get("host"), str):
+            fields = _read_target(value["host"], value["host"])
+            if "ports" in value and "ports" in fields:
+                raise ValueError(f"host {value['host']!r} names a port, and so does `ports`; leave one out")
+            return {**value, **fields}
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> "EgressRule":
+        if (self.preset is None) == (self.host is None):
+            raise ValueError("a rule names a preset or a host: one of them; write `host: NAME`")
+        if self.preset and (self.ports or self.methods or self.paths or self.max_bytes):
+            raise ValueError(f"preset {self.preset!r} takes nothing beside it; name hosts instead")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _to_text(self, handler: SerializerFunctionWrapHandler) -> Any:
+        if self.methods or self.paths or self.max_bytes or len(self.ports) > 1:
+            fields = handler(self)
+            return {name: value for name, value in fields.items() if value not in (None, (), [])}
+        return str(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The schema for editors: text, or a mapping."""
+        fields = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [{"type": "string", "description": _SHAPE}, dict(fields)]}
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it is about everything below a name."""
+        return self.host is not None and self.host.startswith("*.")
+
+    def __str__(self) -> str:
+        if self.host is None:
+            return str(self.preset)
+        shown = written(read_host(self.host)) if ":" in self.host else self.host
+        if self.ports:
+            shown += ":" + ",".join(str(port) for port in self.ports)
+        elif "." not in self.host and ":" not in self.host:
+            shown += ":80,443"
+        return " ".join(
+            (
+                shown,
+                *([",".join(self.methods)] if self.methods else []),
+                *([",".join(self.paths)] if self.paths else []),
+            )
+        )
+
+
+def _narrow(rule: EgressRule) -> EgressRule:
+    if rule.is_pattern and rule.host is not None and _is_public_suffix(rule.host[2:]):
+        raise ValueError(
+            f"{rule.host!r} opens names that anybody can register; name hosts below it, "
+            "or everything by the preset 'open'"
+        )
+    return rule
+
+
+def _no_preset_denied(rule: EgressRule) -> EgressRule:
+    if rule.preset is not None:
+        raise ValueError(f"preset {rule.preset!r} cannot be denied; leave it out of `allow`")
+    return rule
+
+
+AllowRule = Annotated[EgressRule, AfterValidator(_narrow)]
+DenyRule = Annotated[EgressRule, AfterValidator(_no_preset_denied)]
+AllowRules = Annotated[tuple[AllowRule, ...], Field(max_length=500)]
+DenyRules = Annotated[tuple[DenyRule, ...], Field(max_length=500)]
+
+
+class Egress(BaseModel):
+    """Which ways out through the gate a sandbox is granted. Nothing by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    allow: AllowRules = ()
+    deny: DenyRules = ()
+    """Wins over `allow`."""
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether the model's API is granted, by the gateway."""
+        return any(rule.preset == "model" for rule in self.allow)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every public host is granted."""
+        return any(rule.preset == "open" for rule in self.allow)
+
+    @property
+    def wants_proxy(self) -> bool:
+        """Whether any host is granted, so that there is a forward proxy inside."""
+        return any(rule.preset != "model" for rule in self.allow)
+
+    def lines(self) -> list[str]:
+        """What it says, for people."""
+        return [
+            *(f"allow {rule}" + _cap(rule) for rule in self.allow),
+            *(f"deny {rule}" for rule in self.deny),
+        ]
+
+
+def _cap(rule: EgressRule) -> str:
+    return "" if rule.max_bytes is None else f" (at most {int(rule.max_bytes)} bytes)"
+
+
+def _read(text: str) -> dict[str, object]:
+    if text in _PRESETS:
+        return {"preset": text}
+    return _read_target(text, text)
+
+
+def _read_target(target: str, text: str) -> dict[str, object]:
+    """Host and ports of `HOST` or `HOST:PORT`."""
+    _refuse_other_shapes(text)
+    host, port = _split(target)
+    ports = tuple(_port_from(one, text) for one in port.split(",")) if port is not None else None
+    wildcard = host.startswith("*.")
+    bare = host[2:] if wildcard else host
+    if host == "*" or "*" in bare or not bare:
+        raise ValueError(
+            f"{text!r} is no pattern of hosts; write 'example.com', '*.example.com', or the preset 'open' for everything"
+        )
+    if port is None and not wildcard and re.fullmatch(r"[\w-]+", bare) and not bare.isdigit():
+        raise ValueError(_unknown_preset(text))
+    known = read_host(bare)
+    if isinstance(known, IPv4Address) and str(known) != bare:
+        raise ValueError(f"{text!r} is an address in a spelling that hides it; write it as {known}")
+    if wildcard and not isinstance(known, str):
+        raise ValueError(f"{text!r} is no pattern of hosts: nothing is below an address")
+    if known == "localhost" or str(known).endswith(".localhost"):
+        raise ValueError(
+            f"{text!r} means the sandbox itself inside; name 127.0.0.1:PORT for a service of this machine, "
+            "or show it by --forward"
+        )
+    fields: dict[str, object] = {"host": f"*.{known}" if wildcard else str(known)}
+    return fields if ports is None else {**fields, "ports": ports}
+
+
+def _refuse_other_shapes(text: str) -> None:
+    if "://" in text:
+        rest = text.split("://", 1)[1].split("/", 1)[0]
+        raise ValueError(f"{text!r} has a scheme; write the host alone: {rest!r}")
+    if "/" in text:
+        raise ValueError(
+            f"{text!r} has a path; write a mapping: {{host: {text.split('/', 1)[0]}, paths: [/...]}}"
+        )
+    if "@" in text or any(character.isspace() for character in text) or not text:
+        raise ValueError(f"{text!r} is no rule; write {_SHAPE}")
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    """Host and port, if there is one; an IPv6 address has brackets then."""
+    if target.startswith("["):
+        host, bracket, rest = target.partition("]")
+        return host + bracket, rest[1:] if rest.startswith(":") else None
+    host, colon, port = target.rpartition(":")
+    return (host, port) if colon and ":" not in host else (target, None)
+
+
+def _port_from(word: str, text: str) -> int:
+    if not (word.isascii() and word.isdigit() and 1 <= int(word[:6]) <= _HIGHEST_PORT):
+        raise ValueError(f"{text!r} has the port {word!r}; a port is a number from 1 to {_HIGHEST_PORT}")
+    return int(word)
+
+
+def _unknown_preset(text: str) -> str:
+    import difflib
+
+    guess = difflib.get_close_matches(text.lower(), _PRESETS, n=1, cutoff=0.6)
+    hint = f"did you mean {guess[0]!r}?" if guess else f"there are {', '.join(_PRESETS)}"
+    return f"there is no preset {text!r}; {hint} A host of one label is written with its port: {text}:443"
+
+
+def _is_public_suffix(name: str) -> bool:
+    labels = name.split(".")
+    return len(labels) == 1 or (len(labels) == 2 and labels[0] in _SECOND_LEVEL and len(labels[1]) == 2)
