@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.config.engine_access import EngineAccess
+from ringfence.egress.conversation import Asked
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import ask_json
 from ringfence.egress.engine.bodies import BadBody, exec_body, start_body
-from ringfence.egress.engine.conversation import Asked
 from ringfence.egress.engine.routes import Call
 
 _EXECS = 1000

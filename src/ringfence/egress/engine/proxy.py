@@ -8,9 +8,9 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.engine_access import EngineAccess
+from ringfence.egress.conversation import Asked, Conversation, Unreadable
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import Answer, EngineGone, asked
-from ringfence.egress.engine.conversation import Asked, Conversation, Unreadable
 from ringfence.egress.engine.decision import Decided, Decider, Denied
 from ringfence.egress.engine.routes import Refusal, find_call
 from ringfence.egress.forwarding import Emit

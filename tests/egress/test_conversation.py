@@ -1,7 +1,7 @@
 """Requests from inside, whole, ambiguous, endless or nonsense, over a real socket."""
 
 import socket
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -9,8 +9,8 @@ from anyio.abc import SocketStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.egress.engine import conversation
-from ringfence.egress.engine.conversation import Asked, Conversation, Unreadable
+from ringfence.egress import conversation
+from ringfence.egress.conversation import Asked, Conversation, Unreadable
 
 PATIENCE_S = 10.0
 
@@ -45,7 +45,11 @@ async def _say(inside: SocketStream, data: bytes, ends: bool) -> None:
 async def test_request() -> None:
     """A request is read with its body."""
     head = b"POST /x HTTP/1.1\r\nHost: docker\r\nContent-Length: 2\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\n"
-    assert await asked(head + b"{}", ends=False) == Asked("POST", "/x", b"{}", wants_upgrade=True)
+    request = await asked(head + b"{}", ends=False)
+    assert request is not None
+    assert (request.method, request.target, request.body) == ("POST", "/x", b"{}")
+    assert request.wants_upgrade
+    assert (request.header("host"), request.header("x")) == ("docker", "")
 
 
 async def test_nothing() -> None:
@@ -64,6 +68,8 @@ SMUGGLED = {
     "folded header": b"X: a\r\n Transfer-Encoding: chunked\r\n\tb\r\nTransfer-Encoding: x\r\n",
     "two hosts": b"Host: other\r\n",
     "NUL": b"X: a\0b\r\n",
+    "bare line feed": b"X: a\nY: b\r\n",
+    "folded harmless header": b"X: a\r\n b\r\n",
 }
 
 
@@ -109,3 +115,37 @@ def test_any_bytes(data: bytes) -> None:
             await asked(data)
 
     anyio.run(read)
+
+
+@asynccontextmanager
+async def connected():
+    """Both ends of a connection."""
+    one, other = socket.socketpair()
+    async with await SocketStream.from_socket(one) as inside, await SocketStream.from_socket(other) as near:
+        with anyio.fail_after(PATIENCE_S):
+            yield inside, near
+
+
+async def test_two_requests_follow_each_other() -> None:
+    """A kept connection takes the next request after the answer to the one before."""
+    async with connected() as (inside, near):
+        talk = Conversation(near)
+        for path in ("/one", "/two"):
+            await inside.send(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            request = await talk.request()
+            await talk.begin(200, {"Content-Length": "0"}, keeps=True)
+            await talk.end()
+            assert request is not None
+            assert request.target == path
+            assert talk.goes_on()
+
+
+async def test_what_comes_before_its_turn_is_never_a_request() -> None:
+    """A second request that was sent before the answer to the first ends the connection."""
+    async with connected() as (inside, near):
+        talk = Conversation(near)
+        await inside.send(b"GET /one HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n")
+        await talk.request()
+        await talk.begin(200, {"Content-Length": "0"}, keeps=True)
+        await talk.end()
+        assert not talk.goes_on()
