@@ -299,6 +299,23 @@ while time.monotonic() < end: pass
         assert not any(directory.exists() for directory in cgroup.directories)
         fenced.process.communicate(timeout=10)
 
+    def test_a_process_goes_in_by_itself(self, sandbox_id: str) -> None:
+        """By the entrances it is in all trees, as if it had been moved."""
+        cgroup = make(sandbox_id, 64 * 1024**2, 1.0, 20)
+        words = " && ".join(f"echo 0 > {entrance}" for entrance in cgroup.entrances())
+        with subprocess.Popen(
+            ["sh", "-c", f"{words} && echo in && exec sleep 60"], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"in\n"
+            found = [
+                int(pid)
+                for directory in cgroup.directories
+                for pid in (directory / "cgroup.procs").read_text().split()
+            ]
+            cgroup.kill()
+        assert found == [process.pid] * len(cgroup.directories)
+
     async def test_an_id_twice_is_refused(self, sandbox_id: str) -> None:
         """A second group of the same name is refused, the first is left alone."""
         first = make(sandbox_id, None, None, 50)

@@ -138,3 +138,15 @@ def test_staged_source_that_was_replaced(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"was replaced" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
+def test_a_group_that_cannot_be_entered(tmp_path: Path) -> None:
+    """Nothing is started outside of its limits."""
+    missing = tmp_path / "group" / "tasks"
+    command = Staging().command(
+        "/usr/bin/python3", ["/bin/echo", "x"], {}, uid=1500, gid=1500, entrances=(missing,)
+    )
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert f"could not enter control group {bytes(missing)!r}" in done.stderr.decode()

@@ -195,7 +195,7 @@ async def _start(
     for descriptor in (read_fd, write_fd, stderr_fd):
         os.set_blocking(descriptor, False)
     try:
-        argv, env = _command(bwrap, arguments, args_read, command, launch)
+        argv, env = _command(bwrap, arguments, args_read, command, launch, group)
         process = await start_process(
             [*limits.prefix, *argv],
             stdin=guest_stdin,
@@ -205,7 +205,7 @@ async def _start(
             pass_fds=(args_read, *arguments.descriptors),
         )
         # bwrap waits for its arguments: until they come it has not forked, and no process escapes.
-        if group is not None:
+        if group is not None and arguments.staging is None:
             group.add(process.pid)
         group = group or await limits.find(process.pid)
         await anyio.to_thread.run_sync(_write_all, args_write, arguments.encoded())
@@ -231,7 +231,12 @@ async def _start(
 
 
 def _command(
-    bwrap: Bwrap, arguments: Arguments, args_fd: int, command: tuple[str, ...], launch: Launch
+    bwrap: Bwrap,
+    arguments: Arguments,
+    args_fd: int,
+    command: tuple[str, ...],
+    launch: Launch,
+    group: Cgroup | None,
 ) -> tuple[list[str], dict[str, str]]:
     """What is started, and its environment; what is inside starts from an empty one."""
     words = ["--args", str(args_fd), "--", *command]
@@ -241,8 +246,15 @@ def _command(
     program, env = staging.add(bwrap.path), {}
     if bwrap.library_dir is not None:
         env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
-    uid, gid = launch.placement.uid, launch.placement.gid
-    return staging.command(sys.executable, [str(program), *words], env, uid=uid, gid=gid), {}
+    staged = staging.command(
+        command[0],
+        [str(program), *words],
+        env,
+        uid=launch.placement.uid,
+        gid=launch.placement.gid,
+        entrances=() if group is None else group.entrances(),
+    )
+    return staged, {}
 
 
 def _read_words(stderr_fd: int) -> bytes:

@@ -3,8 +3,8 @@
 A root caller's sandbox runs as another host uid, which cannot walk to a project in root's home or to root's
 state directory, and bwrap walks to every source by path. So a short program, as root, in a mount namespace of its
 own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
-becomes bwrap. A descriptor of another namespace cannot be mounted, so it opens each source again, and goes on
-only if that is what was opened before.
+becomes bwrap. Before that it goes into the sandbox's control group. A descriptor of another namespace cannot be
+mounted, so it opens each source again, and goes on only if that is what was opened before.
 """
 
 import marshal
@@ -19,6 +19,14 @@ import marshal, os, sys
 import _ctypes
 words = marshal.loads(bytes.fromhex(sys.argv[1]))
 sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
+for entrance in words["entrances"]:
+    try:
+        descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+    except OSError as error:
+        sys.stderr.write("ringfence: could not enter control group %r: %s\\n" % (entrance, error.strerror))
+        os._exit(1)
 library = _ctypes.dlopen(None, 0)
 calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount")}
 def call(name, *arguments):
@@ -72,10 +80,18 @@ class Staging:
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
     def command(
-        self, interpreter: str, argv: list[str], env: dict[str, str], *, uid: int, gid: int
+        self,
+        interpreter: str,
+        argv: list[str],
+        env: dict[str, str],
+        *,
+        uid: int,
+        gid: int,
+        entrances: tuple[Path, ...] = (),
     ) -> list[str]:
-        """The command that stages, drops to `uid` and becomes `argv`."""
+        """The command that goes into control groups by their `entrances`, stages, drops to `uid` and becomes `argv`."""
         words = {
+            "entrances": [bytes(entrance) for entrance in entrances],
             "sources": self._sources,
             "directory": DIRECTORY.encode(),
             "uid": uid,

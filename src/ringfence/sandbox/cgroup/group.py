@@ -36,6 +36,18 @@ class Cgroup:
         for directory in self.directories:
             write(directory / "cgroup.procs", str(pid))
 
+    def entrances(self) -> tuple[Path, ...]:
+        """Files to which a process of one thread writes `0` to get in by itself.
+
+        In version 1 that takes a tenth of a millisecond, where `add` waits about 10 ms: moving another process, or
+        one's own threads together, stops all forks of the machine first (kernel/cgroup/cgroup.c,
+        `cgroup_procs_write_start`).
+        """
+        return tuple(
+            directory / ("tasks" if (directory / "tasks").exists() else "cgroup.procs")
+            for directory in self.directories
+        )
+
     def members(self) -> frozenset[int]:
         """Processes in it, those of groups that were made below it included."""
         return frozenset(pid for top in self.directories for one in _tree(top) for pid in members(one))
