@@ -299,15 +299,13 @@ while time.monotonic() < end: pass
         assert not any(directory.exists() for directory in cgroup.directories)
         fenced.process.communicate(timeout=10)
 
-    def test_a_process_goes_in_by_itself(self, sandbox_id: str) -> None:
+    async def test_a_process_goes_in_by_itself(self, sandbox_id: str) -> None:
         """By the entrances it is in all trees, as if it had been moved."""
         cgroup = make(sandbox_id, 64 * 1024**2, 1.0, 20)
         words = " && ".join(f"echo 0 > {entrance}" for entrance in cgroup.entrances())
-        with subprocess.Popen(
-            ["sh", "-c", f"{words} && echo in && exec sleep 60"], stdout=subprocess.PIPE
-        ) as process:
+        async with await anyio.open_process(["sh", "-c", f"{words} && echo in && exec sleep 60"]) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"in\n"
+            assert await process.stdout.receive() == b"in\n"
             found = [
                 int(pid)
                 for directory in cgroup.directories
