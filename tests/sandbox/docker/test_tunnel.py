@@ -1,0 +1,143 @@
+"""An engine behind ssh: a real sshd on loopback, with keys and settings of its own."""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.docker.conftest import SOCKET
+
+from ringfence.errors import InfrastructureFault, SandboxDied, SandboxStartFailed
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.docker import tunnel
+from ringfence.sandbox.docker.tunnel import SshTunnel, tunnel_command
+
+PROGRAMS = {name: shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("ssh", "sshd", "ssh-keygen")}
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.slow,
+    pytest.mark.skipif(None in PROGRAMS.values(), reason="no OpenSSH (openssh-client, openssh-server)"),
+]
+
+
+class Server:
+    """An sshd for one user, and settings for an ssh that knows its keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        for name in ("host", "mine"):
+            subprocess.run(
+                [str(PROGRAMS["ssh-keygen"]), "-q", "-t", "ed25519", "-N", "", "-f", folder / name],
+                check=True,
+            )
+        (folder / "authorized").write_text((folder / "mine.pub").read_text())
+        (folder / "known").write_text(f"[127.0.0.1]:{self.port} {(folder / 'host.pub').read_text()}")
+        (folder / "server").write_text(
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\n"
+            "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n"
+        )
+        (folder / "client").write_text(
+            f"IdentityFile {folder}/mine\nIdentitiesOnly yes\nUserKnownHostsFile {folder}/known\n"
+            "StrictHostKeyChecking yes\n"
+        )
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # where a root's sshd separates its privileges
+        self.process = subprocess.Popen(
+            [str(PROGRAMS["sshd"]), "-D", "-e", "-f", folder / "server"],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stderr is not None
+        while f"port {self.port}" not in (line := self.process.stderr.readline()):
+            assert line, "sshd did not start"
+
+    @property
+    def url(self) -> str:
+        """The machine's Docker, by ssh."""
+        return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{SOCKET}"
+
+    def end(self) -> None:
+        """Kill it with all its connections, as a machine that goes away; harmless when done twice."""
+        if self.process.poll() is not None:
+            return
+        for child in subprocess.run(
+            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
+        ).stdout.split():
+            subprocess.run(["pkill", "-KILL", "-P", child], check=False)
+            os.kill(int(child), signal.SIGKILL)
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """One that listens."""
+    folder = Path(tempfile.mkdtemp(prefix="ringfence-sshd-"))
+    made = Server(folder)
+
+    def with_settings(url: str, place: Path) -> list[str]:
+        # ssh looks into the home that the system's accounts name, wherever HOME points.
+        program, *words = tunnel_command(url, place)
+        return [program, "-F", str(folder / "client"), *words]
+
+    monkeypatch.setattr(tunnel, "tunnel_command", with_settings)
+    yield made
+    made.end()
+    shutil.rmtree(folder)
+
+
+def tunnels() -> set[str]:
+    """Folders of tunnels that are there now."""
+    return {path.name for path in Path(tempfile.gettempdir()).glob("ringfence-ssh-*")}
+
+
+async def test_a_sandbox_by_ssh(image: str, server: Server):
+    """Commands and megabytes go through the tunnel, and nothing of it is left."""
+    before = tunnels()
+    async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=server.url)) as sandbox:
+        data = bytes(range(256)) * 20_000
+        await sandbox.write_file("/var/tmp/data", data)
+        assert await sandbox.read_file("/var/tmp/data") == data
+        assert tunnels() - before
+    assert tunnels() <= before
+
+
+async def test_a_tunnel_that_breaks(image: str, server: Server):
+    """The sandbox is dead, which is said as such: no command's failure, and no waiting for ever."""
+
+    async def use() -> None:
+        spec = SandboxSpec(backend="docker", image=image, engine=server.url)
+        async with Sandbox.open(spec) as sandbox, anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, server.end)
+            await sandbox.run(["sleep", "1000"])
+
+    with anyio.fail_after(60), pytest.raises((SandboxDied, ExceptionGroup)) as caught:
+        await use()
+    assert isinstance(caught.value, SandboxDied) or caught.group_contains(SandboxDied)
+
+
+async def test_a_key_that_is_refused(server: Server):
+    """What ssh said is in the error, and nothing is left."""
+    (server.folder / "authorized").write_text("")
+    before = tunnels()
+    with pytest.raises(InfrastructureFault, match="Permission denied"):
+        await SshTunnel.start(server.url)
+    assert tunnels() <= before
+
+
+async def test_another_host_key(image: str, server: Server):
+    """A machine that is not the one we know is not spoken to."""
+    (server.folder / "known").write_text("")
+    with pytest.raises((SandboxStartFailed, InfrastructureFault), match="Host key verification failed"):
+        async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=server.url)):
+            pass
