@@ -10,6 +10,7 @@ from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
 from ringfence.config.fields import Field, all_fields, sections
 from ringfence.config.model import McpServer, MountSettings, PriceSettings
+from ringfence.config.secret_reference import SecretReference
 from ringfence.config.tightening import TABLE
 from ringfence.config.units import ByteCount
 
@@ -38,6 +39,7 @@ _NESTED = {
     "egress.allow": EgressRule,
     "tools.mcp": McpServer,
     "prices": PriceSettings,
+    "secrets": SecretReference,
 }
 _COLUMNS = ("key", "type", "default", "meaning", "without trust")
 

@@ -84,6 +84,12 @@ TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="Wall clock limit, like 30m.")
 ]
 
+AuthOption = Annotated[
+    str | None,
+    typer.Option(
+        "--auth", metavar="HOW", help="keyless, or inject: the models' credentials inside (a loosening)."
+    ),
+]
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", metavar="MODEL", help="Model, or scripted:FILE.")
 ]
@@ -118,6 +124,7 @@ SETTINGS: Mapping[str, str] = {
     "forward": "sandbox.forward",
     "allow": "egress.allow",
     "env": "sandbox.env",
+    "auth": "auth",
     "ttl": "sandbox.ttl",
     "timeout": "limits.wall_clock",
     "model": "run.model",

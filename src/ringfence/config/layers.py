@@ -79,7 +79,9 @@ class Effective:
             for mount in sandbox.mounts
             if not mount.read_only
         ]
-        named = {"sandbox.backend", "sandbox.network", "sandbox.soft_limits", "unsafe"}
+        if self.settings.auth == "inject":
+            found.append(("the models' credentials are inside (auth: inject)", str(self.origins["auth"])))
+        named = {"sandbox.backend", "sandbox.network", "sandbox.soft_limits", "auth", "unsafe"}
         return found + [(key, str(origin)) for key, origin in self.loosened_by_files if key not in named]
 
 

@@ -1,7 +1,6 @@
 """Everything a single run can be told, as frozen models. Where a value came from is for `layers` to say."""
 
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,57 +16,22 @@ from pydantic import (
 from ringfence.config.egress import AllowRules, DenyRules
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
+from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.units import ByteCount, Seconds
-
-_PATTERN_CHARS = 200
-
-
-def _no_boolean(value: Any) -> Any:
-    # pydantic reads `true` as 1, which is never what the author of a limit meant.
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a number")
-    return value
-
-
-def _text(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("it holds a NUL character, which no command or environment can carry")
-    return value
-
-
-def _absolute_inside(value: str) -> str:
-    path = PurePosixPath(value)
-    if not path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{value!r} is not an absolute path without '..'")
-    return value
-
-
-def _absolute_on_host(value: Path) -> Path:
-    if not value.is_absolute() or ".." in value.parts:
-        raise ValueError(f"{str(value)!r} is not an absolute path without '..'")
-    return value
-
-
-def _pattern_within(value: str) -> str:
-    if value.startswith(("!", "/", "#")) or ".." in PurePosixPath(value).parts or not value.strip():
-        raise ValueError(
-            f"{value!r} is not a path pattern relative to the workspace; "
-            "it may not start with '!', '/' or '#' nor hold '..'"
-        )
-    if len(value) > _PATTERN_CHARS or any(part.count("*") > 2 for part in value.split("/")):
-        # Matching takes time by the power of the number of stars, and a stranger may have written the pattern.
-        raise ValueError(
-            f"{value[:80]!r} has more than {_PATTERN_CHARS} characters, or more than two '*' between slashes"
-        )
-    return value
-
-
-def _distinct(names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{name!r} is there twice")
-        seen.add(name)
+from ringfence.config.values import (
+    Count,
+    ImportReference,
+    PositiveNumber,
+    Price,
+    ProtectPattern,
+    Text,
+    VariableName,
+    absolute_inside,
+    absolute_on_host,
+    distinct,
+    no_boolean,
+    text,
+)
 
 
 def _forwards(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -80,17 +44,8 @@ def _forward(value: str) -> str:
 
 
 def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
-    _distinct(server.name for server in servers)
+    distinct(server.name for server in servers)
     return servers
-
-
-Count = Annotated[int, BeforeValidator(_no_boolean), Field(gt=0, le=10**12)]
-PositiveNumber = Annotated[float, BeforeValidator(_no_boolean), Field(gt=0, allow_inf_nan=False)]
-Price = Annotated[float, BeforeValidator(_no_boolean), Field(ge=0, allow_inf_nan=False)]
-Text = Annotated[str, AfterValidator(_text), StringConstraints(min_length=1)]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-ImportReference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-ProtectPattern = Annotated[Text, AfterValidator(_pattern_within)]
 
 
 class _Section(BaseModel):
@@ -100,9 +55,9 @@ class _Section(BaseModel):
 class MountSettings(_Section):
     """A host path shown inside, besides the workspace."""
 
-    source: Annotated[Path, AfterValidator(_absolute_on_host)]
+    source: Annotated[Path, AfterValidator(absolute_on_host)]
     """Absolute path on the host."""
-    target: Annotated[Text, AfterValidator(_absolute_inside)]
+    target: Annotated[Text, AfterValidator(absolute_inside)]
     """Absolute path inside."""
     read_only: bool = True
     """Whether the sandbox may only read it."""
@@ -127,7 +82,7 @@ class SandboxSettings(_Section):
     """OCI runtime of the engine, such as `runsc`. null: the backend's own."""
     network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = "none"
     """`none`, or with `unsafe: [network]` an engine's `bridge` or named network."""
-    labels: dict[Text, Annotated[str, AfterValidator(_text)]] = Field(default_factory=dict)
+    labels: dict[Text, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
     """Labels of containers, besides ringfence's own."""
     tmp_exec: bool = False
     """Let programs in a container's /tmp be executed; in /var/tmp, where TMPDIR points, they always may."""
@@ -145,7 +100,7 @@ class SandboxSettings(_Section):
     """Size of the private /tmp. It counts as memory."""
     ttl: Seconds | None = None
     """The sandbox ends itself after this long, whatever the host does. null: no such end."""
-    env: dict[VariableName, Annotated[str, AfterValidator(_text)]] = Field(default_factory=dict)
+    env: dict[VariableName, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
     """Environment of every command inside. Never put a secret here."""
     mounts: tuple[MountSettings, ...] = ()
     """Host paths shown inside, besides the workspace: a list of {source, target, read_only}."""
@@ -234,7 +189,7 @@ class ToolSettings(_Section):
 class PoolSettings(_Section):
     """Sandboxes started ahead, so that a run need not wait for its own."""
 
-    size: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=64)] = 0
+    size: Annotated[int, BeforeValidator(no_boolean), Field(ge=0, le=64)] = 0
     """How many are kept warm for each kind of run on each workspace. 0: none."""
     max_age: Seconds = 3600.0
     """One that no run wanted for so long ends."""
@@ -247,7 +202,7 @@ class EngineSettings(_Section):
     """Containers (and images) with this label, `KEY` or `KEY=VALUE`, can be looked at. null: no engine inside."""
     allow: tuple[EngineAct, ...] = ()
     """What else may be done with them: `start`, `stop`, `restart`, `exec`, `exec_user`. Needs `engine.label`."""
-    socket: Annotated[Path, AfterValidator(_absolute_on_host)] | None = None
+    socket: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
     """The engine's Unix socket on this side. null: DOCKER_HOST, else the usual places of Docker and Podman."""
 
     @model_validator(mode="after")
@@ -268,9 +223,9 @@ class EgressSettings(_Section):
     """Hosts that are refused all the same. All layers' hosts add up."""
 
 
-Loosening = Literal["host_backend", "network", "egress"]
+Loosening = Literal["host_backend", "network", "egress", "auth_inject"]
 """What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
-lets containers have one, `egress` lets a file say `egress.allow: [open]`."""
+lets containers have one, `egress` lets a file say `egress.allow: [open]`, `auth_inject` lets it say `auth: inject`."""
 
 
 class Settings(_Section):
@@ -294,6 +249,12 @@ class Settings(_Section):
     """Prices by model name, in US dollars per million tokens; they override the built-in table."""
     tools: ToolSettings = ToolSettings()
     """Tools besides those of the toolset."""
+    secrets: dict[SecretName, SecretReference] = Field(default_factory=dict)
+    """Where your secrets come from, by name: references, never values. Names of credentials, such as
+    ANTHROPIC_API_KEY, are the models'."""
+    auth: Literal["keyless", "inject"] = "keyless"
+    """`keyless`: no credential is inside. `inject`: the models' are, which in a file needs `unsafe: [auth_inject]`."""
     unsafe: tuple[Loosening, ...] = ()
     """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
-    `sandbox.network` be another than none; `egress` lets a file open every public host."""
+    `sandbox.network` be another than none; `egress` lets a file open every public host; `auth_inject` lets it put
+    credentials inside."""

@@ -55,6 +55,10 @@ def _none(old: str, new: str) -> bool:
     return new in (old, "none")
 
 
+def _keyless(old: str, new: str) -> bool:
+    return new in (old, "keyless")
+
+
 def _mode(old: str, new: str) -> bool:
     # `clone` and `read_only` both keep the agent off the user's files, but `read_only` shows ignored files
     # (`.env`) that a clone does not hold, so neither is tighter than the other.
@@ -127,6 +131,9 @@ TABLE: Mapping[str, Tightening] = {
     # Python tools run on the host.
     "tools.python": _NOTHING,
     "tools.mcp": _NOTHING,
+    # A command of a source runs on the host, and a file may be anybody's.
+    "secrets": _NOTHING,
+    "auth": Tightening(_keyless, "`keyless`"),
     "unsafe": Tightening(_fewer, "fewer loosenings"),
 }
 

@@ -1,17 +1,20 @@
 """From merged raw values to `Settings`, with every complaint at the place it is about."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from ringfence.config.document import KeyPath
 from ringfence.config.fields import known_keys, nearest
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
+from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 
 _SHOWN_COMPLAINTS = 8
+_LONGEST_NAME = 64
 
 
 def validate(merged: Merged) -> Settings:
@@ -21,6 +24,7 @@ def validate(merged: Merged) -> Settings:
         ConfigurationError: At the place of the first complaint; the others follow in the text.
         UsageError: The same, where every complaint is about a flag.
     """
+    _refuse_plain_secrets(merged)
     try:
         settings = Settings.model_validate(merged.values)
     except ValidationError as exc:
@@ -43,6 +47,12 @@ def validate(merged: Merged) -> Settings:
     if settings.sandbox.fallback == "host" and origin.is_file and "host_backend" not in settings.unsafe:
         raise origin.error(
             "sandbox.fallback: 'host' is no fence; say `unsafe: [host_backend]` beside it, or leave it out"
+        )
+    origin = merged.origin(("auth",))
+    if settings.auth == "inject" and origin.is_file and "auth_inject" not in settings.unsafe:
+        raise origin.error(
+            "auth: 'inject' puts your credentials inside the fence; say `unsafe: [auth_inject]` beside it, "
+            "or ask for it at each call with --auth inject"
         )
     return settings
 
@@ -77,7 +87,42 @@ def _complaint(detail: ErrorDetails, merged: Merged) -> RingfenceError:
     key = ".".join(str(part) for part in path)
     if detail["type"] == "missing":
         return origin.error(f"{key} is missing; write it")
+    if path[0] == "secrets":
+        return origin.error(f"{_shown_key(path)}: {_reason_without_value(detail)}")
     return origin.error(f"{key}: {_reason(detail)}")
+
+
+def _refuse_plain_secrets(merged: Merged) -> None:
+    """A file that holds a key or token of a well-known form is refused, without quoting it."""
+    complaints = [
+        origin.error(
+            f"{_shown_key(path)}: a secret stands here in plain text; put it where only you can read it and name "
+            "that under `secrets:`, as `NAME: file:/PATH`"
+        )
+        for path, text in _texts((), merged.values)
+        if holds_a_secret(text) and (origin := merged.origin(path)).is_file
+    ]
+    if complaints:
+        raise combine(complaints)
+
+
+def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield (*path, key), str(key)
+            yield from _texts((*path, key), below)
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from _texts((*path, index), below)
+
+
+def _shown_key(path: KeyPath) -> str:
+    """A key that may itself be a secret, written in the wrong place."""
+    return ".".join(
+        "..." if holds_a_secret(str(part)) or len(str(part)) > _LONGEST_NAME else str(part) for part in path
+    )
 
 
 def _unknown_key(path: tuple[str | int, ...]) -> str:
@@ -93,6 +138,14 @@ def _reason(detail: ErrorDetails) -> str:
         return str(cause)
     message = detail["msg"][:1].lower() + detail["msg"][1:]
     return f"{_shown(detail['input'])} does not fit: {message}"
+
+
+def _reason_without_value(detail: ErrorDetails) -> str:
+    """What is wrong about a reference; what was written in its place may be the secret."""
+    cause = detail.get("ctx", {}).get("error")
+    if detail["type"] == "value_error" and isinstance(cause, ValueError):
+        return str(cause)
+    return "it does not fit: " + detail["msg"][:1].lower() + detail["msg"][1:]
 
 
 def _shown(value: Any) -> str:

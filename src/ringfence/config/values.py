@@ -1,0 +1,96 @@
+"""Kinds of values that settings hold, and what is wrong with others."""
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+_PATTERN_CHARS = 200
+
+
+def no_boolean(value: Any) -> Any:
+    """Refuse a boolean where a number belongs.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    # pydantic reads `true` as 1, which is never what the author of a limit meant.
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a number")
+    return value
+
+
+def text(value: str) -> str:
+    """Refuse a NUL character.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    if "\0" in value:
+        raise ValueError("it holds a NUL character, which no command or environment can carry")
+    return value
+
+
+def absolute_inside(value: str) -> str:
+    """See that a path inside is absolute and has no '..'.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    path = PurePosixPath(value)
+    if not path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{value!r} is not an absolute path without '..'")
+    return value
+
+
+def absolute_on_host(value: Path) -> Path:
+    """See that a path on the host is absolute and has no '..'.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    if not value.is_absolute() or ".." in value.parts:
+        raise ValueError(f"{str(value)!r} is not an absolute path without '..'")
+    return value
+
+
+def pattern_within(value: str) -> str:
+    """See that a pattern stays in the workspace and is quick to match.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    if value.startswith(("!", "/", "#")) or ".." in PurePosixPath(value).parts or not value.strip():
+        raise ValueError(
+            f"{value!r} is not a path pattern relative to the workspace; "
+            "it may not start with '!', '/' or '#' nor hold '..'"
+        )
+    if len(value) > _PATTERN_CHARS or any(part.count("*") > 2 for part in value.split("/")):
+        # Matching takes time by the power of the number of stars, and a stranger may have written the pattern.
+        raise ValueError(
+            f"{value[:80]!r} has more than {_PATTERN_CHARS} characters, or more than two '*' between slashes"
+        )
+    return value
+
+
+def distinct(names: Iterable[str]) -> None:
+    """See that no name is there twice.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{name!r} is there twice")
+        seen.add(name)
+
+
+Count = Annotated[int, BeforeValidator(no_boolean), Field(gt=0, le=10**12)]
+PositiveNumber = Annotated[float, BeforeValidator(no_boolean), Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, BeforeValidator(no_boolean), Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(text), StringConstraints(min_length=1)]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+ImportReference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+ProtectPattern = Annotated[Text, AfterValidator(pattern_within)]
