@@ -64,6 +64,14 @@ def test_the_record_tells_of_the_engine(execute: Cli, workspace: Path, image: st
     assert set(created.engine_ms) == {"connect", "create", "attach", "start"}
 
 
+def test_a_command_that_the_memory_limit_killed_is_told(execute: Cli, image: str):
+    """A line says which limit it was, and what raises it; a code alone explains nothing."""
+    code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+    ended = execute("--image", image, "--memory", "128m", "--", "python3", "-c", code)
+    assert ended.code == 137
+    assert "limit: the command was ended by the limit on memory; raise it with --memory\n" in ended.err
+
+
 def test_create_within_15_s_and_exec_within_200_ms(execute: Cli, workspace: Path, image: str):
     """A sandbox is there within 15 s, and a command in it takes less than 200 ms beyond its own time."""
     script = (

@@ -36,6 +36,16 @@ def box(start: Cli, workspace: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture
+def image() -> str:
+    """An image that Docker has; skips without an engine."""
+    from tests.sandbox.conftest import image_for
+
+    found = image_for("docker")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
 def terminal() -> Iterator[Terminal]:
     """A terminal."""
     made = Terminal()
@@ -50,6 +60,24 @@ def test_a_clash_names_the_sandbox_and_how_it_ends(box: Cli, start: Cli, workspa
     process = start("exec", "-C", workspace, "--mode", "bind", "--", "true")
     for told in (err, process.communicate(timeout=60)[1]):
         assert (b"standing sandbox 'box'" in told, b"ringfence sandbox rm box" in told) == (True, True)
+
+
+def test_options_behind_the_name_are_not_taken_for_a_program(box: Cli):
+    """The command begins behind the name: an option there is refused, with where it belongs."""
+    code, out, err = box("exec", "box", "--timeout", "1s", "--", "true")
+    assert (code, out) == (2, b"")
+    assert b"'--timeout' stands behind the name" in err
+
+
+@pytest.mark.docker
+def test_a_command_that_the_memory_limit_killed_is_told(box: Cli, workspace: Path, image: str):
+    """A line says which limit it was, and where it is raised."""
+    program = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+    options = ("--image", image, "--memory", "128m", "--mode", "clone")
+    assert box("create", "small", "-C", workspace, *options)[0] == 0
+    code, _, err = box("exec", "small", "--", "python3", "-c", program)
+    assert code == 137
+    assert b"limit on memory; raise it with --memory of `ringfence sandbox create`" in err
 
 
 def test_streams_and_exit_code_pass_through(box: Cli):

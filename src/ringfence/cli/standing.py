@@ -82,6 +82,7 @@ async def execute_in(
 
     from ringfence.errors import ExitCode
     from ringfence.job.command import Stdio, open_null, run_command
+    from ringfence.job.state import JobState
     from ringfence.job.terminal import run_on_terminal
     from ringfence.sandbox.holder.attaching import attach
 
@@ -98,6 +99,8 @@ async def execute_in(
                     outcome = await run_on_terminal(command, 0, 1, sandbox, _recorded_by_the_holder)
                 else:
                     outcome = await run_command(command, stdio, sandbox, _recorded_by_the_holder)
+                if outcome.state is JobState.LIMIT:
+                    say(f"{outcome.reason} of `ringfence sandbox create`")
                 return int(outcome.command_exit_code or 0)
     say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
     return ExitCode.TIMED_OUT

@@ -129,5 +129,7 @@ def outcome_of_command(end: ProcessEnd) -> Outcome:
         state = JobState.SUCCEEDED if end.exit_code == 0 else JobState.FAILED
         return Outcome(state, f"the command exited with code {end.exit_code}", end.exit_code)
     if end.ended_by in ("memory", "pids", "disk", "output"):
-        return Outcome(JobState.LIMIT, f"the command was ended by the limit on {end.ended_by}", end.exit_code)
+        advice = "" if end.ended_by == "output" else f"; raise it with --{end.ended_by}"
+        told = f"the command was ended by the limit on {end.ended_by}{advice}"
+        return Outcome(JobState.LIMIT, told, end.exit_code)
     return Outcome(JobState.FAILED, f"the command was ended by {end.ended_by}", end.exit_code)

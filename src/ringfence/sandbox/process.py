@@ -1,7 +1,8 @@
 """A command running in a sandbox, as a handle: streams in and out, signals, its end."""
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -16,6 +17,10 @@ WINDOW = 1024 * 1024
 _JOIN_BELOW = 4096
 _HIGHEST_SIGNAL = 64
 _LARGEST_SIDE = 65_535
+
+
+Blame = Callable[[EndedBy, int], Awaitable[EndedBy]]
+"""Who ended a command, by more than its guest could see of it (`GuestSession.blame`)."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,13 @@ class InputStream:
 class SandboxProcess:
     """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it."""
 
-    def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False) -> None:
+    def __init__(
+        self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None
+    ) -> None:
         self.argv = argv
         self._has_tty = has_tty
+        self._blame = blame
+        self._end: ProcessEnd | None = None
         self.stdout = OutputStream(frames.STDOUT)
         self.stderr = OutputStream(frames.STDERR)
         self.stdin: InputStream
@@ -134,7 +143,12 @@ class SandboxProcess:
                 path=self.argv[0],
                 errno_name=errno_name(end),
             )
-        return process_end(end)
+        if self._end is None:
+            told = process_end(end)
+            if self._blame is not None:
+                told = replace(told, ended_by=await self._blame(told.ended_by, told.exit_code))
+            self._end = self._end or told
+        return self._end
 
     async def signal(self, number: int) -> None:
         """Send a signal to the command's process group.

@@ -238,7 +238,7 @@ class Sandbox:
         """
         if tty is not None:
             check_size(*tty)
-        process = SandboxProcess(tuple(argv), has_tty=tty is not None)
+        process = SandboxProcess(tuple(argv), has_tty=tty is not None, blame=self._session.blame)
         size = [("rows", tty[0]), ("cols", tty[1])] if tty else []
         channel = self._session.open(
             argv, cwd, env, timeout_s, window=WINDOW, sink=process.on_output, extra=size

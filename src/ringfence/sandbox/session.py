@@ -83,6 +83,9 @@ class GuestSession:
             death = await self.fence.wait()
         if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
             return Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
+        if death.reason == "memory" and self._oom_kills:
+            # An engine's flag says that the limit killed something in the container, and that was told before.
+            return Death("killed", "killed from outside, or by the memory limit, which had killed a command before")
         return death
 
     def _tell(self, death: Death) -> None:
@@ -304,8 +307,11 @@ class GuestSession:
         return use.oom_kills or 0
 
     async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
-        """A kill that the memory limit did is told as such; a shell passes its child's on as code 137."""
-        if ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
+        """A kill that the memory limit did is told as such; a shell passes its child's on as code 137.
+
+        In a held sandbox the holder has done so: only it knows which kills were told of already.
+        """
+        if self.fence.is_greeted or ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
             return ended_by
         kills = await self._count_oom_kills()
         if kills > self._oom_kills:

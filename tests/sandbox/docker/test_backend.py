@@ -149,6 +149,25 @@ async def test_memory_of_a_command(opened: Open) -> None:
         assert (await sandbox.run(["true"])).ok
 
 
+async def test_memory_of_a_command_that_is_held(opened: Open) -> None:
+    """A command that is read piece by piece is told of its limit, too, and as often as one asks."""
+    code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+    async with opened(memory="128m") as sandbox, sandbox.spawn(["python3", "-c", code]) as process:
+        assert [(await process.wait()).ended_by for _ in range(2)] == ["memory", "memory"]
+
+
+async def test_a_kill_from_outside_is_not_put_on_the_limit(opened: Open) -> None:
+    """An engine's flag of a command that the limit killed before does not decide why the sandbox went."""
+    code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+    async with opened(memory="128m") as sandbox:
+        assert (await sandbox.run(["python3", "-c", code])).ended_by == "memory"
+        async with await open_engine() as engine:
+            await engine.docker.containers.container(container_of(sandbox)).kill()
+        with pytest.raises(SandboxDied, match="killed from outside") as died:
+            await sandbox.run(["true"])
+    assert died.value.reason == "killed"
+
+
 async def test_localhost_has_a_name(opened: Open) -> None:
     """Without a network `localhost` still means this machine."""
     async with opened() as sandbox:
