@@ -129,7 +129,9 @@ def execute(
 
     words = tuple(command[1:] if command[:1] == ["--"] else command)
     if command[0].startswith("-") and "--" in command[1:]:
-        raise UsageError(f"{command[0]!r} stands behind the name, where the command begins; put options before {name}")
+        raise UsageError(
+            f"{command[0]!r} stands behind the name, where the command begins; put options before {name}"
+        )
     if tty and not (interactive and os.isatty(0) and os.isatty(1)):
         raise UsageError("--tty needs --interactive and a terminal; leave it out in scripts")
     variables = parse_environment(env or ())

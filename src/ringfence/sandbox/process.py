@@ -102,9 +102,7 @@ class InputStream:
 class SandboxProcess:
     """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it."""
 
-    def __init__(
-        self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None
-    ) -> None:
+    def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None) -> None:
         self.argv = argv
         self._has_tty = has_tty
         self._blame = blame

@@ -85,7 +85,9 @@ class GuestSession:
             return Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
         if death.reason == "memory" and self._oom_kills:
             # An engine's flag says that the limit killed something in the container, and that was told before.
-            return Death("killed", "killed from outside, or by the memory limit, which had killed a command before")
+            return Death(
+                "killed", "killed from outside, or by the memory limit, which had killed a command before"
+            )
         return death
 
     def _tell(self, death: Death) -> None:
