@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import RingfenceError, SandboxFileError, UsageError
-from ringfence.sandbox.holder.archive import Bounds, Copied, pack, unpack
+from ringfence.sandbox.holder import archive as archives
+from ringfence.sandbox.holder.archive import Bounds, Copied, pack
+from ringfence.sandbox.workspace.tree import Tree
 
 WIDE = Bounds(10_000_000, 1000)
+
+
+def unpack(more: Callable[[], bytes], folder: Path, bounds: Bounds, *, source: str) -> Copied:
+    """Unpack into a directory."""
+    with Tree(folder) as tree:
+        return archives.unpack(more, tree, bounds, source=source)
 
 
 def archive(*members: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
@@ -103,6 +112,88 @@ def test_a_chain_of_headers_is_refused(tmp_path: Path, kind: bytes):
     chain = (header.tobuf(tarfile.USTAR_FORMAT) + body.ljust(512, b"\0")) * 3000
     with pytest.raises(tarfile.ReadError, match="chain of headers"):
         unpack(pieces(chain + archive(("a", b"a"))), tmp_path, Bounds(1 << 20, 100), source="s")
+
+
+def field(text: bytes) -> bytes:
+    """One field of a PAX header: its length, itself included, and `key=value`."""
+    length = len(text) + 2
+    while len(b"%d %s\n" % (length, text)) != length:
+        length += 1
+    return b"%d %s\n" % (length, text)
+
+
+def extension(kind: bytes, *texts: bytes) -> bytes:
+    """A header that extends the next one by fields of PAX."""
+    fields = b"".join(map(field, texts))
+    info = special("x", kind)
+    info.size = len(fields)
+    return info.tobuf(tarfile.GNU_FORMAT) + fields + bytes(-len(fields) % 512)
+
+
+def sparse_map() -> bytes:
+    """A file whose map of holes has a thousand continued blocks, in GNU's old format."""
+    block = bytearray(special("s", tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    block[386:482], block[482] = b"00000000100\0" * 8, 1
+    block[148:156] = b"%06o\0 " % (sum(block[:148]) + sum(block[156:]) + 8 * 32)
+    more = bytearray(b"00000000100\0" * 42 + bytes(8))
+    more[504] = 1
+    return bytes(block) + bytes(more) * 3000
+
+
+def sparse_list() -> bytes:
+    """The same in PAX's format, where the map is told before the contents."""
+    text = extension(tarfile.XHDTYPE, b"GNU.sparse.major=1", b"GNU.sparse.minor=0")
+    info = special("s", tarfile.REGTYPE)
+    info.size = 512
+    return text + info.tobuf(tarfile.GNU_FORMAT) + b"900000\n" + b"1\n" * 900_000
+
+
+@pytest.mark.parametrize("data", [sparse_map(), sparse_list()], ids=["map", "list"])
+def test_headers_without_end_are_refused(tmp_path: Path, data: bytes):
+    """A map of holes can go on for ever, and is kept in memory."""
+    with pytest.raises(tarfile.ReadError, match="headers without end"):
+        unpack(pieces(data), tmp_path, WIDE, source="s")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE], ids=["of one file", "of all files"])
+def test_headers_are_not_kept(tmp_path: Path, kind: bytes):
+    """What extends one file is forgotten at the next; what extends all of them, too."""
+    files = (
+        extension(kind, b"key%d=" % number + b"x" * 50_000) + archive((f"f{number}", b""))[:512]
+        for number in range(400)
+    )
+    unfinished = iter([*files, bytes(1024)])
+    tracemalloc.start()
+    try:
+        held = tracemalloc.get_traced_memory()[0]
+        copied = unpack(lambda: next(unfinished, b""), tmp_path, WIDE, source="s")
+        peak = tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()
+    assert copied.files == 400
+    assert peak < 8_000_000
+
+
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE], ids=["directory", "file"])
+def test_a_negative_size_is_refused(tmp_path: Path, kind: bytes):
+    """It would make room for more than the bounds."""
+    data = extension(tarfile.XHDTYPE, b"size=-900000000") + special("d", kind).tobuf(tarfile.GNU_FORMAT)
+    with pytest.raises(tarfile.ReadError, match="-900000000"):
+        unpack(pieces(data + archive(("a", b"a"))), tmp_path, WIDE, source="s")
+
+
+def test_what_is_in_the_way_is_not_written_through(tmp_path: Path):
+    """A link that somebody inside puts into the directory meanwhile, where that can be seen inside."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "d").symlink_to(elsewhere)
+    (scratch / "f").symlink_to(elsewhere / "f")
+    for name in ("d/x", "f"):
+        with pytest.raises(tarfile.ReadError, match="in the way"):
+            unpack(pieces(archive((name, b"x"))), scratch, WIDE, source="s")
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_set_id_bits_do_not_come_out(tmp_path: Path):

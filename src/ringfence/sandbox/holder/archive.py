@@ -1,27 +1,33 @@
 """The host's end of a copy: tar streams that are hostile coming out, and hold no link either way.
 
-Names that lead elsewhere are refused, by us and by the standard library's `data` filter; links and devices are
-left out and named; headers, depth, entries and bytes are bounded. On the way in, nothing is opened through a
-link: an agent may have made it.
+Names that lead elsewhere are refused; links and devices are left out and named; headers, depth, entries and bytes are
+bounded. Either way, nothing is opened through a link: where the target can be seen inside, as a workspace can, an
+agent may make one at any moment.
 """
 
+import errno
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from ringfence.errors import InfrastructureFault, SandboxFileError, UsageError, next_step
-from ringfence.sandbox.tar_header import BoundedHeader
+from ringfence.sandbox.tar_header import BoundedTar, bounded_tar
+from ringfence.sandbox.workspace.tree import Tree
 
 _DEPTH = 200
 _NAMED = 1000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Python has it since 3.11.4 (PEP 706); the checks beside it do not depend on it."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENOENT)
+_CHUNK = 1024**2
+_NAME_CHARS = 200
+_LONGEST_NAME = 4096
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Copied:
     def leave_out(self, name: str) -> None:
         """Note what was not copied."""
         if len(self.left_out) < _NAMED:
-            self.left_out.append(name)
+            self.left_out.append(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,12 @@ class Bounds:
     entries: int
 
 
-def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: str) -> Copied:
+def unpack(more: Callable[[], bytes], scratch: Tree, bounds: Bounds, *, source: str) -> Copied:
     """Unpack a tar stream into an empty directory. Blocks.
 
     Args:
         more: Gives the next bytes; none at the end.
-        scratch: Where to; nobody else writes there.
+        scratch: Where to. Who can write there can spoil the copy, and lead nothing of it elsewhere.
         bounds: Beyond them nothing is unpacked.
         source: What is copied, for errors.
 
@@ -62,24 +68,16 @@ def unpack(more: Callable[[], bytes], scratch: Path, bounds: Bounds, *, source: 
         InfrastructureFault: It cannot be written.
     """
     copied = Copied()
-    try:
-        with tarfile.open(mode="r|", fileobj=cast("BinaryIO", _Reader(more)), tarinfo=BoundedHeader) as tar:
-            _take(tar, scratch, copied, bounds, source)
-    except RecursionError:
-        # The library calls itself for each header that extends the next one.
-        raise tarfile.ReadError("it holds a chain of headers without a file") from None
+    with bounded_tar(_Reader(more)) as tar:
+        for entries, member in enumerate(tar.members(), start=1):
+            copied.size_bytes += member.size
+            _check(copied.size_bytes, entries, bounds, source)
+            if not (member.isdir() or (member.isreg() and not member.issparse())):
+                copied.leave_out(member.name)
+                continue
+            _extract(tar, member, scratch)
+            copied.files += member.isreg()
     return copied
-
-
-def _take(tar: tarfile.TarFile, scratch: Path, copied: Copied, bounds: Bounds, source: str) -> None:
-    for entries, member in enumerate(tar, start=1):
-        copied.size_bytes += member.size
-        _check(copied.size_bytes, entries, bounds, source)
-        if not (member.isdir() or (member.isreg() and not member.issparse())):
-            copied.leave_out(member.name)
-            continue
-        _extract(tar, member, scratch)
-        copied.files += member.isreg()
 
 
 def _check(size_bytes: int, entries: int, bounds: Bounds, source: str) -> None:
@@ -92,21 +90,35 @@ def _check(size_bytes: int, entries: int, bounds: Bounds, source: str) -> None:
         )
 
 
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, scratch: Path) -> None:
+def _extract(tar: BoundedTar, member: tarfile.TarInfo, scratch: Tree) -> None:
+    path = _path_of(member)
+    try:
+        if member.isdir():
+            scratch.directory(path, create=True)
+            return
+        folder, name = scratch.parent(path, create=True)
+        # Neither owner nor times nor set-id bits: only whether it can be executed.
+        descriptor = os.open(name, _NEW, 0o755 if member.mode & 0o100 else 0o644, dir_fd=folder)
+        with os.fdopen(descriptor, "wb") as writing, tar.contents(member) as data:
+            shutil.copyfileobj(data, writing, _CHUNK)
+    except OSError as exc:
+        if exc.errno in _IN_THE_WAY:
+            raise tarfile.ReadError(
+                f"something is in the way of {member.name[:_NAME_CHARS]!r}: {exc.strerror}"
+            ) from exc
+        raise InfrastructureFault(
+            f"could not write {member.name[:_NAME_CHARS]!r} below {str(scratch.root)!r}: {exc.strerror or exc}; "
+            f"{next_step(exc)}"
+        ) from exc
+
+
+def _path_of(member: tarfile.TarInfo) -> bytes:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or len(path.parts) > _DEPTH:
-        raise tarfile.ReadError(f"the name {member.name[:200]!r} leads elsewhere or too deep")
-    try:
-        # What `extract` does itself with errors depends on a level; here each is one.
-        tar.errorlevel = 2
-        # Neither owner nor times nor set-id bits: only whether it can be executed.
-        tar.extract(member, scratch, set_attrs=False, **_FILTER)
-        if member.isreg() and member.mode & 0o100:
-            (scratch / path).chmod(0o755)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {member.name!r} below {str(scratch.parent)!r}: {exc.strerror or exc}; {next_step(exc)}"
-        ) from exc
+        raise tarfile.ReadError(f"the name {member.name[:_NAME_CHARS]!r} leads elsewhere or too deep")
+    if not path.parts and not member.isdir():
+        raise tarfile.ReadError("it holds a file without a name")
+    return b"/".join(os.fsencode(part) for part in path.parts)
 
 
 class _Reader:
@@ -134,15 +146,21 @@ class _Writer:
         return len(data)
 
 
-def pack(source: Path, name: str, put: Callable[[bytes], None]) -> Copied:
+def pack(source: Path, name: str, put: Callable[[bytes], None], *, folder: int | None = None) -> Copied:
     """Write a file or directory as a tar stream, called `name` in it. Blocks.
+
+    Args:
+        source: What is written.
+        name: Its name in the stream.
+        put: Takes the next bytes.
+        folder: A descriptor of the directory it is in, by which it is reached instead of by its path.
 
     Raises:
         UsageError: It cannot be read, or is neither.
     """
     copied = Copied()
     try:
-        descriptor = os.open(source, _OPEN)
+        descriptor = os.open(source if folder is None else source.name, _OPEN, dir_fd=folder)
         with tarfile.open(
             mode="w|", fileobj=cast("BinaryIO", _Writer(put)), format=tarfile.PAX_FORMAT
         ) as tar:

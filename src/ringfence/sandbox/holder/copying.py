@@ -4,10 +4,10 @@ What comes out is unpacked beside its target and moved there at the end: nothing
 """
 
 import os
+import secrets
 import tarfile
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -16,14 +16,17 @@ import anyio.to_thread
 
 from ringfence.errors import SandboxDied, SandboxFileError, UsageError
 from ringfence.removal import remove_tree
+from ringfence.sandbox.base import Placement
 from ringfence.sandbox.holder.archive import Bounds, Copied, pack, unpack
 from ringfence.sandbox.process import WINDOW, OutputStream, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
+from ringfence.sandbox.workspace.tree import Tree
 
 LIMIT_BYTES = 4 * 1024**3
 LIMIT_ENTRIES = 200_000
 _SAID_BYTES = 2000
 _LAST_WORDS_S = 2.0
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 async def copy_out(
@@ -54,6 +57,7 @@ async def copy_out(
         raise UsageError(f"{source!r} has no name of its own; name a file or directory below it")
     final = target / name if target.is_dir() else target  # noqa: ASYNC240 -- one call
     _check_free(final)
+    shown = sandbox.placement.workspace_source
     argv = ["tar", "-C", str(inside.parent), "-cf", "-", "--", f"./{name}"]
     async with _archiver(sandbox, argv) as (process, complaint):
 
@@ -61,9 +65,10 @@ async def copy_out(
             return anyio.from_thread.run(_chunk, process.stdout)
 
         def take() -> Copied:
-            with _scratch_beside(final) as scratch:
-                copied = unpack(more, scratch, Bounds(limit_bytes, limit_entries), source=source)
-                _put(scratch / name, final)
+            with _scratch_beside(final, shown) as (folder, scratch):
+                with Tree(final.parent, at=scratch) as tree:
+                    copied = unpack(more, tree, Bounds(limit_bytes, limit_entries), source=source)
+                _put(scratch, name, folder, final)
                 return copied
 
         try:
@@ -95,7 +100,7 @@ async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Copied:
         def put(data: bytes) -> None:
             anyio.from_thread.run(process.stdin.send, data)
 
-        copied = await anyio.to_thread.run_sync(lambda: pack(source, name, put))
+        copied = await anyio.to_thread.run_sync(lambda: _pack(source, name, put, sandbox.placement))
         await process.stdin.aclose()
         end = await process.wait()
     if end.exit_code:
@@ -178,16 +183,62 @@ async def _place_inside(sandbox: Sandbox, source: Path, target: str) -> tuple[st
 
 
 @contextmanager
-def _scratch_beside(final: Path) -> Iterator[Path]:
-    """An empty directory on the same file system, that is removed with what is left in it."""
+def _scratch_beside(final: Path, shown: Path | None) -> Iterator[tuple[int, int]]:
+    """Descriptors of where a copy goes, and of an empty directory there that is removed with what is left in it.
+
+    By descriptors, not by paths: in a workspace that is shown inside, an agent could put a link in their place.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = _folder(final.parent, shown)
+            stack.callback(os.close, folder)
+            name = f".ringfence-{secrets.token_hex(6)}"
+            os.mkdir(name, 0o700, dir_fd=folder)
+            stack.callback(_discard, name, folder)
+            scratch = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            stack.callback(os.close, scratch)
+        except OSError as exc:
+            raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc
+        yield folder, scratch
+
+
+def _folder(path: Path, shown: Path | None) -> int:
+    """A descriptor of a directory. Below the one that is shown inside, no link is followed: an agent may have made it.
+
+    Raises:
+        UsageError: There is one.
+        OSError: It cannot be opened.
+    """
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 -- by its words, not by where links lead
+    for above in reversed((whole, *whole.parents)):
+        if shown is None or not (above.exists() and above.samefile(shown)):
+            continue
+        below = os.fsencode(whole.relative_to(above)) if whole != above else b""
+        try:
+            with Tree(above) as tree:
+                return os.dup(tree.directory(below))
+        except NotADirectoryError as exc:
+            raise UsageError(
+                f"{str(path)!r} leads through a link in the workspace, which somebody inside can have made; name the "
+                "directory that is meant"
+            ) from exc
+    return os.open(path, _DIRECTORY)
+
+
+def _pack(source: Path, name: str, put: Callable[[bytes], None], placement: Placement) -> Copied:
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=".ringfence-", dir=final.parent))
+        folder = _folder(source.parent, placement.workspace_source)
     except OSError as exc:
-        raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc
+        raise UsageError(f"{str(source)!r} cannot be copied: {exc.strerror}") from exc
     try:
-        yield scratch
+        return pack(source, name, put, folder=folder)
     finally:
-        remove_tree(scratch)
+        os.close(folder)
+
+
+def _discard(name: str, folder: int) -> None:
+    with suppress(OSError):  # what somebody inside has put in its place is not ours to remove
+        remove_tree(Path(f"/proc/self/fd/{folder}", name))
 
 
 def _check_free(final: Path) -> None:
@@ -195,11 +246,11 @@ def _check_free(final: Path) -> None:
         raise UsageError(f"{str(final)!r} is a directory already; remove it, or name another target")
 
 
-def _put(unpacked: Path, final: Path) -> None:
-    if not os.path.lexists(unpacked):
-        raise tarfile.ReadError("it is neither a file nor a directory")
-    _check_free(final)
+def _put(scratch: int, name: str, folder: int, final: Path) -> None:
     try:
-        unpacked.replace(final)
+        os.rename(name, final.name, src_dir_fd=scratch, dst_dir_fd=folder)
+    except FileNotFoundError:
+        raise tarfile.ReadError("it is neither a file nor a directory") from None
     except OSError as exc:
+        _check_free(final)
         raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc

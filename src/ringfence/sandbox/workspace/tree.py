@@ -32,10 +32,19 @@ class Tree:
         unlock: Rights (`stat.S_IRWXU`) that its owner needs on each directory entered. Where one is missing all are
             given back, as on a file that cannot be read: an agent may have taken them away.
         shut: Paths, directories ending in a slash, where nothing is given back.
+        at: A descriptor of the root, by which it is reached instead of by its path; stays the caller's.
     """
 
-    def __init__(self, root: Path, *, unlock: int = 0, shut: Container[bytes] = frozenset()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        unlock: int = 0,
+        shut: Container[bytes] = frozenset(),
+        at: int | None = None,
+    ) -> None:
         self.root = root
+        self._at = at
         self.unlocked: list[bytes] = []
         """Where rights were given back; empty for the root."""
         self._unlock = unlock
@@ -46,7 +55,7 @@ class Tree:
     def __enter__(self) -> Self:
         if self._unlock:
             self._give_rights_back(self.root, None, b"")
-        self._fds = [os.open(self.root, _DIRECTORY)]
+        self._fds = [os.open(self.root if self._at is None else ".", _DIRECTORY, dir_fd=self._at)]
         return self
 
     def __exit__(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from ringfence.errors import InfrastructureFault, LimitReached, next_step
-from ringfence.sandbox.tar_header import BoundedHeader
+from ringfence.sandbox.tar_header import BoundedTar, bounded_tar
 from ringfence.sandbox.workspace.packing import TOP, Bounds
 from ringfence.sandbox.workspace.tree import MAX_DEPTH, Tree
 
@@ -78,14 +78,7 @@ def unpack(
     try:
         with (
             Tree(target) as tree,
-            tarfile.open(
-                mode="r|",
-                fileobj=file,
-                tarinfo=BoundedHeader,
-                encoding="utf-8",
-                errors="surrogateescape",
-                bufsize=_CHUNK,
-            ) as tar,
+            bounded_tar(file, encoding="utf-8", bufsize=_CHUNK) as tar,
         ):
             guard = _Guard(tree, unpacked)
             with Tree(original) as before:
@@ -182,7 +175,7 @@ class _Guard:
 
 class _Unpacker:
     def __init__(
-        self, tree: Tree, tar: tarfile.TarFile, unpacked: Unpacked, guard: _Guard, bounds: Bounds
+        self, tree: Tree, tar: BoundedTar, unpacked: Unpacked, guard: _Guard, bounds: Bounds
     ) -> None:
         self._tree = tree
         self._tar = tar
@@ -192,9 +185,7 @@ class _Unpacker:
 
     def take_all(self) -> None:
         is_whole = False
-        while (member := self._tar.next()) is not None:
-            # It keeps all headers: a million would be a gigabyte.
-            self._tar.members = []  # type: ignore[attr-defined]  # typeshed lacks it
+        for member in self._tar.members():
             self._count(member)
             path = _path_of(member)
             if path:
@@ -216,7 +207,7 @@ class _Unpacker:
     def _take(self, path: bytes, member: tarfile.TarInfo) -> None:
         is_file = member.isreg() and not member.issparse()
         if self._guard.is_kept(path):
-            self._guard.compare(path, member, self._tar.extractfile(member) if is_file else None)
+            self._guard.compare(path, member, self._tar.contents(member) if is_file else None)
         elif self._guard.is_above(path):
             if not member.isdir():
                 self._unpacked.differs(path)
@@ -236,10 +227,8 @@ class _Unpacker:
 
     def _write(self, path: bytes, member: tarfile.TarInfo) -> None:
         folder, name = self._tree.parent(path, create=True)
-        data = self._tar.extractfile(member)
-        assert data is not None
         descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
-        with data, os.fdopen(descriptor, "wb") as writing:
+        with self._tar.contents(member) as data, os.fdopen(descriptor, "wb") as writing:
             shutil.copyfileobj(data, writing, _CHUNK)
             os.fchmod(descriptor, member.mode & 0o777 | stat.S_IRUSR)
             writing.flush()
