@@ -10,7 +10,7 @@ from ringfence.errors import ConfigurationError, LimitReached, SandboxDied
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.tool import McpServer, ToolCall, ToolResult, Toolset, open_toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).with_name("mcp_example.py")
 Serve = Callable[..., AbstractAsyncContextManager[Toolset]]

@@ -208,6 +208,7 @@ def is_replacing(repository: Path) -> bool:
     return (repository / "f0").read_text() == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [is_staging, is_replacing])
 async def test_killed_undo_is_finished_by_another(moment, repository: Path, state: Path, own):
     """An undo that was killed half-way is done again without force, and leaves nothing of its own behind."""
