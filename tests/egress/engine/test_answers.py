@@ -10,7 +10,6 @@ from ringfence.egress.engine.answers import (
     OWN,
     is_visible,
     short_info,
-    too_powerful,
     visible_only,
     with_label,
     without_secrets,
@@ -54,10 +53,20 @@ def test_filters_are_narrowed(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["[]", "1", "{", '{"label": 1}', '{"label": [1]}', '{"label": {"a": {}}, "x": "y"}']
+    "given",
+    [
+        "[]",
+        "1",
+        "{",
+        '{"label": 1}',
+        '{"label": [1]}',
+        '{"label": {"a": {}}, "x": "y"}',
+        '{"since": ["other"]}',
+        '{"before": ["x"]}',
+    ],
 )
 def test_bad_filters(given: str) -> None:
-    """Filters that are none are refused."""
+    """Filters that are none, or that tell of containers that are not seen, are refused."""
     with pytest.raises(ValueError, match=r"."):
         with_label(given, ACCESS)
 
@@ -72,34 +81,6 @@ def test_info_is_short() -> None:
     """Of the engine's own information nothing passes that is not named."""
     info = {"ServerVersion": "1", "HttpProxy": "http://user:secret@proxy", "Name": "host"}
     assert short_info(info) == {"ServerVersion": "1"}
-
-
-POWERFUL: dict[str, dict[str, Any]] = {
-    "privileged": {"Privileged": True},
-    "host processes": {"PidMode": "host"},
-    "host network": {"NetworkMode": "host"},
-    "all capabilities": {"CapAdd": ["ALL"]},
-    "one capability": {"CapAdd": ["CAP_SYS_ADMIN"]},
-    "device": {"Devices": [{"PathOnHost": "/dev/sda"}]},
-}
-
-
-@pytest.mark.parametrize("name", POWERFUL)
-def test_powerful(name: str) -> None:
-    """A container from which the engine's machine is in reach takes no commands."""
-    assert too_powerful(inspected(**POWERFUL[name]))
-
-
-@pytest.mark.parametrize("source", ["/", "/var/run/docker.sock", "/run"])
-def test_powerful_mount(source: str) -> None:
-    """Neither does one that has the engine's socket or the machine's root mounted."""
-    assert too_powerful({**inspected(), "Mounts": [{"Source": source}]})
-
-
-def test_ordinary() -> None:
-    """An ordinary container takes commands."""
-    mounts = [{"Source": "/var/lib/docker/volumes/x/_data"}]
-    assert too_powerful({**inspected(CapAdd=None, Devices=[], PidMode=""), "Mounts": mounts}) is None
 
 
 def test_own_containers_are_known_by_their_labels() -> None:

@@ -20,9 +20,12 @@ _INFO = (
     "ServerVersion",
 )
 """Of the engine's `info`: nothing of names, registries, proxies (with their passwords), plugins or swarms."""
-_POWERFUL = frozenset({"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH"})
 OWN = frozenset({"ringfence.instance", "ringfence.sandbox"})
 """Labels of ringfence's own containers; those of its images are on everybody's."""
+_FILTERS = frozenset(
+    {"ancestor", "dangling", "exited", "health", "id", "label", "name", "reference", "status"}
+)
+"""Not `before` and `since`: an engine says by them whether a container is there that is not to be seen."""
 _HIDDEN = "(hidden by ringfence)"
 
 
@@ -48,13 +51,15 @@ def with_label(filters: str, access: EngineAccess) -> str:
     """The `filters` parameter of a list, narrowed to the label.
 
     Raises:
-        ValueError: It is not what an engine takes.
+        ValueError: It is not what an engine takes, or asks about others.
     """
     wanted = json.loads(filters) if filters else {}
     if not isinstance(wanted, dict):
         raise ValueError("filters are a mapping")
     narrowed: dict[str, list[str]] = {}
     for key, values in wanted.items():
+        if key not in _FILTERS:
+            raise ValueError(f"filter {key[:50]!r} is not known")
         if not isinstance(values, dict | list) or not all(isinstance(value, str) for value in values):
             raise ValueError(f"filter {key[:50]!r} is no list of texts")
         narrowed[key] = list(values)
@@ -75,27 +80,3 @@ def without_secrets(container: Mapping[str, Any]) -> dict[str, Any]:
     host = dict(container.get("HostConfig") or {})
     host.pop("LogConfig", None)
     return {**container, "Config": config, "HostConfig": host}
-
-
-def too_powerful(container: Mapping[str, Any]) -> str | None:
-    """Why a command in this container would be as good as one on the engine's machine; None if it would not."""
-    host = container.get("HostConfig") or {}
-    if host.get("Privileged"):
-        return "it is privileged"
-    for mode in ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode"):
-        if str(host.get(mode) or "") == "host":
-            return f"its {mode} is the host's"
-    added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
-    if added & _POWERFUL:
-        return f"it has the capability {min(added & _POWERFUL)}"
-    if host.get("Devices"):
-        return "it has devices of the host"
-    for mount in container.get("Mounts") or []:
-        source = str(mount.get("Source") or "")
-        if (
-            source == "/"
-            or source.endswith(".sock")
-            or source in {"/run", "/var/run", "/proc", "/sys", "/dev"}
-        ):
-            return f"it has {source!r} of the host mounted"
-    return None

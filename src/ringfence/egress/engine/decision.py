@@ -4,12 +4,14 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.conversation import Asked
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import ask_json
 from ringfence.egress.engine.bodies import BadBody, exec_body, start_body
+from ringfence.egress.engine.power import too_powerful, volume_names
 from ringfence.egress.engine.routes import Call
 
 _EXECS = 1000
@@ -71,7 +73,7 @@ class Decider:
         identity = str(container["Id"])
         if call.route.action != "exec":
             return Decided(call, call.target(identity), container=identity)
-        power = answers.too_powerful(container)
+        power = too_powerful(container, await self._volumes(container))
         if power is not None:
             raise Denied(403, f"a command in {call.reference!r} is never passed on: {power}")
         return Decided(call, call.target(identity), self._exec_body(request), identity)
@@ -80,7 +82,7 @@ class Decider:
         try:
             filters = answers.with_label(dict(call.query).get("filters", ""), self._access)
         except (ValueError, RecursionError):
-            raise Denied(400, "its filters cannot be read") from None
+            raise Denied(400, "its filters cannot be read, or one of them is not passed on") from None
         return Decided(call, call.target("", {"filters": filters}))
 
     def _decide_command(self, call: Call, request: Asked) -> Decided:
@@ -102,6 +104,22 @@ class Decider:
             return exec_body(request.body, may_choose_user="exec_user" in self._access.allow)
         except BadBody as exc:
             raise Denied(403, f"its body is refused: {exc}") from exc
+
+    async def _volumes(self, container: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """What the volumes of a container are.
+
+        Raises:
+            Denied: Of one, the engine does not say.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for name in volume_names(container):
+            status, volume = await ask_json(self._socket, f"/volumes/{quote(name, safe='')}")
+            if status != _OK or not isinstance(volume, dict):
+                raise Denied(
+                    403, f"a command is not passed on: the engine does not say what volume {name!r} is"
+                )
+            found[name] = volume
+        return found
 
     async def _container(self, call: Call) -> dict[str, Any]:
         """The container that a call is about, by the engine's own word; acted upon by its full id.

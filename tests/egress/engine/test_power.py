@@ -1,0 +1,84 @@
+"""Which containers take no commands, because the engine's machine is in reach from them."""
+
+from typing import Any
+
+import pytest
+
+from ringfence.egress.engine.power import too_powerful, volume_names
+
+POWERFUL: dict[str, dict[str, Any]] = {
+    "privileged": {"Privileged": True},
+    "host processes": {"PidMode": "host"},
+    "host network": {"NetworkMode": "host"},
+    "all capabilities": {"CapAdd": ["ALL"]},
+    "one capability": {"CapAdd": ["CAP_SYS_ADMIN"]},
+    "capability that is not known": {"CapAdd": ["NET_RAW", "BPF"]},
+    "device": {"Devices": [{"PathOnHost": "/dev/sda"}]},
+    "any device": {"DeviceCgroupRules": ["b *:* rwm"]},
+    "device by its driver": {"DeviceRequests": [{"Driver": "nvidia"}]},
+    "kernel settings": {"ReadonlyPaths": [], "MaskedPaths": ["/proc/kcore"]},
+}
+
+
+def inspected(*mounts: dict[str, Any], **host: Any) -> dict[str, Any]:
+    """A container as the engine tells of it."""
+    return {"Id": "1", "HostConfig": host, "Mounts": list(mounts)}
+
+
+def bind(source: str, *, writable: bool = True) -> dict[str, Any]:
+    """A directory of the engine's machine."""
+    return {"Type": "bind", "Source": source, "RW": writable}
+
+
+@pytest.mark.parametrize("name", POWERFUL)
+def test_powerful(name: str) -> None:
+    """A container from which the engine's machine is in reach takes no commands."""
+    assert too_powerful(inspected(**POWERFUL[name]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["/", "/var", "/etc", "/run", "/proc", "/home", "/home/somebody", "/root", "/var/lib", "/var/lib/docker"],
+)
+@pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
+def test_places_of_the_machine(source: str, writable: bool) -> None:
+    """A place that holds the machine's own things whole, in whichever way it is mounted."""
+    assert too_powerful(inspected(bind(source, writable=writable)))
+
+
+@pytest.mark.parametrize("source", ["/var/run/docker.sock", "/run/containerd", "/dev/sda", "/srv/x.sock"])
+def test_ways_to_services_and_devices(source: str) -> None:
+    """What answers there does so however it is mounted."""
+    assert too_powerful(inspected(bind(source, writable=False)))
+
+
+@pytest.mark.parametrize("source", ["/etc/cron.d", "/usr/local/bin", "/sys/fs/cgroup", "/var/spool/cron"])
+def test_single_places_to_be_written(source: str) -> None:
+    """What the machine runs or obeys may be read, and not written."""
+    assert too_powerful(inspected(bind(source)))
+    assert too_powerful(inspected(bind(source, writable=False))) is None
+
+
+def test_a_volume_that_is_a_directory_of_the_machine() -> None:
+    """Its options say so, which the container does not."""
+    container = inspected(
+        {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v/_data", "RW": True}
+    )
+    options = {"type": "none", "o": "bind", "device": "/"}
+    assert volume_names(container) == ("v",)
+    assert too_powerful(container, {"v": {"Options": options}})
+    assert too_powerful(container, {"v": {"Options": None}}) is None
+    assert too_powerful(container, {"v": {"Options": {"type": "nfs", "device": ":/export"}}}) is None
+
+
+def test_ordinary() -> None:
+    """An ordinary container takes commands."""
+    mounts = (
+        {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v/_data", "RW": True},
+        bind("/etc/localtime", writable=False),
+        bind("/home/somebody/lab/data"),
+        bind("/srv/data"),
+    )
+    host = {"CapAdd": ["NET_ADMIN"], "Devices": [], "PidMode": "", "ReadonlyPaths": ["/proc/sys"]}
+    assert too_powerful(inspected(*mounts, **host)) is None
+    assert too_powerful(inspected(CapAdd=None, ReadonlyPaths=None)) is None
