@@ -120,6 +120,6 @@ def test_every_dependency_has_its_reason():
     named = {
         name
         for row in rows
-        for name in (row[1] if len(row) == 3 and row[0] == "`mcp`" else row[0]).split(", ")
+        for name in (row[1] if row[0].startswith("`") else row[0]).split(", ")
     }
     assert wanted == named - {"package", "extra", "---"}

@@ -112,7 +112,7 @@ def test_what_is_no_reference_is_refused_and_not_quoted(written: Any, write: Cal
 @pytest.mark.parametrize("where", ["value", "key", "list"])
 def test_a_plain_secret_anywhere_in_a_file_is_refused(write: Callable[..., Path], secret: str, where: str):
     """With its place and without itself: a file of settings is copied, committed and recorded."""
-    said: dict[str, Any] = {
+    said: Any = {
         "value": {"sandbox": {"env": {"X": f"a {secret}"}}},
         "key": {"secrets": {secret: "env:A"}},
         "list": {"sandbox": {"setup": ["true", f"login {secret}"]}},
