@@ -117,9 +117,5 @@ def test_every_dependency_has_its_reason():
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if "|" in line
     ]
-    named = {
-        name
-        for row in rows
-        for name in (row[1] if row[0].startswith("`") else row[0]).split(", ")
-    }
+    named = {name for row in rows for name in (row[1] if row[0].startswith("`") else row[0]).split(", ")}
     assert wanted == named - {"package", "extra", "---"}

@@ -3,7 +3,7 @@
 from reference.markdown import code, table
 from ringfence.config.environment import FOREIGN, RESERVED, variable_name
 from ringfence.config.fields import Field, all_fields
-from ringfence.secret.credentials import VARIABLES
+from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES
 
 _HEAD = """\
 # Environment variables
@@ -19,9 +19,12 @@ _CREDENTIALS = {
     ("anthropic", "bearer"): "A gateway's token.",
     ("anthropic", "oauth"): "A Claude subscription's token, from `claude setup-token`.",
     ("openai", "api_key"): "A key of OpenAI's platform.",
+    ("openai", "oauth"): "A ChatGPT login: Codex's `auth.json`, which is renewed where it lies.",
 }
 _OTHERS = (
     ("ANTHROPIC_BASE_URL", "Where the Messages API is; any server that speaks it will do."),
+    ("OPENAI_BASE_URL", "Where OpenAI's API is."),
+    ("CODEX_REFRESH_TOKEN_URL_OVERRIDE", "Where a ChatGPT login is renewed, as Codex itself reads it."),
     ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
     ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),
     ("PATH", "Toolchains of yours that are on it are found inside as well."),
@@ -40,7 +43,14 @@ def page() -> str:
     credentials = [
         (code(name), f"{_CREDENTIALS[whose]} `{name}_FILE` names a file that holds it.")
         for name, whose in VARIABLES.items()
+        if name != CODEX_LOGIN
     ]
+    credentials.append(
+        (
+            code(f"{CODEX_LOGIN}_FILE"),
+            f"{_CREDENTIALS['openai', 'oauth']} Default `$CODEX_HOME/auth.json`, else `~/.codex/auth.json`.",
+        )
+    )
     keys = [
         (code(variable_name(key)), f"[`{key}`](configuration.md#{_heading(field)})")
         for key, field in all_fields().items()

@@ -3,7 +3,7 @@
 import os
 import signal
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,7 @@ async def run_process(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
     output_limit_bytes: int = 64 * 1024**2,
+    stop_at_limit: bool = False,
     user: int | None = None,
     group: int | None = None,
     pass_fds: Sequence[int] = (),
@@ -92,6 +93,7 @@ async def run_process(
         env: Its whole environment; None inherits ours.
         timeout_s: Then its group is terminated, and killed 2 s later.
         output_limit_bytes: Of stdout and of stderr each.
+        stop_at_limit: End it when it has printed more, instead of dropping the rest.
         user: Host uid to run as (needs root); supplementary groups are dropped with it.
         group: Host gid to run as.
         pass_fds: Descriptors it inherits.
@@ -114,7 +116,9 @@ async def run_process(
     stdout, stderr = _Capture(output_limit_bytes), _Capture(output_limit_bytes)
     is_over = False
     try:
-        with anyio.move_on_after(timeout_s):
+        with anyio.move_on_after(timeout_s) as clock:
+            if stop_at_limit:
+                stdout.on_limit = stderr.on_limit = clock.cancel
             await _communicate(process, stdin, stdout, stderr)
             await process.wait()
             is_over = True
@@ -129,7 +133,7 @@ async def run_process(
         exit_code=process.returncode if process.returncode is not None else -1,
         stdout=bytes(stdout.data),
         stderr=bytes(stderr.data),
-        timed_out=not is_over,
+        timed_out=not is_over and not (stop_at_limit and (stdout.truncated or stderr.truncated)),
         truncated=stdout.truncated or stderr.truncated,
     )
 
@@ -204,6 +208,7 @@ class _Capture:
     def __init__(self, limit_bytes: int) -> None:
         self.data = bytearray()
         self.truncated = False
+        self.on_limit: Callable[[], None] | None = None
         self._limit = limit_bytes
 
     async def drain(self, stream: ByteReceiveStream | None) -> None:
@@ -213,6 +218,8 @@ class _Capture:
             room = self._limit - len(self.data)
             self.data += chunk[:room]
             self.truncated = self.truncated or len(chunk) > room
+            if self.truncated and self.on_limit is not None:
+                self.on_limit()
 
 
 async def _communicate(process: Process, stdin: bytes, stdout: _Capture, stderr: _Capture) -> None:

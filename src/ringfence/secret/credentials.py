@@ -27,8 +27,12 @@ VARIABLES: Mapping[str, tuple[Provider, CredentialKind]] = {
     "CLAUDE_CODE_OAUTH_TOKEN": ("anthropic", "oauth"),
     "OPENAI_API_KEY": ("openai", "api_key"),
     "CODEX_API_KEY": ("openai", "api_key"),
+    "CODEX_AUTH": ("openai", "oauth"),
 }
 """Variables that hold a credential, in the order in which they are asked; NAME_FILE names a file with it."""
+
+CODEX_LOGIN = "CODEX_AUTH"
+"""The one that is not a value but a login: Codex's `auth.json`, which is renewed where it lies."""
 
 _FILE_LIMIT_BYTES = 64 * 1024
 _SECRET_WORDS = frozenset(

@@ -22,8 +22,21 @@ MINIMUM_LENGTH = 8
 
 REPLACEMENT = "[redacted]"
 
+_remembered: set[str] = set()
+"""Every secret that this process has had from a source, for its error messages."""
+
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
+
+
+def remember(values: Iterable[str]) -> None:
+    """Keep values in mind until this process ends: no error that it prints may show them."""
+    _remembered.update(values)
+
+
+def remembered() -> tuple[str, ...]:
+    """What this process was told to keep in mind."""
+    return tuple(_remembered)
 
 
 class _Finder(Generic[AnyStr]):
@@ -53,8 +66,13 @@ class Redactor:
     """
 
     def __init__(self, values: Iterable[str | bytes] = ()) -> None:
-        secrets: set[bytes] = set()
-        ignored: list[str] = []
+        self._secrets: set[bytes] = set()
+        self.ignored: tuple[str, ...] = ()
+        self.learn(values)
+
+    def learn(self, values: Iterable[str | bytes]) -> None:
+        """Look for further secrets from now on, such as a token that was renewed."""
+        secrets, ignored = set(self._secrets), list(self.ignored)
         for value in values:
             secret = (value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value).strip()
             if len(secret) >= MINIMUM_LENGTH:
@@ -64,7 +82,7 @@ class Redactor:
                     f"a secret of {len(secret)} bytes is too short to be redacted; use one of at least "
                     f"{MINIMUM_LENGTH}"
                 )
-        self.ignored = tuple(ignored)
+        self.ignored, self._secrets = tuple(ignored), secrets
         forms = {form for secret in secrets for form in _forms(secret)}
         self._in_bytes = _Finder[bytes](forms, b"|", REPLACEMENT.encode())
         decoded = {
