@@ -1,43 +1,24 @@
 """Forwards: each connection to a port inside is carried to the service of the host's side that it stands for."""
 
-import ipaddress
-import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import anyio
-from anyio.abc import ByteStream, SocketStream
+from anyio.abc import ByteStream
 
 from ringfence.config.forward import Forward
-from ringfence.egress.address import Address, refused_address, refused_target
+from ringfence.egress.address import refused_address, refused_target
 from ringfence.egress.own_sockets import own_ports
 from ringfence.egress.pace import Pace
 from ringfence.egress.pump import Exchange, exchange
+from ringfence.egress.resolving import Resolved, Unreachable, connected, resolved_once
 from ringfence.errors import PolicyRefused
 from ringfence.events import Event, ForwardClosed, ForwardOpened, ForwardRefused
 
-_CONNECT_S = 10.0
 _PER_S, _BURST = 50.0, 200
 _TELL_S = 5.0
 
 Emit = Callable[[Event], Awaitable[None]]
-
-
-class Unreachable(Exception):
-    """The target cannot be had; the text says why. Never leaves this module."""
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A target whose name was looked up once: what was checked is what is connected to."""
-
-    address: Address
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
-        return f"{host}:{self.port}"
 
 
 def check_forward(forward: Forward) -> None:
@@ -100,29 +81,18 @@ class Forwarder:
     async def _resolve(self) -> Resolved:
         """Look the target up, and see that nothing it resolves to is refused."""
         forward = self._forward
-        try:
-            with anyio.fail_after(_CONNECT_S):
-                rows = await anyio.getaddrinfo(forward.host, forward.target_port, type=1)
-        except TimeoutError:
-            raise Unreachable(f"{forward.host!r} was not resolved within {_CONNECT_S:g} s") from None
-        except OSError as exc:
-            raise Unreachable(f"{forward.host!r} cannot be resolved: {exc.strerror or exc}") from exc
-        addresses = [ipaddress.ip_address(row[4][0]) for row in rows]
-        for address in addresses:
-            # One bad answer among good ones is an attack on the name, not a detail.
-            reason = refused_address(address)
-            if reason is not None:
-                raise Unreachable(f"{forward.host!r} resolves to {address}: {reason}")
-        resolved = Resolved(addresses[0], forward.target_port)
+        found = await resolved_once(
+            forward.host, forward.target_port, lambda one: refused_address(one.address)
+        )
         if forward.target_port in own_ports():
             raise Unreachable(f"port {forward.target_port} is one that ringfence itself listens on")
-        return resolved
+        return found[0]
 
     async def _carry(self, inside: ByteStream, resolved: Resolved, number: int) -> None:
         began = time.monotonic()
         passed = Exchange()
         try:
-            outside = await _connect(resolved)
+            outside = await connected([resolved])
             try:
                 await exchange(inside, outside, passed)
             finally:
@@ -144,14 +114,3 @@ class Forwarder:
                 )
         if passed.ended_by != "closed":
             raise anyio.BrokenResourceError
-
-
-async def _connect(resolved: Resolved) -> SocketStream:
-    try:
-        with anyio.fail_after(_CONNECT_S):
-            return await anyio.connect_tcp(str(resolved.address), resolved.port)
-    except TimeoutError:
-        raise Unreachable(f"no answer within {_CONNECT_S:g} s") from None
-    except OSError as exc:
-        cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
-        raise Unreachable(os.strerror(cause.errno) if cause.errno else str(cause)) from exc

@@ -9,7 +9,9 @@ from anyio.abc import ByteStream
 from ringfence.config.egress import Egress
 from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
 from ringfence.config.forward import Forward
+from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
 from ringfence.egress.forwarding import Emit, Forwarder
+from ringfence.egress.resolving import Resolve, resolve_by_system
 
 _MOST_CALLS = 32
 
@@ -18,6 +20,9 @@ class Listens(Protocol):
     """What the gate needs of a sandbox."""
 
     id: str
+
+    def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> Awaitable[None]:
+        """Put bytes in a file inside."""
 
     def listen(
         self,
@@ -47,13 +52,16 @@ class Grants(Protocol):
 
 
 @asynccontextmanager
-async def opened_gate(sandbox: Listens, grants: Grants, emit: Emit) -> AsyncIterator[None]:
+async def opened_gate(
+    sandbox: Listens, grants: Grants, emit: Emit, *, resolve: Resolve = resolve_by_system
+) -> AsyncIterator[None]:
     """Open the granted ways out of a sandbox until the context is left.
 
     Args:
         sandbox: Whose.
         grants: Which: its spec.
         emit: Records an event; returns when it is written.
+        resolve: See `ForwardProxy`.
 
     Raises:
         PolicyRefused: A forward leads where nothing may.
@@ -64,6 +72,14 @@ async def opened_gate(sandbox: Listens, grants: Grants, emit: Emit) -> AsyncIter
         for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
+        if grants.egress.wants_proxy:
+            from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
+
+            await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
+            forward_proxy = ForwardProxy(grants.egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve)
+            await stack.enter_async_context(
+                sandbox.listen(forward_proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS)
+            )
         engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.asking import check_engine, find_socket

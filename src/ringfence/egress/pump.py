@@ -11,6 +11,19 @@ _CUT_OFF = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 
 
 @dataclass
+class Allowance:
+    """Bytes that several exchanges share."""
+
+    limit_bytes: int
+    used_bytes: int = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing more may pass."""
+        return self.used_bytes >= self.limit_bytes
+
+
+@dataclass
 class Exchange:
     """What has passed, also while it still goes on."""
 
@@ -22,14 +35,29 @@ class Exchange:
     """`closed` when it came to its end; `inside` or `target` when that side cut it off; `limit`."""
     limit_bytes: int | None = None
     """Of both directions together."""
+    allowance: Allowance | None = None
+    """Shared with others."""
 
-    def check(self) -> None:
-        """Raise once more has passed than may."""
+    def sent(self, count: int) -> None:
+        """Count what went to the target; raises once more has passed than may."""
+        self.sent_bytes += count
+        self._check(count)
+
+    def received(self, count: int) -> None:
+        """Count what came from the target; raises once more has passed than may."""
+        self.received_bytes += count
+        self._check(count)
+
+    def _check(self, count: int) -> None:
+        if self.allowance is not None:
+            self.allowance.used_bytes += count
+            if self.allowance.used_bytes > self.allowance.limit_bytes:
+                raise CutOff("limit")
         if self.limit_bytes is not None and self.sent_bytes + self.received_bytes > self.limit_bytes:
-            raise _CutOff("limit")
+            raise CutOff("limit")
 
 
-class _CutOff(Exception):
+class CutOff(Exception):
     """It goes no further; the text says because of whom or what."""
 
 
@@ -48,15 +76,13 @@ async def exchange(
     async def outwards() -> None:
         while (data := await _next(inside, "inside")) is not None:
             await _give(target, data, "target")
-            passed.sent_bytes += len(data)
-            passed.check()
+            passed.sent(len(data))
         await _end(target, "target")
 
     async def inwards() -> None:
         while (data := await _next(target, "target")) is not None:
             await _give(inside, data, "inside")
-            passed.received_bytes += len(data)
-            passed.check()
+            passed.received(len(data))
         await _end(inside, "inside")
         if ends_with_target:
             tasks.cancel_scope.cancel()
@@ -66,7 +92,7 @@ async def exchange(
             tasks.start_soon(outwards)
             tasks.start_soon(inwards)
         passed.ended_by = "closed"
-    except* _CutOff as group:
+    except* CutOff as group:
         passed.ended_by = str(group.exceptions[0])
 
 
@@ -76,18 +102,18 @@ async def _next(source: ByteStream, name: str) -> bytes | None:
     except anyio.EndOfStream:
         return None
     except _CUT_OFF as exc:
-        raise _CutOff(name) from exc
+        raise CutOff(name) from exc
 
 
 async def _give(sink: ByteStream, data: bytes, name: str) -> None:
     try:
         await sink.send(data)
     except _CUT_OFF as exc:
-        raise _CutOff(name) from exc
+        raise CutOff(name) from exc
 
 
 async def _end(sink: ByteStream, name: str) -> None:
     try:
         await sink.send_eof()
     except (*_CUT_OFF, OSError) as exc:  # OSError: a socket that its peer has reset
-        raise _CutOff(name) from exc
+        raise CutOff(name) from exc

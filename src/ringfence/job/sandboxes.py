@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio
 
 from ringfence.config.egress import Egress
-from ringfence.config.engine_access import SOCKET_INSIDE
+from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
@@ -109,10 +109,8 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
     if purpose == "export":
         return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
-    if spec.engine_access is None:
-        return spec
-    changes: dict[str, object] = {"env": {"DOCKER_HOST": f"unix://{SOCKET_INSIDE}", **spec.env}}
-    if purpose == "verify":
+    changes: dict[str, object] = {"env": environment_for(spec, spec.env)}
+    if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)
 

@@ -223,7 +223,9 @@ def _add_system(arguments: Arguments) -> None:
 
 def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) -> None:
     arguments.add("--perms", "0755", "--dir", "/etc")
-    for name in _ETC:
+    # Without its part of /etc, a JDK of Debian does not start.
+    java = sorted(path.name for path in Path("/etc").glob("java-*-openjdk"))
+    for name in (*_ETC, *java):
         path = Path("/etc", name)
         if path.is_dir():
             arguments.add("--ro-bind-try", path, path)

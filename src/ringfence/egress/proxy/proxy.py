@@ -1,0 +1,277 @@
+"""The forward proxy of one sandbox: CONNECT and plain HTTP, each judged, told, and only then carried."""
+
+import time
+
+import anyio
+import anyio.to_thread
+from anyio.abc import ByteStream
+
+from ringfence.config.egress import Egress
+from ringfence.egress.forwarding import Emit
+from ringfence.egress.own_addresses import is_own_address
+from ringfence.egress.own_sockets import own_ports
+from ringfence.egress.pace import Pace
+from ringfence.egress.proxy.answers import ACCESS_DENIED, ESTABLISHED, failure, refusal
+from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Wanted
+from ringfence.egress.proxy.half_open import HalfOpen
+from ringfence.egress.proxy.head import Head, Unreadable, read_head
+from ringfence.egress.proxy.relaying import Relay
+from ringfence.egress.proxy.telling import Telling
+from ringfence.egress.proxy.tunnel import CheckedStream
+from ringfence.egress.pump import Allowance, Exchange, exchange
+from ringfence.egress.resolving import (
+    Resolve,
+    Resolved,
+    Unreachable,
+    connected,
+    resolve_by_system,
+    resolved_once,
+)
+from ringfence.events import EgressClosed
+
+MOST_CONNECTIONS = 200
+
+_PER_S, _BURST = 100.0, 500
+_IDLE_S = 600.0
+_TELL_S = 5.0
+_REFUSED, _ESTABLISHED, _UNREACHABLE = 403, 200, 502
+
+
+class _Watched(Exchange):
+    """Counts, and puts off the end of a connection that is in use."""
+
+    scope: anyio.CancelScope | None = None
+
+    def _check(self, count: int) -> None:
+        if self.scope is not None:
+            self.scope.deadline = anyio.current_time() + _IDLE_S
+        super()._check(count)
+
+
+class ForwardProxy:
+    """Serves the connections of one sandbox.
+
+    Args:
+        egress: What is granted.
+        sandbox_id: Whose connections they are.
+        emit: Records an event; returns when it is written.
+        resolve: How names are looked up. There is no setting for it: who could choose it could lead any name
+            anywhere. Tests map public names to mirrors of their own.
+    """
+
+    def __init__(
+        self, egress: Egress, *, sandbox_id: str, emit: Emit, resolve: Resolve = resolve_by_system
+    ) -> None:
+        self._egress = egress
+        self._rules: Rules | None = None
+        self._sandbox_id = sandbox_id
+        self._emit = emit
+        self._resolve = resolve
+        self._telling = Telling(sandbox_id, emit)
+        self._pace = Pace(_PER_S, burst=_BURST)
+        self._half_open = HalfOpen()
+        self._allowances: dict[tuple[str, str], Allowance] = {}
+        self._carried: dict[anyio.CancelScope, Wanted] = {}
+        self._count = 0
+
+    @property
+    def egress(self) -> Egress:
+        """What is granted now."""
+        return self._egress
+
+    async def change(self, egress: Egress) -> None:
+        """Grant something else from now on; connections that it does not allow are cut off."""
+        self._egress, self._rules = egress, None
+        rules = await self._current_rules()
+        for scope, wanted in list(self._carried.items()):
+            if not rules.decide(wanted).is_allowed:
+                scope.cancel()
+
+    async def serve(self, inside: ByteStream) -> None:
+        """Answer the one request, or carry the one tunnel, of a connection."""
+        self._count += 1
+        number = self._count
+        head: Head | None = None
+        try:
+            with self._half_open.waiting() as waiting:
+                head = await read_head(inside)
+        except Unreadable as exc:
+            await self._refuse_unreadable(inside, number, exc)
+            return
+        if waiting.cancelled_caught:
+            raise anyio.BrokenResourceError
+        if head is None:
+            return
+        await self._pace.wait()
+        if head.wanted.is_tunnel and head.wanted.port == HTTP_PORT:
+            await self._serve_in_tunnel(inside, number, head)
+        else:
+            await self._judge_and_carry(inside, number, head)
+
+    async def _serve_in_tunnel(self, inside: ByteStream, number: int, head: Head) -> None:
+        """A tunnel to port 80 is read as the HTTP that it must be, so that rules on methods and paths hold there too."""
+        decision = (await self._current_rules()).decide(head.wanted)
+        if not decision.is_allowed:
+            await self._refuse(inside, number, head.wanted, decision)
+            return
+        await inside.send(ESTABLISHED)
+        try:
+            inner = await read_head(inside, tunnelled=head.wanted, early=head.early)
+        except Unreadable as exc:
+            await self._refuse_unreadable(inside, number, exc, head.wanted)
+            return
+        if inner is not None:
+            await self._judge_and_carry(inside, number, inner)
+
+    # --- judging
+
+    async def _current_rules(self) -> Rules:
+        while self._rules is None:
+            egress = self._egress
+            # A preset's data is read when it is first wanted, which takes longer than a run's start should.
+            rules = await anyio.to_thread.run_sync(Rules, egress)
+            if egress is self._egress:
+                self._rules = rules
+        return self._rules
+
+    async def _judge_and_carry(self, inside: ByteStream, number: int, head: Head) -> None:
+        wanted = head.wanted
+        rules = await self._current_rules()
+        decision = self._within_allowance(rules.decide(wanted), wanted)
+        targets: tuple[Resolved, ...] = ()
+        trouble = ""
+        if decision.is_allowed:
+            try:
+                targets, refused = await self._resolved(rules, wanted)
+                decision = refused or decision
+            except Unreachable as exc:
+                trouble = str(exc)
+        if not decision.is_allowed:
+            await self._refuse(inside, number, wanted, decision)
+            return
+        await self._telling.decided(
+            number, wanted, decision, address=", ".join(str(one) for one in targets[:4])
+        )
+        await self._carry(inside, number, head, decision, targets=targets, trouble=trouble)
+
+    async def _resolved(self, rules: Rules, wanted: Wanted) -> tuple[tuple[Resolved, ...], Decision | None]:
+        """Where the host is, and why one of these places is refused."""
+        refused: Decision | None = None
+
+        def check(one: Resolved) -> str | None:
+            nonlocal refused
+            is_own = is_own_address(one.address)
+            refused = rules.check_address(one.address, one.port, is_own=is_own)
+            if refused is None and is_own and one.port in own_ports():
+                refused = Decision(False, "never", f"port {one.port} is one that ringfence itself listens on")
+            return refused.reason if refused else None
+
+        try:
+            found = await resolved_once(str(wanted.host), wanted.port, check, resolve=self._resolve)
+        except Unreachable as exc:
+            if refused is None:
+                raise
+            return (), Decision(False, refused.rule, str(exc), refused.remedy)
+        return found, None
+
+    def _within_allowance(self, decision: Decision, wanted: Wanted) -> Decision:
+        allowance = self._allowance(decision, wanted)
+        if allowance is None or not allowance.is_used_up:
+            return decision
+        reason = (
+            f"the {allowance.limit_bytes} bytes that rule {decision.rule!r} allows {wanted.host} are used up"
+        )
+        return Decision(False, "limit", reason, "raise its max_bytes")
+
+    def _allowance(self, decision: Decision, wanted: Wanted) -> Allowance | None:
+        if not decision.is_allowed or decision.max_bytes is None:
+            return None
+        key = (decision.rule, str(wanted.host))
+        return self._allowances.setdefault(key, Allowance(decision.max_bytes))
+
+    async def _refuse(self, inside: ByteStream, number: int, wanted: Wanted, decision: Decision) -> None:
+        await self._telling.decided(number, wanted, decision)
+        await inside.send(refusal(decision, status=_REFUSED, has_body=wanted.method != "HEAD"))
+
+    async def _refuse_unreadable(
+        self, inside: ByteStream, number: int, error: Unreadable, wanted: Wanted | None = None
+    ) -> None:
+        await self._pace.wait()
+        decision = Decision(False, "unreadable", str(error))
+        await self._telling.decided(number, wanted, decision)
+        await inside.send(refusal(decision, status=error.status))
+
+    # --- carrying
+
+    async def _carry(
+        self,
+        inside: ByteStream,
+        number: int,
+        head: Head,
+        decision: Decision,
+        *,
+        targets: tuple[Resolved, ...],
+        trouble: str,
+    ) -> None:
+        began = time.monotonic()
+        wanted = head.wanted
+        passed = _Watched(allowance=self._allowance(decision, wanted))
+        status = _UNREACHABLE
+        try:
+            with anyio.CancelScope() as scope:
+                passed.scope = scope
+                self._carried[scope] = wanted
+                try:
+                    if trouble:
+                        raise Unreachable(trouble)
+                    status = await self._converse(inside, number, head, targets, passed)
+                except Unreachable as exc:
+                    passed.ended_by = str(exc)
+                    await inside.send(failure(f"{wanted.target}: {exc}", has_body=wanted.method != "HEAD"))
+            if scope.cancelled_caught:
+                passed.ended_by = "idle" if anyio.current_time() >= scope.deadline else "refused"
+        finally:
+            self._carried.pop(scope, None)
+            with anyio.move_on_after(_TELL_S, shield=True):
+                await self._emit(
+                    EgressClosed(
+                        sandbox_id=self._sandbox_id,
+                        connection=number,
+                        host=str(wanted.host),
+                        port=wanted.port,
+                        status=status,
+                        sent_bytes=passed.sent_bytes,
+                        received_bytes=passed.received_bytes,
+                        ended_by=passed.ended_by,
+                        duration_ms=round((time.monotonic() - began) * 1000, 3),
+                    )
+                )
+        if passed.ended_by not in ("closed", "refused") and status != _UNREACHABLE:
+            raise anyio.BrokenResourceError
+
+    async def _converse(
+        self, inside: ByteStream, number: int, head: Head, targets: tuple[Resolved, ...], passed: _Watched
+    ) -> int:
+        """Connect, and pass on until the end; the status of the answer."""
+        outside = await connected(targets)
+        assert passed.scope is not None
+        passed.scope.deadline = anyio.current_time() + _IDLE_S
+        try:
+            if head.wanted.is_tunnel:
+                await inside.send(ESTABLISHED)
+                await exchange(self._checked(inside, number, head), outside, passed)
+                return _ESTABLISHED
+            relay = Relay(inside, outside, head, passed)
+            await relay.run()
+            if relay.status == 0:
+                raise Unreachable(f"its answer could not be read ({passed.ended_by})")
+            return relay.status
+        finally:
+            await anyio.aclose_forcefully(outside)
+
+    def _checked(self, inside: ByteStream, number: int, head: Head) -> CheckedStream:
+        async def on_refused(decision: Decision, has_ech: bool) -> None:
+            await self._telling.decided(number, head.wanted, decision, has_ech=has_ech)
+            await inside.send(ACCESS_DENIED)
+
+        return CheckedStream(inside, head.wanted, head.early, on_refused)

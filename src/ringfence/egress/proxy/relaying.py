@@ -1,0 +1,173 @@
+"""One plain HTTP request, written anew for the host that was decided on, and its answer written anew for the client."""
+
+from collections.abc import Iterable
+
+import anyio
+import h11
+from anyio.abc import ByteStream
+
+from ringfence.config.host import written
+from ringfence.egress.proxy.decision import HTTP_PORT
+from ringfence.egress.proxy.head import HEAD_BYTES, Head
+from ringfence.egress.pump import CutOff, Exchange
+
+_READ = 65_536
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+        b"proxy-authorization", b"proxy-authenticate",
+    }
+)  # fmt: skip
+_OURS = frozenset({b"host", b"expect"})
+_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+Headers = list[tuple[bytes, bytes]]
+
+
+class _NotRead(Exception):
+    """The host takes no more of the request."""
+
+
+class Relay:
+    """Passes one request out and its answer back; neither connection is used again.
+
+    Args:
+        inside: The client.
+        outside: The host, connected.
+        head: The request.
+        passed: Counts.
+    """
+
+    def __init__(self, inside: ByteStream, outside: ByteStream, head: Head, passed: Exchange) -> None:
+        self._inside = inside
+        self._outside = outside
+        self._head = head
+        self._passed = passed
+        self._host = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+        self.status = 0
+        """Of the answer; 0 until it is there."""
+
+    async def run(self) -> None:
+        """Until the answer is over; then `passed.ended_by` says how it went."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._send_request)
+                await self._pass_answer()
+                tasks.cancel_scope.cancel()
+            self._passed.ended_by = "closed"
+        except* CutOff as group:
+            self._passed.ended_by = str(_leaves(group)[0])
+        except* h11.RemoteProtocolError:
+            self._passed.ended_by = "target"
+        except* h11.LocalProtocolError:
+            self._passed.ended_by = "target"  # its answer is one that cannot be said in HTTP/1.1
+
+    # --- outwards
+
+    async def _send_request(self) -> None:
+        try:
+            await self._send_all()
+        except _NotRead:
+            return  # it may have answered already; its answer decides
+
+    async def _send_all(self) -> None:
+        head, wanted = self._head, self._head.wanted
+        port = "" if wanted.port == HTTP_PORT else f":{wanted.port}"
+        is_chunked = any(name == b"transfer-encoding" for name, _ in head.headers)
+        headers = [
+            (b"Host", f"{written(wanted.host)}{port}".encode()),
+            *_end_to_end(head.headers, without=_OURS),
+            *([(b"Transfer-Encoding", b"chunked")] if is_chunked else []),
+            (b"Connection", b"close"),
+        ]
+        await self._give(
+            self._host.send(h11.Request(method=wanted.method, target=wanted.path, headers=headers))
+        )
+        if head.http.they_are_waiting_for_100_continue:
+            await self._to_client(head.http.send(h11.InformationalResponse(status_code=100, headers=[])))
+        while not isinstance(event := await self._next_of_client(), h11.EndOfMessage):
+            await self._give(self._host.send(h11.Data(data=event.data)))
+        await self._give(self._host.send(h11.EndOfMessage()))
+
+    async def _next_of_client(self) -> h11.Data | h11.EndOfMessage:
+        http = self._head.http
+        while True:
+            try:
+                event = http.next_event()
+            except h11.RemoteProtocolError as exc:
+                raise CutOff("inside") from exc
+            if isinstance(event, h11.Data | h11.EndOfMessage):
+                return event
+            if event is not h11.NEED_DATA:
+                raise CutOff("inside")
+            try:
+                http.receive_data(await self._inside.receive(_READ))
+            except anyio.EndOfStream:
+                http.receive_data(b"")
+            except _LOST as exc:
+                raise CutOff("inside") from exc
+
+    async def _give(self, data: bytes | None) -> None:
+        if data:
+            try:
+                await self._outside.send(data)
+            except _LOST as exc:
+                raise _NotRead from exc
+            self._passed.sent(len(data))
+
+    # --- inwards
+
+    async def _pass_answer(self) -> None:
+        client = self._head.http
+        while not isinstance(event := await self._next_of_host(), h11.EndOfMessage):
+            if isinstance(event, h11.Response):
+                self.status = event.status_code
+                headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
+                await self._to_client(
+                    client.send(
+                        h11.Response(status_code=event.status_code, reason=event.reason, headers=headers)
+                    )
+                )
+            elif isinstance(event, h11.Data):
+                await self._to_client(client.send(h11.Data(data=event.data)))
+        await self._to_client(client.send(h11.EndOfMessage()))
+
+    async def _next_of_host(self) -> h11.Event:
+        while True:
+            event = self._host.next_event()
+            if isinstance(event, h11.Event):
+                if isinstance(event, h11.ConnectionClosed):
+                    raise CutOff("target")
+                return event
+            if event is h11.PAUSED:
+                raise CutOff("target")
+            try:
+                data = await self._outside.receive(_READ)
+            except anyio.EndOfStream:
+                data = b""
+            except _LOST as exc:
+                raise CutOff("target") from exc
+            self._passed.received(len(data))
+            self._host.receive_data(data)
+
+    async def _to_client(self, data: bytes | None) -> None:
+        if data:
+            try:
+                await self._inside.send(data)
+            except _LOST as exc:
+                raise CutOff("inside") from exc
+
+
+def _end_to_end(headers: Headers, *, without: Iterable[bytes] = ()) -> Headers:
+    """Headers that are not about one connection only (RFC 9110 7.6.1)."""
+    named = {
+        word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | (named - {b"content-length", b"host"}) | set(without)
+    return [(name, value) for name, value in headers if name not in dropped]
+
+
+def _leaves(group: BaseExceptionGroup[CutOff]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for one in group.exceptions:
+        found += _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+    return found

@@ -1,0 +1,61 @@
+"""What the proxy tells the record: every leave, and of refusals as many as are of use."""
+
+from ringfence.config.host import written
+from ringfence.egress.forwarding import Emit
+from ringfence.egress.proxy.decision import Decision, Wanted
+from ringfence.events import EgressDecided
+
+_TOLD_ONE_BY_ONE = 5
+_MOST_KINDS = 1000
+_PATH_CHARS = 500
+
+
+class Telling:
+    """Emits decisions of one sandbox's proxy. The same refusal is told five times, then when its count doubles.
+
+    A loop inside can ask for a refused host for ever; the record says so without growing with it.
+    """
+
+    def __init__(self, sandbox_id: str, emit: Emit) -> None:
+        self._sandbox_id = sandbox_id
+        self._emit = emit
+        self._counts: dict[tuple[str, str, int, str], int] = {}
+
+    async def decided(
+        self,
+        number: int,
+        wanted: Wanted | None,
+        decision: Decision,
+        *,
+        address: str = "",
+        has_ech: bool = False,
+    ) -> None:
+        """Tell a decision; returns when it is written."""
+        repeated = 1
+        if not decision.is_allowed:
+            repeated = self._count(wanted, decision)
+            if repeated > _TOLD_ONE_BY_ONE and repeated & (repeated - 1):
+                return
+        await self._emit(
+            EgressDecided(
+                sandbox_id=self._sandbox_id,
+                connection=number,
+                allowed=decision.is_allowed,
+                method=wanted.method if wanted else "",
+                host=written(wanted.host) if wanted else "",
+                port=wanted.port if wanted else 0,
+                path=wanted.path[:_PATH_CHARS] if wanted else "",
+                rule=decision.rule,
+                reason=decision.reason[:_PATH_CHARS],
+                address=address,
+                repeated=repeated,
+                has_ech=has_ech,
+            )
+        )
+
+    def _count(self, wanted: Wanted | None, decision: Decision) -> int:
+        key = (decision.rule, written(wanted.host), wanted.port, wanted.method) if wanted else ("", "", 0, "")
+        if key not in self._counts and len(self._counts) >= _MOST_KINDS:
+            key = ("others", "", 0, "")
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return self._counts[key]

@@ -1,0 +1,106 @@
+"""Names are looked up once, every answer is checked, and what was checked is what is connected to."""
+
+import ipaddress
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import SocketStream
+
+from ringfence.egress.address import Address
+
+CONNECT_S = 10.0
+_MOST_TRIED = 4
+
+
+class Unreachable(Exception):
+    """The target cannot be had, or must not; the text says why. Never leaves the gate.
+
+    Args:
+        reason: Why.
+        is_refused: Whether a rule is why, as against the network.
+    """
+
+    def __init__(self, reason: str, *, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refused = is_refused
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One answer."""
+
+    address: Address
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
+        return f"{host}:{self.port}"
+
+
+Resolve = Callable[[str, int], Awaitable[Sequence[Resolved]]]
+"""Looks a host and port up; raises OSError where it cannot."""
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[Resolved]:
+    """As this machine resolves names."""
+    rows = await anyio.getaddrinfo(host, port, type=1)
+    return [Resolved(ipaddress.ip_address(str(row[4][0])), port) for row in rows]
+
+
+async def resolved_once(
+    host: str, port: int, check: Callable[[Resolved], str | None], *, resolve: Resolve = resolve_by_system
+) -> tuple[Resolved, ...]:
+    """Everything `host` resolves to, in the order to be tried.
+
+    Args:
+        host: A name, or an address in its one spelling.
+        port: Where on it.
+        check: Says why an answer is refused; None if it is not. One bad answer among good ones is an attack on the
+            name, not a detail: then all are refused.
+        resolve: How it is looked up.
+
+    Raises:
+        Unreachable: It is not known, or one of its answers is refused.
+    """
+    try:
+        with anyio.fail_after(CONNECT_S):
+            found = await resolve(host, port)
+    except TimeoutError:
+        raise Unreachable(f"{host!r} was not resolved within {CONNECT_S:g} s") from None
+    except (OSError, UnicodeError) as exc:
+        raise Unreachable(f"{host!r} cannot be resolved: {getattr(exc, 'strerror', None) or exc}") from exc
+    if not found:
+        raise Unreachable(f"{host!r} has no address")
+    for one in found:
+        reason = check(one)
+        if reason is not None:
+            raise Unreachable(f"{host!r} resolves to {one.address}: {reason}", is_refused=True)
+    return tuple(found)
+
+
+async def connected(targets: Sequence[Resolved]) -> SocketStream:
+    """A connection to the first of some checked addresses that answers.
+
+    Raises:
+        Unreachable: None does; for the reason of the first.
+    """
+    first: Unreachable | None = None
+    for target in targets[:_MOST_TRIED]:
+        try:
+            return await _connected(target)
+        except Unreachable as exc:
+            first = first or exc
+    raise first or Unreachable("there is no address to connect to")
+
+
+async def _connected(target: Resolved) -> SocketStream:
+    try:
+        with anyio.fail_after(CONNECT_S):
+            return await anyio.connect_tcp(str(target.address), target.port)
+    except TimeoutError:
+        raise Unreachable(f"no answer within {CONNECT_S:g} s") from None
+    except OSError as exc:
+        cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
+        raise Unreachable(os.strerror(cause.errno) if cause.errno else str(cause)) from exc
