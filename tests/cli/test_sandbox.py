@@ -62,6 +62,17 @@ def test_a_clash_names_the_sandbox_and_how_it_ends(box: Cli, start: Cli, workspa
         assert (b"standing sandbox 'box'" in told, b"ringfence sandbox rm box" in told) == (True, True)
 
 
+def test_one_of_another_version_can_be_removed(box: Cli):
+    """What it says of itself cannot be read; that it stands, and that it can be ended, still holds."""
+    state = standing_dir() / "box" / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "format": 0}))
+    assert [row["state"] for row in json.loads(box("ls", "--json")[1])] == ["unknown"]
+    code, _, err = box("exec", "box", "--", "true")
+    assert (code, b"another version" in err) == (1, True)
+    assert box("rm", "box")[:2] == (0, b"box\n")
+    assert box("ls")[1] == b""
+
+
 def test_options_behind_the_name_are_not_taken_for_a_program(box: Cli):
     """The command begins behind the name: an option there is refused, with where it belongs."""
     code, out, err = box("exec", "box", "--timeout", "1s", "--", "true")

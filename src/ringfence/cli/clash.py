@@ -3,13 +3,18 @@
 
 def in_the_way(refusal: str) -> str | None:
     """What to do about the standing sandbox whose run a refusal names; None if it names none."""
+    from contextlib import suppress
+
+    from ringfence.errors import RecordError
     from ringfence.sandbox.holder.place import places_in, standing_dir
     from ringfence.sandbox.holder.state import read_state
 
     if "run '" not in refusal:
         return None
     for place in places_in(standing_dir()):
-        state = read_state(place)
+        state = None
+        with suppress(RecordError):  # of another version
+            state = read_state(place)
         if state is not None and state.run_id is not None and state.run_id in refusal:
             return (
                 f"that is the standing sandbox {place.name!r}; `ringfence sandbox exec {place.name} -- CMD` works in "

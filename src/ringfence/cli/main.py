@@ -1,6 +1,5 @@
 """The `ringfence` command: its parts, and how errors become one line and an exit code."""
 
-import os
 import sys
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from ringfence.cli.audit import audit_app
 from ringfence.cli.checkpoint import checkpoint_app
 from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.doctor import doctor
+from ringfence.cli.ending import end_by
 from ringfence.cli.execute import execute
 from ringfence.cli.gc import gc
 from ringfence.cli.image import image_app
@@ -73,45 +73,19 @@ def _root(
 
 def run_app() -> None:
     """Run the command; every error is one line on stderr and a documented exit code."""
-    _fill_streams()
-    code = _exit_code()
-    try:
-        sys.stdout.flush()
-    except OSError as exc:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
-        code = code if isinstance(exc, BrokenPipeError) else _tell(exc)
-    sys.exit(code)
+    end_by(_run)
 
 
-def _fill_streams() -> None:
-    """Put /dev/null in the place of a stream we were started without: the next file opened would take it."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
-
-
-def _exit_code() -> int:
+def _run() -> int:
     try:
         result = app(standalone_mode=False, prog_name="ringfence")
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return ExitCode.CANCELLED
-    except (BrokenPipeError, SystemExit):  # whoever read our output has left; Typer then ends by itself
-        return ExitCode.OK
-    except Exception as exc:  # noqa: BLE001 -- the boundary of the command
+    except Exception as exc:
         if isinstance(exc, _COMMAND_LINE_ERROR):
             return _tell_misuse(exc)
-        return _tell(exc)
+        raise
     return result if isinstance(result, int) else ExitCode.OK
-
-
-def _tell(error: Exception) -> int:
-    from ringfence.cli.failing import tell
-
-    return tell(error)
 
 
 def _tell_misuse(error: Any) -> int:

@@ -3,15 +3,13 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ringfence.sandbox.holder.place import HolderPlace
-    from ringfence.sandbox.holder.state import HolderState
+    from ringfence.sandbox.holder.state import BriefState, HolderState
 
 
 def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
@@ -45,6 +43,14 @@ async def clear_and_tell() -> frozenset[str]:
     return frozenset(one.name for one in gone)
 
 
+async def _briefly_living(name: str) -> "tuple[HolderPlace, BriefState]":
+    """As `living`, for who only runs a command."""
+    from ringfence.sandbox.holder.attaching import briefly_attachable
+
+    place = await _lived_in(name)
+    return place, briefly_attachable(place)
+
+
 async def living(name: str) -> "tuple[HolderPlace, HolderState]":
     """The place and state of a standing sandbox that lives.
 
@@ -52,13 +58,19 @@ async def living(name: str) -> "tuple[HolderPlace, HolderState]":
         UsageError: There is none of that name.
     """
     from ringfence.sandbox.holder.attaching import attachable
+
+    place = await _lived_in(name)
+    return place, attachable(place)
+
+
+async def _lived_in(name: str) -> "HolderPlace":
     from ringfence.sandbox.holder.place import standing_place
 
     place = standing_place(name)
     if not place.is_alive():
         await clear_and_tell()
         raise UsageError(f"there is no standing sandbox {name!r}; `ringfence sandbox ls` lists them")
-    return place, attachable(place)
+    return place
 
 
 async def execute_in(
@@ -83,10 +95,9 @@ async def execute_in(
     from ringfence.errors import ExitCode
     from ringfence.job.command import Stdio, open_null, run_command
     from ringfence.job.state import JobState
-    from ringfence.job.terminal import run_on_terminal
     from ringfence.sandbox.holder.attaching import attach
 
-    place, state = await living(name)
+    place, state = await _briefly_living(name)
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin and interactive else None,
@@ -96,18 +107,16 @@ async def execute_in(
         with anyio.move_on_after(limit_s):
             async with attach(place, state, env=env) as sandbox:
                 if tty:
-                    outcome = await run_on_terminal(command, 0, 1, sandbox, _recorded_by_the_holder)
+                    from ringfence.job.terminal import run_on_terminal
+
+                    outcome = await run_on_terminal(command, 0, 1, sandbox, None)
                 else:
-                    outcome = await run_command(command, stdio, sandbox, _recorded_by_the_holder)
+                    outcome = await run_command(command, stdio, sandbox, None)
                 if outcome.state is JobState.LIMIT:
                     say(f"{outcome.reason} of `ringfence sandbox create`")
                 return int(outcome.command_exit_code or 0)
     say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
     return ExitCode.TIMED_OUT
-
-
-async def _recorded_by_the_holder(_event: object) -> None:
-    """The holder has seen the command and its end, whatever becomes of us."""
 
 
 async def remove_one(name: str) -> None:
@@ -117,21 +126,30 @@ async def remove_one(name: str) -> None:
         UsageError: There is none of that name.
         InfrastructureFault: Its holder does not end.
     """
-    from ringfence.errors import InfrastructureFault
+    from contextlib import suppress
+
+    import typer
+
+    from ringfence.errors import InfrastructureFault, RecordError
     from ringfence.sandbox.holder.attaching import ask_to_end
     from ringfence.sandbox.holder.place import standing_place
+    from ringfence.sandbox.holder.state import read_state
 
     place = standing_place(name)
     if not place.is_alive() and name in await clear_and_tell():
         typer.echo(name)
         return
-    place, state = await living(name)
+    place = await _lived_in(name)
+    state = None
+    with suppress(RecordError):  # of another version: it ends all the same
+        state = read_state(place)
     if not await ask_to_end(place):
+        who = "" if state is None else f" (process {state.pid})"
         raise InfrastructureFault(
-            f"the holder of {name!r} (process {state.pid}) does not end; kill it, nothing inside survives that"
+            f"the holder of {name!r}{who} does not end; kill it, nothing inside survives that"
         )
     typer.echo(name)
-    if state.run_id is not None:
+    if state is not None and state.run_id is not None:
         _tell_work(state.run_id)
 
 
@@ -159,13 +177,18 @@ def _tell_work(run_id: str) -> None:
 
 def row_of(place: "HolderPlace") -> dict[str, Any]:
     """A standing sandbox at a glance."""
+    from ringfence.errors import RecordError
     from ringfence.sandbox.holder.state import read_state
 
-    state = read_state(place)
+    state, told = None, "starting"
+    try:
+        state = read_state(place)
+    except RecordError:  # of another version: it can be removed
+        told = "unknown"
     return {
         "name": place.name,
         "backend": None if state is None else state.facts.backend,
-        "state": "starting" if state is None else "running",
+        "state": told if state is None else "running",
         **age_of(state),
         "workspace": None if state is None else state.workspace,
     }
@@ -207,4 +230,5 @@ def say(line: str) -> None:
     """Tell something, on stderr."""
     from ringfence.cli.escape import visible
 
-    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+    sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
+    sys.stderr.flush()

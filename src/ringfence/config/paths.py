@@ -3,19 +3,23 @@
 import os
 from pathlib import Path
 
-import platformdirs
-
 _APP = "ringfence"
 
 
 def state_dir() -> Path:
     """Runs, keys, checkpoints: `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`."""
     override = os.environ.get("RINGFENCE_STATE_DIR")
-    return Path(override).absolute() if override else Path(platformdirs.user_state_dir(_APP))
+    if override:
+        return Path(override).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir(_APP))
 
 
 def user_config_file() -> Path:
     """The user's own configuration: `$XDG_CONFIG_HOME/ringfence/ringfence.yaml`."""
+    import platformdirs
+
     return Path(platformdirs.user_config_dir(_APP)) / "ringfence.yaml"
 
 

@@ -4,19 +4,21 @@ import os
 import select
 import signal
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import anyio
 import anyio.to_thread
 
 from ringfence.errors import SandboxFileError
-from ringfence.events import CommandEnded
 from ringfence.job.outcome import Outcome
-from ringfence.job.request import Emit
 from ringfence.job.state import JobState
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess
 from ringfence.sandbox.process import OutputStream
 from ringfence.sandbox.result import BoundedOutput
+
+if TYPE_CHECKING:
+    from ringfence.events import CommandEnded
+    from ringfence.job.request import Emit
 
 _KEPT_BYTES = 256 * 1024
 _CHUNK = 64 * 1024
@@ -38,8 +40,11 @@ def open_null() -> BinaryIO:
     return open(os.devnull, "wb")  # noqa: PTH123 - the caller closes it
 
 
-async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emit: Emit) -> Outcome:
-    """Run a command with its streams passed through; keep the head and tail of its output in the record."""
+async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emit: "Emit | None") -> Outcome:
+    """Run a command with its streams passed through; keep the head and tail of its output in the record.
+
+    Without `emit` somebody else keeps one.
+    """
     kept_out, kept_err = BoundedOutput(_KEPT_BYTES), BoundedOutput(_KEPT_BYTES)
     end = _NOT_STARTED
     out = _Copy(stdio.stdout, kept_out)
@@ -55,20 +60,28 @@ async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emi
             end = ProcessEnd(127 if exc.errno_name == "ENOENT" else 126, None, "exit", 0.0)
             await err.write(f"ringfence: {exc}\n".encode())
         feeding.cancel_scope.cancel()
-    await emit(
-        CommandEnded(
-            sandbox_id=sandbox.id,
-            argv=list(argv),
-            exit_code=end.exit_code,
-            ended_by=end.ended_by,
-            duration_ms=round(end.duration_s * 1000, 3),
-            stdout=kept_out.value().decode("utf-8", "replace"),
-            stderr=kept_err.value().decode("utf-8", "replace"),
-        )
-    )
+    if emit is not None:
+        await emit(command_ended(sandbox, argv, end, kept_out, kept_err))
     if out.is_lost or err.is_lost:
         return Outcome(JobState.FAILED, "nobody reads its output any more", _BROKEN_PIPE)
     return outcome_of_command(end)
+
+
+def command_ended(
+    sandbox: Sandbox, argv: tuple[str, ...], end: ProcessEnd, out: BoundedOutput, err: BoundedOutput
+) -> "CommandEnded":
+    """A command's end, for the record."""
+    from ringfence.events import CommandEnded
+
+    return CommandEnded(
+        sandbox_id=sandbox.id,
+        argv=list(argv),
+        exit_code=end.exit_code,
+        ended_by=end.ended_by,
+        duration_ms=round(end.duration_s * 1000, 3),
+        stdout=out.value().decode("utf-8", "replace"),
+        stderr=err.value().decode("utf-8", "replace"),
+    )
 
 
 class _Copy:

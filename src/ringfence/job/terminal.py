@@ -8,25 +8,27 @@ import termios
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from ringfence.errors import SandboxFileError
-from ringfence.events import CommandEnded
-from ringfence.job.command import outcome_of_command
+from ringfence.job.command import command_ended, outcome_of_command
 from ringfence.job.outcome import Outcome
-from ringfence.job.request import Emit
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox, SandboxProcess
 from ringfence.sandbox.result import BoundedOutput
+
+if TYPE_CHECKING:
+    from ringfence.job.request import Emit
 
 _KEPT_BYTES = 1024 * 1024
 _CHUNK = 64 * 1024
 
 
 async def run_on_terminal(
-    argv: tuple[str, ...], keyboard: int, screen: int, sandbox: Sandbox, emit: Emit
+    argv: tuple[str, ...], keyboard: int, screen: int, sandbox: Sandbox, emit: "Emit | None"
 ) -> Outcome:
     """Run a command with the terminal behind `keyboard` and `screen` as its own; Ctrl-C goes inside."""
     kept = BoundedOutput(_KEPT_BYTES)
@@ -44,17 +46,8 @@ async def run_on_terminal(
             end = await process.wait()
         except SandboxFileError as exc:
             return Outcome(JobState.FAILED, str(exc), 127)
-    await emit(
-        CommandEnded(
-            sandbox_id=sandbox.id,
-            argv=list(argv),
-            exit_code=end.exit_code,
-            ended_by=end.ended_by,
-            duration_ms=round(end.duration_s * 1000, 3),
-            stdout=kept.value().decode("utf-8", "replace"),
-            stderr="",
-        )
-    )
+    if emit is not None:
+        await emit(command_ended(sandbox, argv, end, kept, BoundedOutput(0)))
     return outcome_of_command(end)
 
 

@@ -1,12 +1,16 @@
 """The fence: contract, spec, policy, the guest and its protocol, backends."""
 
-from ringfence.sandbox.base import Facts, Placement, ResourceUse
-from ringfence.sandbox.channels.connection import Connection
-from ringfence.sandbox.files import DirEntry
-from ringfence.sandbox.process import ProcessEnd, SandboxProcess
-from ringfence.sandbox.result import EndedBy, ExecResult
-from ringfence.sandbox.sandbox import Sandbox
-from ringfence.sandbox.spec import Mount, SandboxSpec
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.base import Facts, Placement, ResourceUse
+    from ringfence.sandbox.channels.connection import Connection
+    from ringfence.sandbox.files import DirEntry
+    from ringfence.sandbox.process import ProcessEnd, SandboxProcess
+    from ringfence.sandbox.result import EndedBy, ExecResult
+    from ringfence.sandbox.sandbox import Sandbox
+    from ringfence.sandbox.spec import Mount, SandboxSpec
 
 __all__ = [
     "Connection",
@@ -22,3 +26,24 @@ __all__ = [
     "SandboxProcess",
     "SandboxSpec",
 ]
+_MODULES = {
+    "Connection": "channels.connection",
+    "DirEntry": "files",
+    "EndedBy": "result",
+    "ExecResult": "result",
+    "Facts": "base",
+    "Mount": "spec",
+    "Placement": "base",
+    "ProcessEnd": "process",
+    "ResourceUse": "base",
+    "Sandbox": "sandbox",
+    "SandboxProcess": "process",
+    "SandboxSpec": "spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, imported on first use: a command in a standing sandbox needs few of them."""
+    if name in _MODULES:
+        return getattr(import_module(f"ringfence.sandbox.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'ringfence.sandbox' has no attribute {name!r}")

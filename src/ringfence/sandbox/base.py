@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ringfence.errors import DeathReason
-from ringfence.sandbox.spec import SandboxSpec
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.spec import SandboxSpec
 
 Enforcement = Literal["kernel", "soft", "none"]
 Carry = Literal["none", "in", "git", "both"]
@@ -50,7 +52,7 @@ class Launch:
     """What a backend is told to start."""
 
     sandbox_id: str
-    spec: SandboxSpec
+    spec: "SandboxSpec"
     placement: Placement
     argv: tuple[str, ...]
     """Arguments of the guest's interpreter, after the interpreter itself."""
@@ -113,6 +115,8 @@ class Fence(ABC):
     """The guest's stdout; non-blocking."""
     write_fd: int
     """The guest's stdin; non-blocking."""
+    is_relayed: bool = False
+    """A holder passes the stream on for several clients: it sets the limits, and says what ended a command."""
     is_greeted: bool = False
     """A holder has sent the guest its modules already; the stream begins with its HELLO all the same."""
 
@@ -172,14 +176,14 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+    async def unavailable(self, spec: "SandboxSpec | None" = None) -> str | None:
         """Why this backend cannot be used on this machine and what to install; None if it can.
 
         Args:
             spec: For what, where that matters: which engine, which image.
         """
 
-    async def why_unseen(self, spec: SandboxSpec) -> str | None:  # noqa: ARG002 -- for backends that do not
+    async def why_unseen(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for backends that do not
         """Why this machine's directories cannot be mounted, so that a workspace is carried; None if they can."""
         return None
 

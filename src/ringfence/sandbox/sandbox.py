@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
 
-from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
@@ -16,15 +16,13 @@ from ringfence.sandbox.channels.dialing import dial
 from ringfence.sandbox.channels.listener import Listener, Serve, listening
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import MOST_CONNECTIONS
-from ringfence.sandbox.loader import guest_arguments
-from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.records import Failure, errno_name
-from ringfence.sandbox.registry import choose_backend, why_unseen
 from ringfence.sandbox.result import BoundedOutput, ExecResult
 from ringfence.sandbox.session import GuestSession, is_word
-from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.workspace.ownership import place
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.spec import SandboxSpec
 
 _FLOOD_BYTES = 1024**3
 _GATHER_WINDOW = 4 * 1024 * 1024
@@ -37,7 +35,7 @@ class Sandbox:
     """An open sandbox. Made by `Sandbox.open`; usable from one event loop, by many tasks at once."""
 
     def __init__(
-        self, spec: SandboxSpec, placement: Placement, fence: Fence, *, sandbox_id: str, chosen_because: str
+        self, spec: "SandboxSpec", placement: Placement, fence: Fence, *, sandbox_id: str, chosen_because: str
     ) -> None:
         self.id = sandbox_id
         self.spec = spec
@@ -66,7 +64,7 @@ class Sandbox:
     @asynccontextmanager
     async def open(
         cls,
-        spec: SandboxSpec,
+        spec: "SandboxSpec",
         *,
         placement: Placement | None = None,
         sandbox_id: str | None = None,
@@ -85,6 +83,12 @@ class Sandbox:
             PolicyRefused: The spec breaks a rule, or a limit that was asked for cannot be enforced.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
+        from ringfence.config.paths import state_dir
+        from ringfence.sandbox.loader import guest_arguments
+        from ringfence.sandbox.policy import Surroundings, check_spec
+        from ringfence.sandbox.registry import choose_backend, why_unseen
+        from ringfence.sandbox.workspace.ownership import place
+
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         if placement is None:
             unseen = await why_unseen(spec) if spec.workspace else None
@@ -98,7 +102,7 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def over(
-        cls, fence: Fence, spec: SandboxSpec, placement: Placement, *, sandbox_id: str, chosen_because: str
+        cls, fence: Fence, spec: "SandboxSpec", placement: Placement, *, sandbox_id: str, chosen_because: str
     ) -> AsyncIterator["Sandbox"]:
         """A sandbox on a fence that was just started, and that is killed at the end."""
         sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because)

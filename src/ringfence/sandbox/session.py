@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -11,11 +12,12 @@ from ringfence.sandbox.base import Death, Fence, ResourceUse
 from ringfence.sandbox.channels.command import Channel, Sink
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import GuestLink
-from ringfence.sandbox.loader import guest_payload
 from ringfence.sandbox.process import WINDOW
 from ringfence.sandbox.records import Exit, Failure, ProtocolError, parse_use
 from ringfence.sandbox.result import EndedBy
-from ringfence.sandbox.spec import SandboxSpec
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.spec import SandboxSpec
 
 _START_S = 20.0
 _CLIENT_GRACE_S = 5.0
@@ -39,7 +41,7 @@ class GuestSession:
         directory: Where relative paths start, inside.
     """
 
-    def __init__(self, fence: Fence, spec: SandboxSpec, *, sandbox_id: str, directory: str) -> None:
+    def __init__(self, fence: Fence, spec: "SandboxSpec", *, sandbox_id: str, directory: str) -> None:
         self.fence = fence
         self._spec = spec
         self._id = sandbox_id
@@ -152,6 +154,8 @@ class GuestSession:
             SandboxStartFailed: It did not come up, or cannot protect itself.
         """
         if not self.fence.is_greeted:
+            from ringfence.sandbox.loader import guest_payload
+
             self._link.post_raw(guest_payload())
         try:
             with anyio.fail_after(_START_S):
@@ -172,7 +176,9 @@ class GuestSession:
             )
 
     def configure(self) -> None:
-        """Tell the guest which limits it shall watch."""
+        """Tell the guest which limits it shall watch. Where a holder relays it has done so."""
+        if self.fence.is_relayed:
+            return
         limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
         facts = self.fence.facts
         limits += [
@@ -311,9 +317,9 @@ class GuestSession:
     async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
         """A kill that the memory limit did is told as such; a shell passes its child's on as code 137.
 
-        In a held sandbox the holder has done so: only it knows which kills were told of already.
+        Where a holder relays it has done so: only it knows which kills were told of already.
         """
-        if self.fence.is_greeted or ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
+        if self.fence.is_relayed or ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
             return ended_by
         kills = await self._count_oom_kills()
         if kills > self._oom_kills:

@@ -28,3 +28,13 @@ async def test_a_warm_container_shows_what_a_cold_one_shows(image: str, runs: Ru
     assert sandbox.id == warm.sandbox_id
     assert seen.stdout.split() == ["two", "second", "first"]
     assert "Read-only" in seen.stderr
+
+
+async def test_the_memory_limit_is_told_in_a_warm_container(image: str, runs: Runs):
+    """Nobody stands between the run and the guest: who ended a command is found out by the run itself."""
+    runs.changes |= {"backend": "docker", "image": image, "memory": "128m"}
+    (warm,) = await runs.warmed()
+    code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
+    async with runs.opened() as sandbox:
+        ended = await sandbox.run(["python3", "-c", code])
+    assert (sandbox.id, ended.ended_by) == (warm.sandbox_id, "memory")

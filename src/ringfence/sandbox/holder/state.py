@@ -2,19 +2,22 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.sandbox.base import Facts, Overlay, Placement
 from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.spec import SandboxSpec
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from ringfence.sandbox.spec import SandboxSpec
+
+FORMAT = 2
 _LIMIT_BYTES = 8 * 1024**2
 Kind = Literal["standing", "pool"]
+_State = TypeVar("_State")
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class HolderState:
     sandbox_id: str
     kind: Kind
     pid: int
-    spec: SandboxSpec
+    spec: "SandboxSpec"
     placement: Placement
     facts: Facts
     chosen_because: str
@@ -44,6 +47,29 @@ class HolderState:
     def ended(self, reason: str, detail: str) -> "HolderState":
         """The same, gone."""
         return replace(self, end=(reason, detail))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The part of a spec that running commands goes by, in a sandbox that stands already."""
+
+    env: Mapping[str, str]
+    disk: int
+    """Bytes."""
+    setup: tuple[str, ...] = ()
+    ttl_s: float | None = None
+
+
+@dataclass(frozen=True)
+class BriefState:
+    """What a client that only runs commands needs: without the spec, whose validation takes longer than a command."""
+
+    sandbox_id: str
+    placement: Placement
+    facts: Facts
+    chosen_because: str
+    terms: Terms
+    end: tuple[str, str] | None = None
 
 
 def write_state(place: HolderPlace, state: HolderState) -> None:
@@ -68,6 +94,15 @@ def read_state(place: HolderPlace) -> HolderState | None:
     Raises:
         RecordError: It is damaged, or of another version.
     """
+    return _read(place, _decode)
+
+
+def read_briefly(place: HolderPlace) -> BriefState | None:
+    """As `read_state`, and less of it."""
+    return _read(place, _decode_briefly)
+
+
+def _read(place: HolderPlace, decode: Callable[[Mapping[str, Any]], _State]) -> _State | None:
     try:
         with place.state_file.open("rb") as file:
             data = file.read(_LIMIT_BYTES)
@@ -76,7 +111,10 @@ def read_state(place: HolderPlace) -> HolderState | None:
     except OSError as exc:
         raise InfrastructureFault(f"could not read {str(place.state_file)!r}: {exc.strerror}") from exc
     try:
-        return _decode(json.loads(data))
+        fields = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"format {fields['format']!r}")
+        return decode(fields)
     except (ValueError, KeyError, TypeError) as exc:
         raise RecordError(
             f"{str(place.state_file)!r} is damaged or of another version of ringfence: {exc}"
@@ -110,7 +148,7 @@ def decode_placement(fields: Mapping[str, Any]) -> Placement:
     )
 
 
-def encode_spec(spec: SandboxSpec) -> dict[str, Any]:
+def encode_spec(spec: "SandboxSpec") -> dict[str, Any]:
     """A spec as plain data: only what was asked for, since that decides what may be soft."""
     return spec.model_dump(exclude_unset=True)
 
@@ -127,26 +165,52 @@ def _encode(state: HolderState) -> bytes:
             "format": FORMAT,
             **fields,
             "spec": encode_spec(state.spec),
+            "terms": asdict(terms_of(state.spec)),
             "placement": encode_placement(state.placement),
             "facts": asdict(state.facts),
         }
     )
 
 
+def terms_of(spec: "SandboxSpec") -> Terms:
+    """What running commands goes by."""
+    return Terms(dict(spec.env), int(spec.disk), ttl_s=spec.ttl_s)
+
+
 def _decode(fields: Mapping[str, Any]) -> HolderState:
-    if fields["format"] != FORMAT:
-        raise ValueError(f"format {fields['format']!r}")
-    facts = dict(fields["facts"])
-    for name in ("watched_paths", "tmpfs_paths", "notes"):
-        facts[name] = tuple(facts[name])
+    from ringfence.sandbox.spec import SandboxSpec
+
     plain = {name: fields[name] for name in _PLAIN}
-    plain["end"] = tuple(plain["end"]) if plain["end"] else None
+    plain["end"] = _end(fields)
     return HolderState(
         **plain,
         spec=SandboxSpec.model_validate(fields["spec"]),
         placement=decode_placement(fields["placement"]),
-        facts=Facts(**facts),
+        facts=_facts(fields),
     )
+
+
+def _decode_briefly(fields: Mapping[str, Any]) -> BriefState:
+    terms = fields["terms"]
+    return BriefState(
+        fields["sandbox_id"],
+        decode_placement(fields["placement"]),
+        _facts(fields),
+        fields["chosen_because"],
+        Terms(dict(terms["env"]), int(terms["disk"]), ttl_s=terms["ttl_s"]),
+        _end(fields),
+    )
+
+
+def _facts(fields: Mapping[str, Any]) -> Facts:
+    facts = dict(fields["facts"])
+    for name in ("watched_paths", "tmpfs_paths", "notes"):
+        facts[name] = tuple(facts[name])
+    return Facts(**facts)
+
+
+def _end(fields: Mapping[str, Any]) -> tuple[str, str] | None:
+    return tuple(fields["end"]) if fields["end"] else None
 
 
 _PLAIN = (

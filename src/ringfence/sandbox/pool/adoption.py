@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +30,12 @@ _TAKEN = "taken"
 class PooledFence(HeldFence):
     """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
 
+    is_relayed = False
+
+    def __init__(self, connection: socket.socket, place: HolderPlace, state: HolderState) -> None:
+        super().__init__(connection, place, state)
+        self._holder_pid = state.pid
+
     async def kill(self) -> None:
         """Let go of the connection and wait until everything inside is dead and its holder gone.
 
@@ -40,12 +47,12 @@ class PooledFence(HeldFence):
             return
         # Whatever holds it up: nothing survives the holder.
         with suppress(ProcessLookupError):
-            os.kill(self._state.pid, signal.SIGKILL)
+            os.kill(self._holder_pid, signal.SIGKILL)
         if not await self._is_gone():
             raise InfrastructureFault(
-                f"sandbox {self._state.sandbox_id} does not end: its holder, process {self._state.pid}, lives on"
+                f"sandbox {self._sandbox_id} does not end: its holder, process {self._holder_pid}, lives on"
             )
-        await get_backend(self.facts.backend).clean_up(frozenset({self._state.sandbox_id}))
+        await get_backend(self.facts.backend).clean_up(frozenset({self._sandbox_id}))
 
     async def _is_gone(self) -> bool:
         with anyio.move_on_after(_LEAVE_S):

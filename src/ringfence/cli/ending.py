@@ -1,0 +1,47 @@
+"""How every command ends: streams that are there, one line for each error, an exit code."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from ringfence.errors import ExitCode
+
+
+def end_by(act: Callable[[], int]) -> None:
+    """Do it and leave the process with its exit code; every error is one line on stderr and a documented code."""
+    _fill_streams()
+    code = _exit_code(act)
+    try:
+        sys.stdout.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
+        code = code if isinstance(exc, BrokenPipeError) else _tell(exc)
+    sys.exit(code)
+
+
+def _fill_streams() -> None:
+    """Put /dev/null in the place of a stream we were started without: the next file opened would take it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _exit_code(act: Callable[[], int]) -> int:
+    try:
+        return act()
+    except KeyboardInterrupt:
+        return ExitCode.CANCELLED
+    except (BrokenPipeError, SystemExit):  # whoever read our output has left; Typer then ends by itself
+        return ExitCode.OK
+    except Exception as exc:  # noqa: BLE001 -- the boundary of the command
+        return _tell(exc)
+
+
+def _tell(error: Exception) -> int:
+    from ringfence.cli.failing import tell
+
+    return tell(error)
