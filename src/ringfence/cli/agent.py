@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
+    from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest, RunRequest
+    from ringfence.model.price_table import Price
+    from ringfence.sandbox import SandboxSpec
+    from ringfence.secret import Credential
 
 
 async def agent_run(
@@ -18,11 +22,13 @@ async def agent_run(
         UsageError: `go_on`, and there is nothing to go on with.
         AuthenticationFailed, ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`.
     """
+    from dataclasses import replace
+
     import anyio.to_thread
 
     from ringfence.cli.running import close_the_dead
     from ringfence.cli.settings import check_image, pool_of, secrets_of, spec_of
-    from ringfence.job.agent import check_agent
+    from ringfence.job.agent import access_for, check_agent
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.job.request import RunRequest
 
@@ -36,7 +42,9 @@ async def agent_run(
         earlier = last_run_of(place)
     agent = agent_request(prompt, settings, conversation=earlier.conversation)
     await check_agent(agent)
-    secrets = [*secrets_of(settings), *([agent.credential.value] if agent.credential else [])]
+    access = await access_for(agent, others=other_credentials(agent, spec))
+    agent = replace(agent, model_access=access)
+    secrets = [*secrets_of(settings), *(each.value for each in access.credentials)]
     run = RunRequest(
         prompt=prompt,
         workspace=place,
@@ -52,10 +60,50 @@ async def agent_run(
         model=agent.model,
         runtime=agent.runtime,
         toolset=agent.toolset,
+        model_access=access if spec.egress.wants_model else None,
         continues=earlier.run_id,
         session_id=earlier.session_id,
     )
     return run, agent
+
+
+def other_credentials(agent: "AgentRequest", spec: "SandboxSpec") -> "list[Credential]":
+    """Credentials besides the agent's own, where those inside may ask models too."""
+    from ringfence.job.model_access import found_credentials
+
+    if not spec.egress.wants_model or agent.credential is None:
+        return []
+    return [each for each in found_credentials() if each.provider != agent.credential.provider]
+
+
+def access_of(settings: "Settings", spec: "SandboxSpec") -> "ModelAccess | None":
+    """What those inside may ask of models; None where that is not granted.
+
+    Raises:
+        AuthenticationFailed: It is granted, and there is no credential.
+        ConfigurationError: The model's script cannot be read.
+    """
+    from ringfence.job.model_access import ModelAccess, found_credentials
+    from ringfence.model.registry import needs_credential, read_model
+
+    if not spec.egress.wants_model:
+        return None
+    model = settings.run.model
+    _, prices = read_model(model)
+    return ModelAccess(
+        model,
+        credentials=found_credentials() if needs_credential(model) else (),
+        tokens=settings.limits.tokens,
+        cost_usd=settings.limits.cost_usd,
+        prices={**prices, **prices_of(settings)},
+    )
+
+
+def prices_of(settings: "Settings") -> "dict[str, Price]":
+    """Prices that the settings give."""
+    from ringfence.model.price_table import Price
+
+    return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
 
 
 def agent_request(
@@ -72,7 +120,6 @@ def agent_request(
         ConfigurationError: A tool cannot be loaded.
     """
     from ringfence.job.request import AgentRequest
-    from ringfence.model.price_table import Price
     from ringfence.model.registry import needs_credential
     from ringfence.runtime.limits import Limits
     from ringfence.secret import resolve_credential
@@ -93,7 +140,7 @@ def agent_request(
         ),
         toolset=settings.run.toolset,
         system_append=settings.run.system_append,
-        prices={name: Price(**price.model_dump()) for name, price in settings.prices.items()},
+        prices=prices_of(settings),
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
         credential=resolve_credential() if needs_one else None,

@@ -51,12 +51,14 @@ def command_request(
     """A run whose inside is `command`."""
     import shlex
 
+    from ringfence.cli.agent import access_of
     from ringfence.job.request import RunRequest
 
     place = workspace.resolve()
     settings = effective.settings
     spec = spec_of(effective, place)
     check_image(spec)
+    access = access_of(settings, spec)
     return RunRequest(
         prompt=shlex.join(command),
         workspace=place,
@@ -64,11 +66,12 @@ def command_request(
         purpose=purpose,
         wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
         loosenings=effective.loosenings(),
-        secrets=secrets_of(settings),
+        secrets=[*secrets_of(settings), *(each.value for each in (access.credentials if access else ()))],
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=None if purpose == "standing" else pool_of(settings),
         runtime=purpose,
+        model_access=access,
     )
 
 

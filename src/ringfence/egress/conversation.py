@@ -61,6 +61,7 @@ class Conversation:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         self._came = bytearray()
         self._is_reading_head = True
+        self._is_early = False
         self.sent_bytes = 0
 
     async def request(self) -> Asked | None:
@@ -92,6 +93,7 @@ class Conversation:
             body += event.data
             if len(body) > self._body_bytes:
                 raise Unreadable(413, f"the body is larger than {self._body_bytes} bytes")
+        self._is_early = bool(self._http.trailing_data[0])
         headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers)
         upgrade = any(name == "upgrade" for name, _ in headers)
         target = head.target.decode("ascii")
@@ -125,21 +127,28 @@ class Conversation:
     # --- further requests
 
     async def more(self) -> bool:
-        """Wait, before the answer is over, until more comes or the end; whether it was more."""
+        """Wait, after a whole request, until more comes or the end; whether it was more."""
         try:
             data = await self.inside.receive(_READ)
         except anyio.EndOfStream:
             return False
+        self._is_early = self._is_early or self._http.our_state is not h11.DONE
+        self._came += data
         self._http.receive_data(data)
         return True
 
     def goes_on(self) -> bool:
-        """Whether another request may come on this connection; then the next one can be read."""
+        """Whether another request may come on this connection, or has begun to; then it can be read."""
         is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if not is_over or self._http.trailing_data != (b"", False):
+        if not is_over or self._is_early:
             return False
         self._http.start_next_cycle()
         return True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether some of the next request is there already."""
+        return bool(self._http.trailing_data[0])
 
     async def _send(self, data: bytes | None) -> None:
         if data:
@@ -169,10 +178,14 @@ class Conversation:
         await self.send(body)
         await self.end()
 
+    async def answer_error(self, status: int, value: object) -> None:
+        """A whole answer, where none was begun."""
+        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            await self.answer_json(status, value)
+
     async def refuse(self, status: int, reason: str) -> None:
         """An answer that clients of engines show as an error."""
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            await self.answer_json(status, {"message": f"ringfence: {reason}"})
+        await self.answer_error(status, {"message": f"ringfence: {reason}"})
 
     async def switch(self, content_type: str) -> bytes:
         """Answer that the connection is now the command's; returns what came of it already."""

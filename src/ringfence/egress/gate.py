@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import ByteStream
 
@@ -12,6 +12,9 @@ from ringfence.config.forward import Forward
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
 from ringfence.egress.forwarding import Emit, Forwarder
 from ringfence.egress.resolving import Resolve, resolve_by_system
+
+if TYPE_CHECKING:
+    from ringfence.egress.gateway.gateway import Gateway
 
 _MOST_CALLS = 32
 
@@ -53,7 +56,12 @@ class Grants(Protocol):
 
 @asynccontextmanager
 async def opened_gate(
-    sandbox: Listens, grants: Grants, emit: Emit, *, resolve: Resolve = resolve_by_system
+    sandbox: Listens,
+    grants: Grants,
+    emit: Emit,
+    *,
+    gateway: "Gateway | None" = None,
+    resolve: Resolve = resolve_by_system,
 ) -> AsyncIterator[None]:
     """Open the granted ways out of a sandbox until the context is left.
 
@@ -61,12 +69,14 @@ async def opened_gate(
         sandbox: Whose.
         grants: Which: its spec.
         emit: Records an event; returns when it is written.
+        gateway: What answers where the model is granted.
         resolve: See `ForwardProxy`.
 
     Raises:
         PolicyRefused: A forward leads where nothing may.
         SandboxPortError: A port of a forward is taken inside.
         SandboxStartFailed, InfrastructureFault: Engine access without an engine.
+        LimitReached, AuthenticationFailed, InfrastructureFault: While it is open: the gateway has no more to give.
     """
     async with AsyncExitStack() as stack:
         for forward in grants.forward:
@@ -91,4 +101,8 @@ async def opened_gate(
             await stack.enter_async_context(
                 sandbox.listen(proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
             )
+        if gateway is not None and grants.egress.wants_model:
+            from ringfence.egress.gateway.serving import opened_door
+
+            await stack.enter_async_context(opened_door(gateway, sandbox, emit))
         yield

@@ -1,13 +1,20 @@
 """The agent's part of a run: its model, its tools, its loop."""
 
-from ringfence.errors import UsageError
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from ringfence.errors import RingfenceError, UsageError
+from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest
-from ringfence.model.registry import OpenedModel, known_model, open_model
+from ringfence.model.base import Model
+from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
+from ringfence.model.through_gateway import model_through
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Task
 from ringfence.runtime.prompts import system_prompt
 from ringfence.sandbox import Sandbox
+from ringfence.secret import Credential
 from ringfence.tool.toolset import open_toolset
 
 
@@ -33,29 +40,70 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
     Raises:
         LimitReached, AuthenticationFailed, InfrastructureFault, SandboxDied: As the runtime's contract.
     """
+    gateway = (request.model_access or await access_for(request)).gateway
+    name, prices = await known_model(request.model)
     async with (
-        open_model(request.model, credential=request.credential) as opened,
+        gateway.opened(emit),
+        closing_model(model_through(gateway)) as model,
         open_toolset(
             request.toolset, sandbox=sandbox, functions=request.functions, mcp_servers=request.mcp_servers
         ) as toolset,
     ):
         runtime = ApiRuntime(
-            model=opened.model,
+            model=model,
             toolset=toolset,
             limits=request.limits,
-            prices={**opened.prices, **request.prices},
+            prices={**prices, **request.prices},
         )
-        result = await runtime.run(_task(request, opened), sandbox, emit)
+        try:
+            result = await runtime.run(_task(request, name), sandbox, emit)
+        except RingfenceError as exc:
+            # The gateway's errors come back in the API's words; it knows them better.
+            raise (gateway.stopped or exc) from exc
     return outcome_of_agent(result.ended_by)
 
 
-def _task(request: AgentRequest, opened: OpenedModel) -> Task:
+async def access_for(request: AgentRequest, *, others: Sequence[Credential] = ()) -> ModelAccess:
+    """What the agent's gateway is made of.
+
+    Args:
+        request: The agent.
+        others: Credentials for other providers, whom those inside may ask too.
+
+    Raises:
+        AuthenticationFailed: There is no credential.
+        ConfigurationError: The model's script cannot be read.
+        UsageError: No model is named.
+    """
+    check_name(request.model)
+    if request.credential is None and needs_credential(request.model):
+        raise missing_credential(request.model)
+    _, prices = await known_model(request.model)
+    return ModelAccess(
+        request.model,
+        credentials=[*([request.credential] if request.credential else []), *others],
+        tokens=request.limits.tokens,
+        cost_usd=request.limits.cost_usd,
+        prices={**prices, **request.prices},
+    )
+
+
+@asynccontextmanager
+async def closing_model(model: Model) -> AsyncIterator[Model]:
+    """Let go of a model's connections at the end."""
+    try:
+        yield model
+    finally:
+        await model.aclose()
+
+
+def _task(request: AgentRequest, name: str) -> Task:
     system = None
     if request.system_append:
         system = f"{system_prompt(request.toolset)}\n\n{request.system_append}"
     return Task(
         prompt=request.prompt,
-        model=opened.name,
+        model=name,
         system=system,
         toolset=request.toolset,
         conversation=request.conversation,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from ringfence.events import (
     Event,
+    ModelExchanged,
     ModelReplied,
     TextStreamed,
     ThinkingStreamed,
@@ -99,10 +100,17 @@ class Recorder:
             self.work = event
         elif isinstance(event, ToolCalled):
             self.tool_calls += 1
+        elif isinstance(event, ModelExchanged):
+            # What the agent's own loop asks is counted by the reply that it makes of it.
+            if event.sandbox_id and event.usage.total:
+                self._spend(event.usage, event.cost_usd)
         elif isinstance(event, ModelReplied):
             self.turns += 1
-            self.usage += event.usage
-            unknown = event.cost_usd is None or self.cost_usd is None
-            self.cost_usd = None if unknown else (self.cost_usd or 0.0) + (event.cost_usd or 0.0)
+            self._spend(event.usage, event.cost_usd)
             texts = [block.get("text", "") for block in event.content if block.get("type") == "text"]
             self.final_text = "\n".join(texts) or self.final_text
+
+    def _spend(self, usage: Usage, cost_usd: float | None) -> None:
+        self.usage += usage
+        unknown = cost_usd is None or self.cost_usd is None
+        self.cost_usd = None if unknown else (self.cost_usd or 0.0) + (cost_usd or 0.0)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ringfence.events import Event
+from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.model.price_table import Price
 from ringfence.runtime.limits import Limits
@@ -49,6 +50,8 @@ class RunRequest:
     model: str = ""
     runtime: str = ""
     toolset: str = ""
+    model_access: ModelAccess | None = None
+    """What the gateway gives to those inside, where `spec.egress` grants the model."""
     continues: str | None = None
     """Run that is gone on with."""
     session_id: str | None = None
@@ -69,4 +72,6 @@ class AgentRequest:
     functions: Sequence[Tool] = ()
     mcp_servers: Sequence[McpServer] = ()
     credential: Credential | None = None
+    model_access: ModelAccess | None = None
+    """What the gateway is made of; None: of the fields above."""
     conversation: tuple[dict[str, Any], ...] = ()

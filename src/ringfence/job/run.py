@@ -153,7 +153,8 @@ class JobRun:
             pool = None
             if request.pool is not None and is_fenced:
                 pool = Pool(state_dir() / "pool", request.pool, secrets=request.secrets)
-            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool)
+            gateway = request.model_access.gateway if request.model_access is not None else None
+            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool, gateway)
             outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:
                 delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)

@@ -12,6 +12,8 @@ import anyio
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.provided import environment_inside
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
 from ringfence.job.recorder import Recorder
@@ -37,6 +39,8 @@ class Sandboxes:
     recorder: Recorder
     pool: Pool | None = None
     """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
+    gateway: Gateway | None = None
+    """What answers where the model is granted; a check, and what brings work out, have none."""
     last_notes: list[str] = field(default_factory=list)
     """What the user should be told of those that have ended."""
 
@@ -50,7 +54,7 @@ class Sandboxes:
         is_told = False
         opened: Sandbox | None = None
         try:
-            spec = _spec_for(self.spec, purpose)
+            spec = self._spec_for(purpose)
             bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
             async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
@@ -59,7 +63,8 @@ class Sandboxes:
                     self.store.add_sandbox(self.job_id, sandbox_id)
                 is_told = True
                 await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
-                async with opened_gate(sandbox, spec, self.recorder.emit):
+                gateway = self.gateway if purpose not in ("export", "verify") else None
+                async with opened_gate(sandbox, spec, self.recorder.emit, gateway=gateway):
                     async for result in sandbox.set_up(spec.setup):
                         await self.recorder.emit(_command_ended(sandbox, result))
                     yield sandbox
@@ -71,6 +76,12 @@ class Sandboxes:
             if is_told:
                 with anyio.move_on_after(_TELL_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+
+    def _spec_for(self, purpose: _Use) -> SandboxSpec:
+        spec = _spec_for(self.spec, purpose)
+        if self.gateway is None or not spec.egress.wants_model or purpose == "verify":
+            return spec
+        return spec.model_copy(update={"env": {**environment_inside(self.gateway.kinds), **spec.env}})
 
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str

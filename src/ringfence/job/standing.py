@@ -17,6 +17,7 @@ import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
 from ringfence.job.host import HOST
+from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.job.request import Emit, RunRequest
 from ringfence.job.run import JobRun
@@ -177,7 +178,12 @@ def _leave(order: Order, reason: str, code: int) -> None:
 
 def _encode(request: RunRequest) -> Mapping[str, Any]:
     fields = {name: getattr(request, name) for name in _FIELDS}
-    return {**fields, "spec": encode_spec(request.spec)}
+    access = request.model_access
+    return {
+        **fields,
+        "spec": encode_spec(request.spec),
+        "model_access": access.encoded() if access is not None else None,
+    }
 
 
 def _decode(fields: Mapping[str, Any]) -> RunRequest:
@@ -186,6 +192,7 @@ def _decode(fields: Mapping[str, Any]) -> RunRequest:
             **fields,
             "workspace": Path(fields["workspace"]),
             "spec": SandboxSpec.model_validate(fields["spec"]),
+            "model_access": ModelAccess.decoded(fields["model_access"]) if fields["model_access"] else None,
             "loosenings": tuple((what, by) for what, by in fields["loosenings"]),
         }
     )

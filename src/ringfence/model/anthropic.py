@@ -54,6 +54,7 @@ class AnthropicModel(Model):
             the environment as the SDK does it, except for a server on this machine's loopback.
         patience: Deadlines and retries.
         jitter: Source of the random part of waits.
+        transport: Makes what carries the requests, in place of connections to `base_url`.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class AnthropicModel(Model):
         base_url: str | None = None,
         patience: Patience | None = None,
         jitter: Callable[[], float] = random.random,
+        transport: "Callable[[], httpx2.AsyncBaseTransport] | None" = None,
     ) -> None:
         self._credential = credential
         self._base_url = base_url
         self._patience = patience or Patience()
         self._jitter = jitter
+        self._transport = transport
         self._client: AsyncAnthropic | None = None
 
     async def reply(self, request: ModelRequest, emit: Emit) -> ModelReply:
@@ -118,10 +121,7 @@ class AnthropicModel(Model):
             max_retries=0,
             open_telemetry=False,
             timeout=httpx2.Timeout(patience.first_byte_s, connect=patience.connect_s),
-            http_client=anthropic.DefaultAsyncHttpxClient(
-                mounts=dict.fromkeys(_LOOPBACK),
-                follow_redirects=False,  # a redirect to another host would take the X-Api-Key header along
-            ),
+            http_client=self._http_client(),
         )
         if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
             raise UsageError(
@@ -129,6 +129,16 @@ class AnthropicModel(Model):
                 "write it like https://host or http://127.0.0.1:8080"
             )
         return client
+
+    def _http_client(self) -> "httpx2.AsyncClient":
+        import anthropic
+
+        # A redirect to another host would take the X-Api-Key header along.
+        if self._transport is not None:
+            return anthropic.DefaultAsyncHttpxClient(
+                transport=self._transport(), trust_env=False, follow_redirects=False
+            )
+        return anthropic.DefaultAsyncHttpxClient(mounts=dict.fromkeys(_LOOPBACK), follow_redirects=False)
 
     async def _attempt(self, client: "AsyncAnthropic", body: JSONObject, emit: Emit) -> ModelReply:
         with anyio.move_on_after(self._patience.reply_s):

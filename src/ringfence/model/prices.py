@@ -7,7 +7,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.events import Usage
 from ringfence.model.price_table import CHECKED_ON, PRICES, SOURCE, Price
 
-__all__ = ["CHECKED_ON", "PRICES", "SOURCE", "Price", "cost", "price_of", "require_price"]
+__all__ = ["CHECKED_ON", "PRICES", "SOURCE", "Price", "PriceList", "cost", "price_of", "require_price"]
 
 _DATED = re.compile(r"-(\d{8}|latest)$")
 _MILLION = 1_000_000
@@ -39,6 +39,28 @@ def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None)
         + usage.cache_creation_input_tokens * price.cache_write_price
         + usage.cache_read_input_tokens * price.cache_read_price
     ) / _MILLION
+
+
+class PriceList:
+    """Prices for who counts without knowing the table.
+
+    Args:
+        overrides: Beside or in place of those in the table.
+    """
+
+    def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
+        self._overrides = overrides
+
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """As the function of that name."""
+        return cost(model, usage, self._overrides)
+
+    def output_price(self, model: str) -> float | None:
+        """USD for one token of an answer, where it is dearest; None if the price is not known."""
+        price = price_of(model, self._overrides)
+        if price is None:
+            return None
+        return max(price.output, price.long_prompt.output if price.long_prompt else 0.0) / _MILLION
 
 
 def require_price(model: str, overrides: Mapping[str, Price] | None = None) -> Price:

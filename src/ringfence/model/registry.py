@@ -34,17 +34,45 @@ def needs_credential(name: str) -> bool:
     return not name.startswith(_SCRIPTED)
 
 
+def missing_credential(name: str) -> AuthenticationFailed:
+    """The error for a model that needs a credential, and there is none."""
+    return AuthenticationFailed(
+        f"no credential for the model {name!r}; set ANTHROPIC_API_KEY (a key), ANTHROPIC_AUTH_TOKEN "
+        "(a gateway's token) or CLAUDE_CODE_OAUTH_TOKEN (from `claude setup-token`)"
+    )
+
+
+def script_of(name: str) -> Path:
+    """The file that `scripted:FILE` names."""
+    return Path(name.removeprefix(_SCRIPTED))
+
+
+def check_name(name: str) -> None:
+    """See that a model is named.
+
+    Raises:
+        UsageError: None is.
+    """
+    if not name or name == _SCRIPTED:
+        raise UsageError(f"{name!r} is not a model; name one, like claude-sonnet-5-5 or scripted:FILE")
+
+
 async def known_model(name: str) -> tuple[str, Mapping[str, Price]]:
     """What the requests to a model will name, and the prices that come with it; without opening it.
 
     Raises:
         ConfigurationError: The script cannot be read.
     """
+    return await anyio.to_thread.run_sync(read_model, name) if not needs_credential(name) else (name, {})
+
+
+def read_model(name: str) -> tuple[str, Mapping[str, Price]]:
+    """As `known_model`; reads the script at once."""
     if needs_credential(name):
         return name, {}
     from ringfence.model.scripted import load_script
 
-    script = await anyio.to_thread.run_sync(load_script, Path(name.removeprefix(_SCRIPTED)))
+    script = load_script(script_of(name))
     return _SCRIPTED_NAME, {_SCRIPTED_NAME: script.price} if script.price is not None else {}
 
 
@@ -70,18 +98,14 @@ async def open_model(
         ConfigurationError: The script cannot be read.
         UsageError: The name is empty.
     """
-    if not name or name == _SCRIPTED:
-        raise UsageError(f"{name!r} is not a model; name one, like claude-sonnet-5-5 or scripted:FILE")
+    check_name(name)
     warm_up()
     if not needs_credential(name):
         async with _open_scripted(Path(name.removeprefix(_SCRIPTED)), patience) as opened:
             yield opened
         return
     if credential is None:
-        raise AuthenticationFailed(
-            f"no credential for the model {name!r}; set ANTHROPIC_API_KEY (a key), ANTHROPIC_AUTH_TOKEN "
-            "(a gateway's token) or CLAUDE_CODE_OAUTH_TOKEN (from `claude setup-token`)"
-        )
+        raise missing_credential(name)
     model = AnthropicModel(credential, base_url=base_url, patience=patience)
     try:
         yield OpenedModel(model, name)

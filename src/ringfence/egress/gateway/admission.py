@@ -1,0 +1,144 @@
+"""From what came to what is asked: read, checked, cleaned, bounded, and written anew."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ringfence.egress.conversation import Asked
+from ringfence.egress.gateway.budget import Budget, UnknownPrice
+from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
+from ringfence.egress.gateway.routes import Api, Refusal, Route, find_route
+from ringfence.egress.gateway.shapes import FORBIDDEN, NOT_FOUND, Denied, OverBudget
+from ringfence.errors import LimitReached
+from ringfence.secret.credentials import Provider
+
+_BOUND: Mapping[Api, tuple[str, ...]] = {
+    "messages": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+    "chat": ("max_completion_tokens", "max_tokens"),
+}
+"""Fields that bound an answer; the first is set where none is said."""
+
+_LEAST: Mapping[Api, int] = {"messages": 1, "responses": 16, "chat": 1}
+_LEAST_THINKING = 1024
+_MOST_CHOICES = 16
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request as it is passed on."""
+
+    route: Route
+    body: bytes
+    model: str = ""
+    stripped: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+
+def find_asked(asked: Asked) -> Route:
+    """The call that a request is.
+
+    Raises:
+        Denied: It is none.
+    """
+    route = find_route(asked.method, asked.target, is_anthropic=is_anthropic(asked))
+    if isinstance(route, Refusal):
+        raise Denied(NOT_FOUND, route.reason)
+    if asked.wants_upgrade:
+        raise Denied(426, "the model gateway speaks HTTP/1.1 only; use plain requests")
+    return route
+
+
+def is_anthropic(asked: Asked) -> bool:
+    """Whether a request is in the words of Anthropic's API, as far as can be said without a route."""
+    return bool(asked.header("anthropic-version")) or asked.target.startswith("/v1/messages")
+
+
+def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Admitted:
+    """What is asked of the API for a request.
+
+    Raises:
+        Denied: Nothing is.
+    """
+    if asked.method == "GET":
+        return Admitted(route, b"")
+    if asked.header("content-encoding") not in ("", "identity"):
+        raise Denied(
+            415, "the model gateway reads no compressed bodies; switch compression off in the client"
+        )
+    body = _read(asked.body)
+    model = policy.check_model(body.get("model"))
+    stripped = clean(route.api, body, policy)
+    max_tokens = None
+    if route.is_paid:
+        max_tokens = _bound(route, body, _left(route.provider, budget, model))
+        if body.get("stream") is True and route.api == "chat":
+            body["stream_options"] = {"include_usage": True}
+    encoded = _write(body)
+    check_pointers(encoded, body, policy)
+    return Admitted(route, encoded, model, stripped, max_tokens)
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+        raise Denied(400, f"the body is no JSON: {str(exc)[:200]}") from exc
+    if not isinstance(body, dict):
+        raise Denied(400, "the body is no JSON object")
+    return body
+
+
+def _write(body: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except (ValueError, RecursionError) as exc:
+        raise Denied(400, f"the body cannot be written as JSON: {str(exc)[:200]}") from exc
+
+
+def _left(provider: Provider, budget: Budget, model: str) -> int | None:
+    try:
+        return budget.left(model)
+    except LimitReached as exc:
+        raise OverBudget(provider, str(exc)) from exc
+    except UnknownPrice:
+        raise Denied(
+            FORBIDDEN, f"the price of {model!r} is not known, so the limit on cost could not be kept"
+        ) from None
+
+
+def _bound(route: Route, body: dict[str, Any], left: int | None) -> int | None:
+    """Let the answer have no more tokens than are left; how many it may have."""
+    api = route.api
+    choices = body.get("n", 1) if api == "chat" else 1
+    if not isinstance(choices, int) or not 1 <= choices <= _MOST_CHOICES:
+        raise Denied(400, f"`n` is no number from 1 to {_MOST_CHOICES}")
+    names = [name for name in _BOUND[api] if body.get(name) is not None] or [_BOUND[api][0]]
+    wanted = body.get(names[0])
+    if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
+        raise Denied(400, f"`{names[0]}` is no number of tokens")
+    if left is None:
+        return wanted
+    most = left // choices
+    if most < _LEAST[api]:
+        raise OverBudget(
+            route.provider, f"{left} tokens are left, too few for an answer; raise it with --max-tokens"
+        )
+    bound = most if wanted is None else min(wanted, most)
+    for name in names:
+        body[name] = bound
+    _bound_thinking(body, bound)
+    return bound
+
+
+def _bound_thinking(body: dict[str, Any], bound: int) -> None:
+    thinking = body.get("thinking")
+    tokens = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if not isinstance(thinking, dict) or not isinstance(tokens, int) or tokens < bound:
+        return
+    if bound - 1 >= _LEAST_THINKING:
+        body["thinking"] = {**thinking, "budget_tokens": bound - 1}
+    else:
+        del body["thinking"]

@@ -1,0 +1,319 @@
+"""The model gateway of one run: what is asked through it has no key, leaves with one, is counted and in the record."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha256
+
+import anyio
+
+from ringfence.egress.conversation import Asked
+from ringfence.egress.forwarding import Emit
+from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
+from ringfence.egress.gateway.answer import Answer, Kept, Passage, Room, StreamedBody
+from ringfence.egress.gateway.budget import Budget
+from ringfence.egress.gateway.headers import answering, asking
+from ringfence.egress.gateway.policy import ModelPolicy
+from ringfence.egress.gateway.provided import Provided, Redactors
+from ringfence.egress.gateway.shapes import (
+    BAD_GATEWAY,
+    FORBIDDEN,
+    UNAVAILABLE,
+    Denied,
+    OverBudget,
+    error_body,
+)
+from ringfence.egress.gateway.upstream import (
+    HttpUpstream,
+    Upstream,
+    UpstreamAnswer,
+    UpstreamGone,
+    check_base_url,
+)
+from ringfence.egress.gateway.usage import Counter
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, RingfenceError
+from ringfence.events import ModelAsked, ModelExchanged
+from ringfence.secret import Credential, CredentialKind, Provider, Redactor
+
+_MOST_FAULTS = 50
+"""In a row; then the API counts as gone for this run."""
+
+_MOST_BYTES = 64 * 1024 * 1024
+_SHOWN = 500
+
+
+class Gateway:
+    """Asks models' APIs for one run.
+
+    Args:
+        providers: The APIs that can be asked.
+        policy: What may be asked of them.
+        budget: What may be used; None is no limit.
+        upstream: Makes what asks the real APIs.
+    """
+
+    def __init__(
+        self,
+        providers: Sequence[Provided],
+        *,
+        policy: ModelPolicy | None = None,
+        budget: Budget | None = None,
+        upstream: Callable[[], Upstream] = HttpUpstream,
+    ) -> None:
+        self._providers = {each.provider: each for each in providers}
+        self._policy = policy or ModelPolicy()
+        self._budget = budget or Budget()
+        self._make_upstream = upstream
+        self._upstream: Upstream | None = None
+        self._emit: Emit | None = None
+        self._base_urls: dict[Provider, str] = {}
+        self._redactors = Redactors()
+        self._room = Room()
+        self._users = 0
+        self._count = 0
+        self._stack = AsyncExitStack()
+        self._faults_in_a_row = 0
+        self._when_stopped = anyio.Event()
+        self.faults = 0
+        """How often an API could not be asked, or broke off."""
+        self.fault: InfrastructureFault | None = None
+        """The last of them, while no answer has come since."""
+        self.stopped: RingfenceError | None = None
+        """Why the run is to end: a limit was reached, the credential is not to be had, the API is gone."""
+
+    @property
+    def kinds(self) -> Mapping[Provider, CredentialKind]:
+        """The APIs that can be asked, and which kind of credential each takes."""
+        return {name: each.kind for name, each in self._providers.items()}
+
+    def base_url(self, provider: Provider) -> str:
+        """Where an API is; known once the gateway is open."""
+        return self._base_urls[provider]
+
+    @asynccontextmanager
+    async def opened(self, emit: Emit) -> AsyncIterator[None]:
+        """Be there until the context is left; may be entered by several at once.
+
+        Args:
+            emit: Records an event; returns when it is written. The first one counts.
+
+        Raises:
+            UsageError: A base URL is none.
+        """
+        if self._users == 0:
+            await self._open(emit)
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                await self._close()
+
+    async def _open(self, emit: Emit) -> None:
+        async with AsyncExitStack() as stack:
+            for name, each in self._providers.items():
+                place = each.place
+                url = place if isinstance(place, str) else await stack.enter_async_context(place())
+                self._base_urls[name] = check_base_url(url)
+            self._upstream = self._make_upstream()
+            self._emit = emit
+            self._stack = stack.pop_all()
+
+    async def _close(self) -> None:
+        upstream, self._upstream, self._emit = self._upstream, None, None
+        if upstream is not None:
+            with anyio.CancelScope(shield=True):
+                await upstream.aclose()
+        await self._stack.aclose()
+
+    async def wait_stopped(self) -> RingfenceError:
+        """Wait until the run is to end; why."""
+        await self._when_stopped.wait()
+        assert self.stopped is not None
+        return self.stopped
+
+    def stop(self, reason: RingfenceError) -> None:
+        """Say that the run is to end; the first reason counts."""
+        if self.stopped is None:
+            self.stopped = reason
+            self._when_stopped.set()
+
+    # --- one exchange
+
+    async def answer(self, asked: Asked, *, sandbox_id: str = "") -> Answer:
+        """Answer one request, whatever it is.
+
+        Args:
+            asked: As it came.
+            sandbox_id: Whose it is; empty for the agent's own loop, whose conversation is in the record by itself.
+        """
+        self._count += 1
+        number = self._count
+        try:
+            admitted = self._admitted(asked)
+            credential = await self._credential(admitted)
+        except Denied as denied:
+            await self._tell(number, asked, sandbox_id, reason=str(denied))
+            return _refused("anthropic" if is_anthropic(asked) else "openai", denied)
+        redactor = self._redactors.of(credential)
+        await self._tell(number, asked, sandbox_id, admitted=admitted, redactor=redactor)
+        passage = Passage(
+            number,
+            sandbox_id,
+            admitted,
+            counter=Counter(admitted.route.api, len(admitted.body)),
+            charge=self._budget.begin(admitted.model),
+            kept=Kept(self._room, wanted=bool(sandbox_id)),
+        )
+        try:
+            return await self._ask(asked, passage, credential, redactor)
+        except UpstreamGone as exc:
+            passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
+            await self._finish(passage)
+            return _refused(
+                admitted.route.provider, Denied(BAD_GATEWAY, passage.fault, is_final=exc.is_final)
+            )
+
+    def _admitted(self, asked: Asked) -> Admitted:
+        route = find_asked(asked)
+        if route.provider not in self._providers:
+            raise Denied(
+                FORBIDDEN, f"there is no credential for the API of {route.provider!r} on the host's side"
+            )
+        if isinstance(self.stopped, InfrastructureFault):
+            raise Denied(UNAVAILABLE, str(self.stopped))
+        try:
+            return admit(asked, route, self._policy, self._budget)
+        except OverBudget as over:
+            if isinstance(over.__cause__, LimitReached):
+                self.stop(over.__cause__)
+            raise
+
+    async def _credential(self, admitted: Admitted) -> Credential:
+        try:
+            return await self._providers[admitted.route.provider].found()
+        except AuthenticationFailed as exc:
+            self.stop(exc)
+            raise Denied(FORBIDDEN, str(exc)) from exc
+        except InfrastructureFault as exc:
+            raise Denied(UNAVAILABLE, str(exc), is_final=False) from exc
+
+    async def _ask(
+        self, asked: Asked, passage: Passage, credential: Credential, redactor: Redactor
+    ) -> Answer:
+        assert self._upstream is not None
+        route = passage.admitted.route
+        came = await self._upstream.ask(
+            asked.method,
+            self._base_urls[route.provider],
+            route.path,
+            asking(asked.headers, credential, self._policy),
+            passage.admitted.body,
+        )
+        passage.status = came.status
+        passage.first_byte_s = time.monotonic() - passage.began
+        headers = answering(came.headers, redactor)
+        passage.content_type = headers.get("content-type", "")
+        if passage.content_type.startswith("text/event-stream"):
+            return Answer(
+                came.status,
+                headers,
+                StreamedBody(came, passage, redactor, finish=self._finish, stop=self.stop),
+            )
+        return Answer(came.status, headers, await self._whole(came, passage, redactor))
+
+    async def _whole(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> bytes:
+        body = bytearray()
+        try:
+            async for piece in came.pieces():
+                body += piece
+                if len(body) > _MOST_BYTES:
+                    raise UpstreamGone(f"the answer is larger than {_MOST_BYTES} bytes", is_final=True)
+        finally:
+            await came.aclose()
+        if passage.admitted.route.is_paid and came.status < 400:
+            passage.counter.take_json(bytes(body))
+        redacted = redactor.redact(bytes(body))
+        passage.kept.add(redacted)
+        passage.ended_by = "closed"
+        await self._finish(passage)
+        return redacted
+
+    # --- telling
+
+    async def _tell(
+        self,
+        number: int,
+        asked: Asked,
+        sandbox_id: str,
+        *,
+        admitted: Admitted | None = None,
+        redactor: Redactor | None = None,
+        reason: str = "",
+    ) -> None:
+        if self._emit is None:
+            raise anyio.ClosedResourceError
+        body = redactor.redact(admitted.body) if admitted is not None and redactor is not None else b""
+        await self._emit(
+            ModelAsked(
+                sandbox_id=sandbox_id,
+                exchange=number,
+                method=asked.method[:20],
+                path=asked.target[:_SHOWN],
+                model=admitted.model if admitted is not None else "",
+                allowed=admitted is not None,
+                reason=reason[:_SHOWN],
+                stripped=list(admitted.stripped) if admitted is not None else [],
+                max_tokens=admitted.max_tokens if admitted is not None else None,
+                request_digest=sha256(body).hexdigest() if body else "",
+                request=body.decode("utf-8", "replace") if body and sandbox_id else None,
+            )
+        )
+
+    async def _finish(self, passage: Passage) -> None:
+        usage = passage.counter.usage
+        passage.charge.update(usage)
+        self._note_fault(passage)
+        model = passage.admitted.model
+        kept = passage.kept
+        event = ModelExchanged(
+            sandbox_id=passage.sandbox_id,
+            exchange=passage.number,
+            status=passage.status,
+            ended_by=passage.ended_by,
+            model=passage.counter.model or model,
+            usage=usage,
+            is_estimated=passage.counter.is_begun and not passage.counter.is_told,
+            cost_usd=self._budget.cost(model, usage) if model else None,
+            first_byte_ms=round(passage.first_byte_s * 1000, 3),
+            duration_ms=round((time.monotonic() - passage.began) * 1000, 3),
+            answer_bytes=kept.bytes,
+            answer_digest=kept.digest if kept.bytes else "",
+            content_type=passage.content_type,
+            answer=kept.text if kept.bytes else None,
+            fault=passage.fault,
+        )
+        kept.release()
+        if self._emit is not None:
+            await self._emit(event)
+
+    def _note_fault(self, passage: Passage) -> None:
+        """Count what is nobody's fault inside."""
+        if not passage.fault and passage.status < 500:
+            self._faults_in_a_row, self.fault = 0, None
+            return
+        self.faults += 1
+        self._faults_in_a_row += 1
+        why = passage.fault or f"the model's API answers with {passage.status}"
+        self.fault = InfrastructureFault(f"{why}; try again later")
+        if self._faults_in_a_row >= _MOST_FAULTS:
+            self.stop(
+                InfrastructureFault(f"{_MOST_FAULTS} requests to the model in a row came to nothing ({why})")
+            )
+
+
+def _refused(provider: Provider, denied: Denied) -> Answer:
+    body = error_body(provider, denied.status, str(denied), is_quota=isinstance(denied, OverBudget))
+    headers = {"content-type": "application/json"} | ({"x-should-retry": "false"} if denied.is_final else {})
+    return Answer(denied.status, headers, body)

@@ -1,0 +1,279 @@
+"""What of a request to a model goes round the sandbox's policy, and what is done about it. Pure.
+
+A provider's own tools run on the provider's side: they search the web, fetch pages, run code and call other servers
+with what the agent tells them, where no gate sees it. What the agent can do without is taken out of the request (a
+client offers such tools by itself, and works without them); what changes the meaning if it is taken out is refused.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ringfence.egress.gateway.routes import Api
+from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
+
+Grant = Literal[
+    "web_search",
+    "web_fetch",
+    "code_execution",
+    "mcp",
+    "files",
+    "file_search",
+    "image_generation",
+    "computer",
+    "urls",
+]
+"""What may be asked of a provider beside answers: its tools, files kept there, and addresses that it fetches."""
+
+GRANTS: tuple[Grant, ...] = get_args(Grant)
+
+_TOOLS: Mapping[str, tuple[tuple[str, Grant | None], ...]] = {
+    "anthropic": (
+        # Carried out by the client, inside; a search among the request's own tools stays with the provider.
+        *(
+            (name, None)
+            for name in ("custom", "bash", "text_editor", "computer", "memory", "tool_search_tool")
+        ),
+        ("web_search", "web_search"),
+        ("web_fetch", "web_fetch"),
+        ("code_execution", "code_execution"),
+        ("mcp_toolset", "mcp"),
+    ),
+    "openai": (
+        *((name, None) for name in ("function", "custom", "local_shell", "apply_patch", "tool_search")),
+        ("web_search", "web_search"),
+        ("file_search", "file_search"),
+        ("code_interpreter", "code_execution"),
+        ("mcp", "mcp"),
+        ("image_generation", "image_generation"),
+        ("computer", "computer"),
+    ),
+}
+"""Kinds of tools, by the first words of their `type`. An unknown kind is taken out."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FIELDS: Mapping[Api, frozenset[str]] = {
+    "messages": _words(
+        "model messages max_tokens system metadata stop_sequences stream temperature thinking "
+        "tool_choice tools top_k top_p cache_control context_management output_config "
+        "output_format"
+    ),
+    "count_tokens": _words(
+        "model messages system thinking tool_choice tools cache_control context_management "
+        "output_config output_format"
+    ),
+    "responses": _words(
+        "model input instructions tools tool_choice parallel_tool_calls reasoning stream "
+        "stream_options include text temperature top_p top_logprobs max_output_tokens "
+        "max_tool_calls metadata user safety_identifier prompt_cache_key "
+        "prompt_cache_retention truncation verbosity client_metadata"
+    ),
+    "chat": _words(
+        "model messages tools tool_choice parallel_tool_calls functions function_call "
+        "response_format stop stream stream_options seed logprobs top_logprobs logit_bias "
+        "presence_penalty frequency_penalty temperature top_p max_tokens max_completion_tokens "
+        "prediction reasoning_effort verbosity user safety_identifier metadata "
+        "prompt_cache_key prompt_cache_retention n"
+    ),
+}
+"""Fields that are passed on. Others, also ones that do not exist yet, are taken out."""
+
+_GRANTED_FIELDS: Mapping[tuple[Api, str], Grant] = {
+    ("messages", "mcp_servers"): "mcp",
+    ("messages", "container"): "code_execution",
+    ("count_tokens", "mcp_servers"): "mcp",
+    ("chat", "web_search_options"): "web_search",
+}
+_KEPT_THERE = {
+    "background": "would go on when nobody looks",
+    "previous_response_id": "is about a conversation that the provider keeps",
+    "conversation": "is about a conversation that the provider keeps",
+    "prompt": "is about a prompt that the provider keeps",
+}
+"""Fields of `responses` that are refused: without them the request would mean something else."""
+
+_BETAS: tuple[tuple[str, Grant], ...] = (
+    ("code-execution-", "code_execution"),
+    ("skills-", "code_execution"),
+    ("mcp-client-", "mcp"),
+    ("files-api-", "files"),
+    ("web-fetch-", "web_fetch"),
+    ("web-search-", "web_search"),
+)
+_SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
+_WORD_END = frozenset("_-")
+_POINTERS = (b'"source"', b'"image_url"', b'"file_id"', b'"file_url"', b'"container_upload"')
+_MOST_VALUES = 2_000_000
+
+
+@dataclass(frozen=True)
+class ModelPolicy:
+    """What may be asked of models' APIs."""
+
+    models: tuple[str, ...] = ()
+    """Names that may be asked for; one that ends in `*` stands for all that begin so. Empty: any."""
+    grants: frozenset[Grant] = frozenset()
+
+    def check_model(self, model: object) -> str:
+        """The name of a request's model, seen to be allowed.
+
+        Raises:
+            Denied: It is not, or none.
+        """
+        if not isinstance(model, str) or not model or len(model) > 200:
+            raise Denied(400, "the request names no model")
+        if self.models and not any(_matches(pattern, model) for pattern in self.models):
+            raise Denied(
+                FORBIDDEN, f"the model {model!r} is not allowed here; allowed: {', '.join(self.models)}"
+            )
+        if "web_search" not in self.grants and _SEARCHES_BY_ITSELF.search(model):
+            raise Denied(
+                FORBIDDEN, f"the model {model!r} searches the web by itself, which is not granted here"
+            )
+        return model
+
+
+def clean(api: Api, body: dict[str, Any], policy: ModelPolicy) -> tuple[str, ...]:
+    """Take out of a body, in place, what is not granted; say what that was.
+
+    Raises:
+        Denied: It holds what cannot be left out.
+    """
+    stripped = [*_clean_fields(api, body, policy), *_clean_tools(api, body, policy)]
+    if api == "responses":
+        body["store"] = False
+    return tuple(stripped)
+
+
+def check_pointers(encoded: bytes, body: dict[str, Any], policy: ModelPolicy) -> None:
+    """See that no content is fetched by the provider, from an address or from its files.
+
+    Args:
+        encoded: The body as it will be sent: quicker to look at than `body`.
+        body: The same.
+        policy: What is granted.
+
+    Raises:
+        Denied: Some is.
+    """
+    if not any(word in encoded for word in _POINTERS):
+        return
+    for number, block in enumerate(_objects(body)):
+        grant = _needed(block)
+        if grant is not None and grant not in policy.grants:
+            raise Denied(
+                FORBIDDEN,
+                f"content by {_POINTED[grant]} is not granted here; send the content itself, as base64",
+            )
+        if number > _MOST_VALUES:
+            raise Denied(413, "the request has too many parts")
+
+
+def betas(value: str, policy: ModelPolicy) -> str:
+    """An `anthropic-beta` header without what is not granted, nor the one that belongs to the credential."""
+    words = [word.strip() for word in value.split(",")]
+    return ",".join(
+        word for word in words if word and not word.startswith("oauth-") and _is_beta_granted(word, policy)
+    )
+
+
+_POINTED = {"urls": "an address that the provider fetches", "files": "a file that the provider keeps"}
+
+
+def _matches(pattern: str, model: str) -> bool:
+    return model.startswith(pattern[:-1]) if pattern.endswith("*") else model == pattern
+
+
+def _is_beta_granted(word: str, policy: ModelPolicy) -> bool:
+    return all(grant in policy.grants for start, grant in _BETAS if word.startswith(start))
+
+
+def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterator[str]:
+    if api == "responses":
+        for name, why in _KEPT_THERE.items():
+            if body.get(name):
+                raise Denied(FORBIDDEN, f"{name!r} {why}, which is not granted here")
+    for name in [name for name in body if name not in _FIELDS[api]]:
+        grant = _GRANTED_FIELDS.get((api, name))
+        if grant is None or grant not in policy.grants:
+            del body[name]
+            yield name[:50]
+
+
+def _clean_tools(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterator[str]:
+    tools = body.get("tools")
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        raise Denied(400, "`tools` is not a list")
+    kept = [tool for tool in tools if _is_kept(api, tool, policy)]
+    gone = [tool for tool in tools if not _is_kept(api, tool, policy)]
+    if not gone:
+        return
+    body["tools"] = kept
+    names = {str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else "" for tool in gone}
+    choice = body.get("tool_choice")
+    if not kept or (isinstance(choice, dict) and str(choice.get("name") or choice.get("type")) in names):
+        body.pop("tool_choice", None)
+    if not kept:
+        del body["tools"]
+    yield from (f"tool {str(tool.get('type') if isinstance(tool, dict) else tool)[:50]}" for tool in gone)
+
+
+def _is_kept(api: Api, tool: object, policy: ModelPolicy) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    provider = "anthropic" if api in ("messages", "count_tokens") else "openai"
+    kind = tool.get("type")
+    if kind is None:
+        return provider == "anthropic" and "input_schema" in tool
+    if kind == "namespace" and isinstance(tool.get("tools"), list):
+        return all(_is_kept(api, one, policy) for one in tool["tools"])
+    if kind == "shell":
+        return _is_local(tool)
+    for start, grant in _TOOLS[provider]:
+        if (
+            isinstance(kind, str)
+            and kind.startswith(start)
+            and kind[len(start) : len(start) + 1] in ("", *_WORD_END)
+        ):
+            return grant is None or grant in policy.grants
+    return False
+
+
+def _is_local(tool: dict[str, Any]) -> bool:
+    """Whether a `shell` is the client's own; otherwise it runs in a container of the provider."""
+    environment = tool.get("environment")
+    return isinstance(environment, dict) and environment.get("type") == "local"
+
+
+def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All objects in the content of a request; arguments of tools are none of it."""
+    left: list[Any] = [body.get(name) for name in ("messages", "system", "input")]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, dict):
+            yield value
+            is_call = value.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use")
+            left.extend(each for name, each in value.items() if not (is_call and name == "input"))
+
+
+def _needed(block: dict[str, Any]) -> Grant | None:
+    """What a block of content asks of the provider."""
+    source = block.get("source")
+    if isinstance(source, dict) and source.get("type") in ("url", "file"):
+        return "urls" if source["type"] == "url" else "files"
+    if block.get("type") == "container_upload" or block.get("file_id"):
+        return "files"
+    image = block.get("image_url")
+    address = image.get("url") if isinstance(image, dict) else image
+    if block.get("file_url") or (isinstance(address, str) and not address.startswith("data:")):
+        return "urls"
+    return None

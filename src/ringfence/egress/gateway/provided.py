@@ -1,0 +1,90 @@
+"""A provider's API as the gateway asks it: where it is, who asks, and the dummy that stands for him inside."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from ringfence.secret import Credential, CredentialKind, Provider, Redactor
+
+Found = Credential | Callable[[], Awaitable[Credential]]
+"""A credential, or what gives the one that is good now."""
+
+Place = str | Callable[[], AbstractAsyncContextManager[str]]
+"""A base URL, or what starts a server and says where it is."""
+
+PUBLIC: Mapping[Provider, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+}
+BASE_URL_VARIABLES: Mapping[Provider, str] = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+}
+DUMMIES: Mapping[tuple[Provider, CredentialKind], tuple[str, str]] = {
+    ("anthropic", "api_key"): ("ANTHROPIC_API_KEY", "sk-ant-api03-dummy-the-gate-adds-the-key"),
+    ("anthropic", "bearer"): ("ANTHROPIC_AUTH_TOKEN", "dummy-the-gate-adds-the-token"),
+    ("anthropic", "oauth"): ("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-dummy-the-gate-adds-the-token"),
+    ("openai", "api_key"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
+    ("openai", "bearer"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
+    ("openai", "oauth"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
+}
+"""Variable and value inside. Constant: who has it has nothing, as nobody else can reach the gateway."""
+
+PORT_INSIDE = 3129
+SOCKET_INSIDE = "/tmp/.ringfence/model.sock"  # noqa: S108 -- inside, where /tmp is the sandbox's own
+
+
+@dataclass(frozen=True)
+class Provided:
+    """One provider.
+
+    Args:
+        provider: Which.
+        credential: Who asks.
+        kind: Of the credential.
+        place: Where the API is.
+    """
+
+    provider: Provider
+    credential: Found
+    kind: CredentialKind
+    place: Place
+
+    async def found(self) -> Credential:
+        """The credential that is good now.
+
+        Raises:
+            AuthenticationFailed: There is none.
+        """
+        return self.credential if isinstance(self.credential, Credential) else await self.credential()
+
+
+class Redactors:
+    """Those of the last few credentials: a token may be replaced while an answer still comes."""
+
+    _MOST = 4
+
+    def __init__(self) -> None:
+        self._known: dict[str, Redactor] = {}
+
+    def of(self, credential: Credential) -> Redactor:
+        """The one that finds `credential` and those before it."""
+        if credential.value not in self._known:
+            values = [*self._known, credential.value][-self._MOST :]
+            self._known = {value: Redactor(values) for value in values}
+        return self._known[credential.value]
+
+
+def environment_inside(providers: Mapping[Provider, CredentialKind]) -> dict[str, str]:
+    """Variables by which clients inside find the gateway.
+
+    Args:
+        providers: Those that it asks, and the kind of credential that each has.
+    """
+    found: dict[str, str] = {}
+    for provider, kind in providers.items():
+        name, value = DUMMIES[provider, kind]
+        base = f"http://127.0.0.1:{PORT_INSIDE}"
+        found[BASE_URL_VARIABLES[provider]] = base if provider == "anthropic" else f"{base}/v1"
+        found[name] = value
+    return found

@@ -1,0 +1,171 @@
+"""The gateway's side of a connection from inside: HTTP/1.1, hostile, bounded, kept open between requests."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import anyio
+from anyio.abc import ByteStream
+
+from ringfence.egress.conversation import Asked, Conversation, Unreadable
+from ringfence.egress.forwarding import Emit
+from ringfence.egress.gateway.answer import Answer
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
+from ringfence.egress.gateway.shapes import error_value
+from ringfence.egress.gateway.upstream import UpstreamGone
+from ringfence.egress.pace import Pace
+from ringfence.errors import SandboxDied
+
+_BODY_BYTES = 32 * 1024 * 1024
+_IDLE_S = 75.0
+_STUCK_S = 60.0
+_MOST_REQUESTS = 10_000
+_PER_S, _BURST = 50.0, 200
+_GRACE_S = 10.0
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
+
+
+class Listens(Protocol):
+    """What is needed of a sandbox."""
+
+    id: str
+
+    def listen(
+        self,
+        serve: Callable[[ByteStream], Awaitable[None]],
+        *,
+        port: int | None = None,
+        unix: str | None = None,
+    ) -> AbstractAsyncContextManager[object]:
+        """Take connections of processes inside."""
+
+
+@asynccontextmanager
+async def opened_door(gateway: Gateway, sandbox: Listens, emit: Emit) -> AsyncIterator[None]:
+    """Let processes of a sandbox ask `gateway`, at `PORT_INSIDE` and `SOCKET_INSIDE`, until the context is left.
+
+    When the gateway has no more to give, clients are told so at once and the context is ended a little later.
+
+    Args:
+        gateway: What answers.
+        sandbox: Whose processes.
+        emit: Records an event; returns when it is written.
+
+    Raises:
+        SandboxPortError: The port or the socket is taken inside.
+        LimitReached, AuthenticationFailed, InfrastructureFault: Why the gateway has no more to give.
+    """
+    door = Door(gateway, sandbox.id)
+    error: Exception | None = None
+    async with (
+        gateway.opened(emit),
+        sandbox.listen(door.serve, port=PORT_INSIDE),
+        sandbox.listen(door.serve, unix=SOCKET_INSIDE),
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def watch() -> None:
+            await gateway.wait_stopped()
+            await anyio.sleep(_GRACE_S)  # for the client to tell of it
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+            error = exc
+        tasks.cancel_scope.cancel()
+    if gateway.stopped is not None:
+        raise gateway.stopped from error
+    if error is not None:
+        raise error
+
+
+class Door:
+    """Serves connections of one sandbox.
+
+    Args:
+        gateway: What answers.
+        sandbox_id: Whose connections they are.
+    """
+
+    def __init__(self, gateway: Gateway, sandbox_id: str) -> None:
+        self._gateway = gateway
+        self._sandbox_id = sandbox_id
+        self._pace = Pace(_PER_S, burst=_BURST)
+
+    async def serve(self, inside: ByteStream) -> None:
+        """Answer the requests of one connection, one after the other."""
+        talk = Conversation(inside, body_bytes=_BODY_BYTES)
+        for _ in range(_MOST_REQUESTS):
+            try:
+                asked = await talk.request()
+            except Unreadable as exc:
+                await _refuse(talk, exc)
+                return
+            if asked is None:
+                return
+            await self._pace.wait()
+            if not await self._answer(talk, asked) or not await _waits(talk):
+                return
+
+    async def _answer(self, talk: Conversation, asked: Asked) -> bool:
+        """Answer one request; whether another may follow on the connection."""
+        is_whole = False
+
+        async def pass_on() -> None:
+            nonlocal is_whole
+            answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
+            try:
+                is_whole = await _pass_on(talk, answer, keeps=asked.header("connection").lower() != "close")
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await answer.aclose()
+            tasks.cancel_scope.cancel()
+
+        async def watch() -> None:
+            # An answer that nobody waits for any more is not paid for.
+            try:
+                if await talk.more():
+                    return
+            except _GONE:
+                pass
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            tasks.start_soon(pass_on)
+        if not is_whole:
+            raise anyio.BrokenResourceError
+        return talk.goes_on()
+
+
+async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
+    """Send an answer as it comes; whether all of it was sent."""
+    headers = {name.title(): value for name, value in answer.headers.items()}
+    if answer.whole is not None:
+        headers["Content-Length"] = str(len(answer.whole))
+    try:
+        with anyio.fail_after(_STUCK_S):
+            await talk.begin(answer.status, headers, keeps=keeps)
+        async for piece in answer.pieces():
+            with anyio.fail_after(_STUCK_S):
+                await talk.send(piece)
+        await talk.end()
+    except (UpstreamGone, TimeoutError, *_GONE):
+        return False
+    return True
+
+
+async def _waits(talk: Conversation) -> bool:
+    """Wait for the next request; whether it begins in time."""
+    if talk.has_begun:
+        return True
+    with anyio.move_on_after(_IDLE_S):
+        return await talk.more()
+    return False
+
+
+async def _refuse(talk: Conversation, exc: Unreadable) -> None:
+    await talk.answer_error(exc.status, error_value("anthropic", exc.status, str(exc)))

@@ -1,0 +1,238 @@
+"""The real API, asked from the host: TLS verified, the host's proxies honoured, redirects never followed."""
+
+import asyncio
+import os
+import ssl
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # not in typeshed
+
+import anyio.to_thread
+
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_CONNECT_S = 15.0
+_SILENT_S = 600.0
+_PIECE = 64 * 1024
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class UpstreamGone(Exception):
+    """The API cannot be asked, or broke off; the text says how.
+
+    Args:
+        reason: One line, without the credential.
+        is_final: Whether asking again is of no use.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class UpstreamAnswer(Protocol):
+    """The head of an answer; the body is still to be read."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """As they came."""
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes. Raises `UpstreamGone`."""
+
+    async def aclose(self) -> None:
+        """Let go; what was not read is not read."""
+
+
+class Upstream(Protocol):
+    """Something that answers requests to a model's API."""
+
+    async def ask(
+        self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> UpstreamAnswer:
+        """Ask. Raises `UpstreamGone`."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+
+class HttpUpstream:
+    """APIs over HTTP. Its library takes a fifth of a second to import, so that is begun in a thread."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._prepared: ssl.SSLContext | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._prepare, name="import-aiohttp", daemon=True)
+        self._thread.start()
+
+    async def ask(
+        self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> "UpstreamAnswer":
+        """Ask; the head of the answer.
+
+        Raises:
+            UpstreamGone: It cannot be reached, or redirects.
+        """
+        session = await self._opened()
+        import aiohttp
+
+        proxy = proxy_for(base_url)
+        try:
+            response = await session.request(
+                method,
+                base_url.rstrip("/") + path,
+                data=body or None,
+                headers=headers,
+                proxy=proxy,
+                allow_redirects=False,
+                ssl=self._prepared or True,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as exc:
+            raise _gone(exc, origin_of(base_url)) from exc
+        if 300 <= response.status < 400:
+            response.close()
+            raise UpstreamGone(
+                f"{origin_of(base_url)} answers with a redirect ({response.status}), which is never followed; "
+                "set the base URL to where it leads",
+                is_final=True,
+            )
+        return _HttpAnswer(response, origin_of(base_url))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _prepare(self) -> None:
+        import aiohttp  # noqa: F401
+        import httpx2
+
+        with self._lock:
+            if self._prepared is None:
+                # As the SDK makes it: SSL_CERT_FILE and SSL_CERT_DIR, else where this system has its certificates.
+                self._prepared = httpx2.create_ssl_context()
+
+    async def _opened(self) -> "aiohttp.ClientSession":
+        if self._prepared is None:
+            await anyio.to_thread.run_sync(self._prepare)
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # As many as the listeners inside let in; a bound of its own would make streams wait for each other.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENT_S),
+                skip_auto_headers=("User-Agent", "Accept"),
+            )
+        return self._session
+
+
+@dataclass
+class _HttpAnswer:
+    response: "aiohttp.ClientResponse"
+    origin: str
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return tuple(self.response.headers.items())
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        import aiohttp
+
+        try:
+            async for piece in self.response.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as exc:
+            raise _gone(exc, self.origin) from exc
+
+    async def aclose(self) -> None:
+        if self.response.content.is_eof():
+            self.response.release()
+        else:
+            self.response.close()
+
+
+def check_base_url(base_url: str) -> str:
+    """See that it is one.
+
+    Raises:
+        UsageError: It is not.
+    """
+    try:
+        parts = urlsplit(base_url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise UsageError(
+            f"base URL {base_url!r} is not one; write it like https://host or http://127.0.0.1:8080"
+        )
+    return base_url
+
+
+def origin_of(base_url: str) -> str:
+    """Scheme, host and port: a base URL may hold a password."""
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def proxy_for(base_url: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The proxy that the host's environment names for `base_url`; None for none, and for this machine.
+
+    Raises:
+        UpstreamGone: It is one of a kind that is not spoken here.
+    """
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    if host in _LOOPBACK:
+        return None
+    proxies = getproxies_environment() if environ is None else _proxies(environ)
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+        return None
+    if "://" not in found:
+        found = f"http://{found}"
+    if urlsplit(found).scheme not in ("http", "https"):
+        raise UpstreamGone(
+            f"the proxy for {origin_of(base_url)} is one of kind {urlsplit(found).scheme!r}; give an HTTP proxy",
+            is_final=True,
+        )
+    return found
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    lower = {name.lower(): value for name, value in environ.items() if value}
+    return {name.removesuffix("_proxy"): value for name, value in lower.items() if name.endswith("_proxy")}
+
+
+def _gone(exc: BaseException, origin: str) -> UpstreamGone:
+    import aiohttp
+
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return UpstreamGone(
+            f"the certificate of {origin} is not trusted ({exc}); SSL_CERT_FILE names your own", is_final=True
+        )
+    if isinstance(exc, TimeoutError | asyncio.TimeoutError):
+        return UpstreamGone(f"{origin} did not answer in time")
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        return UpstreamGone(f"{origin} cannot be reached: {os.strerror(exc.errno) if exc.errno else exc}")
+    if isinstance(exc, OSError) and exc.errno:
+        return UpstreamGone(f"{origin} broke off: {os.strerror(exc.errno)}")
+    return UpstreamGone(f"{origin} broke off: {type(exc).__name__}: {exc}")

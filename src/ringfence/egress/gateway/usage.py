@@ -1,0 +1,178 @@
+"""Tokens of an answer, counted from its JSON or, as it passes, from its server-sent events."""
+
+from typing import Any
+
+import msgspec
+
+from ringfence.egress.gateway.routes import Api
+from ringfence.events import Usage
+
+_CHARS_PER_TOKEN = 4
+_LONGEST_LINE = 8 * 1024 * 1024
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Counts(msgspec.Struct):
+    """The three APIs' own words for the same."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Whole(msgspec.Struct):
+    model: str | None = None
+    usage: _Counts | None = None
+
+
+class _Function(msgspec.Struct):
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+    @property
+    def chars(self) -> int:
+        pieces = [self.text, self.thinking, self.partial_json, self.content, self.reasoning_content]
+        pieces += [call.function.arguments for call in self.tool_calls or () if call.function]
+        return sum(len(piece) for piece in pieces if piece)
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+
+
+class _Data(msgspec.Struct):
+    type: str | None = None
+    message: _Whole | str | None = None
+    response: _Whole | None = None
+    delta: _Delta | str | None = None
+    usage: _Counts | None = None
+    choices: list[_Choice] | None = None
+    model: str | None = None
+
+
+_data = msgspec.json.Decoder(_Data)
+_whole = msgspec.json.Decoder(_Whole)
+
+
+class Counter:
+    """Counts one answer. What was not told is estimated, at four characters for a token.
+
+    Args:
+        api: Whose words it uses.
+        request_bytes: Length of the request, for an estimate of the prompt.
+    """
+
+    def __init__(self, api: Api, request_bytes: int) -> None:
+        self.model = ""
+        """As the answer names it."""
+        self.is_told = False
+        """Whether the API has told the answer's own count."""
+        self._api = api
+        self._request_bytes = request_bytes
+        self._told = Usage()
+        self._is_prompt_told = False
+        self._chars = 0
+        self._line = bytearray()
+        self.is_begun = False
+        """Whether anything of an answer was seen."""
+
+    @property
+    def usage(self) -> Usage:
+        """So far."""
+        if self.is_told or not self.is_begun:
+            return self._told
+        prompt = (
+            self._told
+            if self._is_prompt_told
+            else Usage(input_tokens=max(1, self._request_bytes // _CHARS_PER_TOKEN))
+        )
+        output = max(prompt.output_tokens, -(-self._chars // _CHARS_PER_TOKEN))
+        return msgspec.structs.replace(prompt, output_tokens=output)
+
+    def take_json(self, body: bytes) -> None:
+        """Count a whole answer."""
+        self.is_begun = True
+        try:
+            whole = _whole.decode(body)
+        except msgspec.MsgspecError:
+            self._chars += len(body)
+            return
+        self._take_whole(whole, is_last=True)
+
+    def take_stream(self, piece: bytes) -> None:
+        """Count a piece of a stream of events."""
+        self.is_begun = True
+        lines = (bytes(self._line) + piece).split(b"\n") if self._line else piece.split(b"\n")
+        self._line = bytearray(lines.pop())
+        if len(self._line) > _LONGEST_LINE:
+            self._chars += len(self._line)
+            self._line.clear()
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take_data(line[5:].strip())
+
+    def _take_data(self, text: bytes) -> None:
+        if text == b"[DONE]":
+            return
+        try:
+            data = _data.decode(text)
+        except msgspec.MsgspecError:
+            self._chars += len(text)
+            return
+        if isinstance(data.delta, str):
+            self._chars += len(data.delta)
+        elif data.delta is not None:
+            self._chars += data.delta.chars
+        for choice in data.choices or ():
+            self._chars += choice.delta.chars if choice.delta is not None else 0
+        self.model = self.model or data.model or ""
+        if isinstance(data.message, _Whole):
+            self._take_whole(data.message, is_last=False)
+        if data.response is not None:
+            self._take_whole(data.response, is_last=True)
+        if data.usage is not None:
+            self._take_counts(data.usage, is_last=True)
+
+    def _take_whole(self, whole: _Whole, *, is_last: bool) -> None:
+        self.model = self.model or whole.model or ""
+        if whole.usage is not None:
+            self._take_counts(whole.usage, is_last=is_last)
+
+    def _take_counts(self, counts: _Counts, *, is_last: bool) -> None:
+        """Counts of a stream's end stand for the whole; what they leave out was said before."""
+        details = counts.input_tokens_details or counts.prompt_tokens_details
+        cached = (details.cached_tokens if details else None) or 0
+        prompt = counts.input_tokens if counts.input_tokens is not None else counts.prompt_tokens
+        output = counts.output_tokens if counts.output_tokens is not None else counts.completion_tokens
+        changes: dict[str, Any] = {}
+        if prompt is not None:
+            changes["input_tokens"] = max(0, prompt - cached)
+            self._is_prompt_told = True
+        if output is not None:
+            changes["output_tokens"] = max(0, output)
+        if counts.cache_creation_input_tokens is not None:
+            changes["cache_creation_input_tokens"] = max(0, counts.cache_creation_input_tokens)
+        if counts.cache_read_input_tokens is not None or cached:
+            changes["cache_read_input_tokens"] = max(0, counts.cache_read_input_tokens or cached)
+        self._told = msgspec.structs.replace(self._told, **changes)
+        self.is_told = self.is_told or (is_last and output is not None)

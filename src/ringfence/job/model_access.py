@@ -1,0 +1,117 @@
+"""Whose models a run may ask, as whom, and how much: from it comes the run's one gateway."""
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from ringfence.egress.gateway.budget import Budget
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.policy import ModelPolicy
+from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, PUBLIC, Provided
+from ringfence.errors import AuthenticationFailed
+from ringfence.model.price_table import Price
+from ringfence.model.prices import PriceList
+from ringfence.model.registry import needs_credential, script_of
+from ringfence.secret import Credential, Provider, resolve_credential
+
+_PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai")
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """What a run's gateway is made of. Plain data."""
+
+    model: str
+    """Name of a model, or `scripted:FILE`: then every request is answered from the script."""
+    credentials: Sequence[Credential] = ()
+    """One for each provider that may be asked; none for a script."""
+    tokens: int | None = None
+    """Of all requests together; None is no limit."""
+    cost_usd: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """Beside or in place of those in the table; those of the script too."""
+    base_urls: Mapping[Provider, str] = field(default_factory=dict)
+    """None for a provider: its variable of the environment, else the public one."""
+    policy: ModelPolicy = field(default_factory=ModelPolicy)
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        """The gateway, always the same one: what is used inside and outside counts together."""
+        budget = Budget(tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices))
+        return Gateway(self._provided(), policy=self.policy, budget=budget)
+
+    def _provided(self) -> list[Provided]:
+        if not needs_credential(self.model):
+            from ringfence.model.scripted import DUMMY_KEY
+
+            dummy = Credential("api_key", DUMMY_KEY)
+            return [Provided("anthropic", dummy, "api_key", lambda: _scripted(script_of(self.model)))]
+        return [
+            Provided(each.provider, each, each.kind, self._place(each.provider)) for each in self.credentials
+        ]
+
+    def _place(self, provider: Provider) -> str:
+        return (
+            self.base_urls.get(provider) or os.environ.get(BASE_URL_VARIABLES[provider]) or PUBLIC[provider]
+        )
+
+    def encoded(self) -> dict[str, Any]:
+        """As JSON has it, credentials included: for another process of ours, never for a file."""
+        return {
+            **asdict(self),
+            "policy": {"models": self.policy.models, "grants": sorted(self.policy.grants)},
+        }
+
+    @classmethod
+    def decoded(cls, fields: Mapping[str, Any]) -> "ModelAccess":
+        """What `encoded` was of."""
+        return cls(
+            **{
+                **fields,
+                "credentials": [Credential(**each) for each in fields["credentials"]],
+                "prices": {name: _price(each) for name, each in fields["prices"].items()},
+                "policy": ModelPolicy(
+                    tuple(fields["policy"]["models"]), frozenset(fields["policy"]["grants"])
+                ),
+            }
+        )
+
+
+def found_credentials() -> list[Credential]:
+    """Those of the host's environment, one for each provider that has one.
+
+    Raises:
+        AuthenticationFailed: There is none, or one cannot be read.
+    """
+    found = []
+    missing: AuthenticationFailed | None = None
+    for provider in _PROVIDERS:
+        try:
+            found.append(resolve_credential(provider=provider))
+        except AuthenticationFailed as exc:
+            if "there is no credential" not in str(exc):
+                raise
+            missing = missing or exc
+    if not found and missing is not None:
+        raise missing
+    return found
+
+
+def _price(fields: Mapping[str, Any]) -> Price:
+    long_prompt = fields.get("long_prompt")
+    return Price(**{**fields, "long_prompt": _price(long_prompt) if long_prompt else None})
+
+
+@asynccontextmanager
+async def _scripted(path: Path) -> AsyncIterator[str]:
+    from ringfence.model.scripted import ScriptedModelServer, load_script
+
+    script = await anyio.to_thread.run_sync(load_script, path)
+    async with ScriptedModelServer.serve(script) as server:
+        yield server.base_url
