@@ -7,46 +7,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-JSONObject = dict[str, Any]
+from ringfence.events.event import Event, JSONObject, Usage
+from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
 
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of one reply, or a sum of them, as the Messages API counts them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
-
-    @property
-    def total(self) -> int:
-        """All tokens, cached ones included."""
-        return (
-            self.input_tokens
-            + self.output_tokens
-            + self.cache_creation_input_tokens
-            + self.cache_read_input_tokens
-        )
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_creation_input_tokens=self.cache_creation_input_tokens + other.cache_creation_input_tokens,
-            cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
-        )
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Root of all events."""
-
-    journaled: ClassVar[bool] = True
-    """False for events that only a live view wants (text as it streams)."""
-
-    @property
-    def name(self) -> str:
-        """The tag, such as `tool.called`."""
-        return str(type(self).__struct_config__.tag)
+__all__ = ["Event", "JSONObject", "ModelAsked", "ModelExchanged", "ModelReplied", "ModelRetried", "Usage"]
+"""Those of other modules; the events below are as public."""
 
 
 class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
@@ -60,7 +25,7 @@ class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
     toolset: str
     workspace: str
     version: str
-    configuration: JSONObject = {}
+    configuration: JSONObject = msgspec.field(default_factory=dict)
     continues: str | None = None
 
 
@@ -82,7 +47,7 @@ class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
     started_in_ms: float
     engine: str | None = None
     """Product and version of the container engine, if there is one."""
-    engine_ms: dict[str, float] = {}
+    engine_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """What the engine took for each step: `connect`, `create`, `attach`, `start`."""
 
 
@@ -289,81 +254,6 @@ class ThinkingStreamed(Event, frozen=True, kw_only=True, tag="thinking.streamed"
     text: str
 
 
-class ModelRetried(Event, frozen=True, kw_only=True, tag="model.retried"):
-    """A request to the model failed and is made again."""
-
-    attempt: int
-    status: int | None
-    reason: str
-    wait_s: float
-
-
-class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
-    """A whole reply. `content` is in the Messages API's shape, untouched; `replay` serves from it."""
-
-    model: str
-    message_id: str
-    content: list[JSONObject]
-    stop_reason: str
-    usage: Usage
-    cost_usd: float | None
-    duration_ms: float
-    request_digest: str
-    """SHA-256 of the request's canonical JSON: `replay` compares it."""
-
-
-class ModelAsked(Event, frozen=True, kw_only=True, tag="model.asked"):
-    """A model's API was asked through the gateway, or would have been. In the journal before it is asked."""
-
-    sandbox_id: str
-    """Whose process asked; empty for the agent's own loop on the host."""
-    exchange: int
-    """Counted from 1 for each run."""
-    method: str
-    path: str
-    model: str
-    """As the request names it; empty if it names none that is allowed."""
-    allowed: bool
-    reason: str
-    """Why it was refused."""
-    stripped: list[str] = []
-    """What was taken out of the request as it is not granted: fields, and tools of the provider."""
-    max_tokens: int | None = None
-    """Of the answer, as the request was passed on."""
-    request_digest: str = ""
-    """SHA-256 of the body as it was passed on."""
-    request: str | None = None
-    """That body; null where the conversation is in the record by itself, or nothing was passed on."""
-
-
-class ModelExchanged(Event, frozen=True, kw_only=True, tag="model.exchanged"):
-    """The answer of a model's API was passed on, or what there was of it."""
-
-    sandbox_id: str
-    exchange: int
-    status: int
-    """Of HTTP; 0 if there was no answer."""
-    ended_by: str
-    """`closed` when it came to its end; `inside` or `upstream`, who went first; `limit`, when a bound cut it off."""
-    model: str
-    """As the answer names it."""
-    usage: Usage
-    is_estimated: bool
-    """Whether the answer ended before the API told its usage."""
-    cost_usd: float | None
-    first_byte_ms: float
-    """Until the head of the answer."""
-    duration_ms: float
-    answer_bytes: int
-    answer_digest: str = ""
-    """SHA-256 of the body, without the credential if it was in there."""
-    content_type: str = ""
-    answer: str | None = None
-    """The body; null where the conversation is in the record by itself, or it was too long to be kept."""
-    fault: str = ""
-    """Why the API could not be asked, or broke off."""
-
-
 class ConversationCompacted(Event, frozen=True, kw_only=True, tag="conversation.compacted"):
     """Old tool results were dropped because the window was full."""
 
@@ -416,7 +306,7 @@ class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
     patch: str | None
     refs: list[str]
     runs_on_your_machine: list[str]
-    notes: list[str] = []
+    notes: list[str] = msgspec.field(default_factory=list)
     """What was left behind, and why."""
 
 
