@@ -14,7 +14,7 @@ from ringfence.cli.ending import end_by
 from ringfence.cli.execute import execute
 from ringfence.cli.gc import gc
 from ringfence.cli.image import image_app
-from ringfence.cli.policy import policy
+from ringfence.cli.policy import policy_app
 from ringfence.cli.pool import pool_app
 from ringfence.cli.replay import replay
 from ringfence.cli.run import run
@@ -48,7 +48,7 @@ app.command("replay")(replay)
 app.add_typer(audit_app)
 app.add_typer(image_app)
 app.command("doctor")(doctor)
-app.command("policy")(policy)
+app.add_typer(policy_app)
 app.add_typer(config_app)
 app.command("trust")(trust)
 app.command("init")(init)

@@ -1,4 +1,4 @@
-"""`ringfence policy`: what holds in a sandbox, before one is opened."""
+"""`ringfence policy`: what holds in a sandbox, before one is opened, and what may be reached from inside."""
 
 import os
 from pathlib import Path
@@ -8,23 +8,62 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.settings import load_settings, spec_of
+from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringfence.egress.proxy.decision import Decision, Rules
     from ringfence.sandbox import SandboxSpec
 
 
+policy_app = typer.Typer(
+    name="policy",
+    help="Print the effective policy of a sandbox; say what may be reached from inside, and by which rule.",
+    rich_markup_mode=None,
+)
+_RulesOption = Annotated[
+    bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
+]
+
+
+@policy_app.callback(invoke_without_command=True)
 def policy(
+    context: typer.Context,
     *,
     workspace: options.WorkspaceOption = Path(),
     sandbox: options.SandboxOption = None,
     image: options.ImageOption = None,
     engine: options.EngineOption = None,
     mode: options.ModeOption = None,
-    rules: Annotated[
-        bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
-    ] = False,
+    allow: options.AllowOption = None,
+    rules: _RulesOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Print the effective policy of a sandbox; say what may be reached from inside, and by which rule."""
+    if context.invoked_subcommand is None:
+        show(
+            workspace=workspace,
+            sandbox=sandbox,
+            image=image,
+            engine=engine,
+            mode=mode,
+            allow=allow,
+            rules=rules,
+            json=json,
+        )
+
+
+@policy_app.command()
+def show(
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
+    mode: options.ModeOption = None,
+    allow: options.AllowOption = None,
+    rules: _RulesOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Print the effective policy of a sandbox for this workspace. One is opened and asked."""
@@ -33,7 +72,7 @@ def policy(
     from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plain import policy_lines
 
-    effective = load_settings(workspace, sandbox=sandbox, image=image, engine=engine, mode=mode)
+    effective = load_settings(workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, allow=allow)
     protect = effective.settings.sandbox.protect
     document = anyio.run(_inspect, spec_of(effective, workspace.resolve()), protect)
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]
@@ -44,6 +83,96 @@ def policy(
         return
     for line in policy_lines(document):
         typer.echo(visible(line, one_line=True))
+
+
+@policy_app.command()
+def explain(
+    url: Annotated[str, typer.Argument(metavar="URL", help="https://..., http://..., or HOST[:PORT].")],
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    allow: options.AllowOption = None,
+    method: Annotated[
+        str,
+        typer.Option("--method", metavar="WORD", help="Of a request by http://; in TLS it cannot be seen."),
+    ] = "GET",
+    json: options.JsonOption = False,
+) -> None:
+    """Say whether an address may be reached from inside, and by which rule. Exit code 0 if it may, 4 if not."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.egress.proxy.wanted import wanted_by
+
+    try:
+        wanted = wanted_by(url, method)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
+    decision = _egress_rules(workspace, allow).decide(wanted)
+    if json:
+        document = {"schema_version": 1, "url": url, "target": wanted.target, **_shown(decision)}
+        typer.echo(safe_json(document, indent=2))
+    elif decision.is_allowed:
+        typer.echo(visible(f"allowed: {url}, by rule {decision.rule!r}", one_line=True))
+        typer.echo("its addresses are checked when it is called: those of private networks are refused")
+    else:
+        typer.echo(visible(f"refused: {url}, by rule {decision.rule!r}: {decision.reason}", one_line=True))
+        if decision.remedy:
+            typer.echo(visible(decision.remedy, one_line=True))
+    raise typer.Exit(ExitCode.OK if decision.is_allowed else ExitCode.REFUSED)
+
+
+@policy_app.command("test")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML: a list of {url, method, allowed}.")],
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    allow: options.AllowOption = None,
+    json: options.JsonOption = False,
+) -> None:
+    """Compare what may be reached from inside with a file of expectations. Exit code 3 if one of them differs."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.cli.expectations import judged, read_expectations
+
+    results = list(judged(read_expectations(file), _egress_rules(workspace, allow)))
+    differing = [(one, decision) for one, decision in results if one.allowed != decision.is_allowed]
+    if json:
+        rows = [
+            {
+                "url": one.url,
+                "method": one.method,
+                "expected": one.allowed,
+                "as_expected": one.allowed == decision.is_allowed,
+                **_shown(decision),
+            }
+            for one, decision in results
+        ]
+        typer.echo(safe_json({"schema_version": 1, "results": rows}, indent=2))
+    else:
+        for one, decision in differing:
+            is_so = (
+                f"allowed by rule {decision.rule!r}" if decision.is_allowed else f"refused: {decision.reason}"
+            )
+            wanted = "allowed" if one.allowed else "refused"
+            typer.echo(
+                visible(f"differs: {one.method} {one.url} should be {wanted}, is {is_so}", one_line=True)
+            )
+        typer.echo(f"{len(results) - len(differing)} of {len(results)} as expected")
+    raise typer.Exit(ExitCode.CHECK_RED if differing else ExitCode.OK)
+
+
+def _egress_rules(workspace: Path, allow: list[str] | None) -> "Rules":
+    from ringfence.config.egress import Egress
+    from ringfence.egress.proxy.decision import Rules
+
+    settings = load_settings(workspace, allow=allow).settings.egress
+    return Rules(Egress(allow=settings.allow, deny=settings.deny))
+
+
+def _shown(decision: "Decision") -> dict[str, object]:
+    return {
+        "allowed": decision.is_allowed,
+        "rule": decision.rule,
+        "reason": decision.reason or None,
+        "remedy": decision.remedy or None,
+    }
 
 
 async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:

@@ -48,6 +48,21 @@ def parse_document(content: bytes, file: Path) -> Document:
     Raises:
         ConfigurationError: With the place of what is wrong.
     """
+    builder = _built(content, file)
+    return Document(file, content, builder.root(), builder.places, builder.key_places)
+
+
+def parse_list(content: bytes, file: Path) -> tuple[list[Any], Document]:
+    """Parse a file that is a list: its items, and a document that knows where they stand and has no values.
+
+    Raises:
+        ConfigurationError: As `parse_document`.
+    """
+    builder = _built(content, file)
+    return builder.items(), Document(file, content, {}, builder.places, builder.key_places)
+
+
+def _built(content: bytes, file: Path) -> "_Builder":
     text = _decode(content, file)
     builder = _Builder(file)
     try:
@@ -67,7 +82,7 @@ def parse_document(content: bytes, file: Path) -> Document:
         ) from exc
     except YAMLError as exc:
         raise ConfigurationError(f"this is not YAML: {str(exc).splitlines()[0]}", file=file) from exc
-    return Document(file, content, builder.root(), builder.places, builder.key_places)
+    return builder
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -120,14 +135,18 @@ class _Builder:
         if self._root is None:
             return {}
         if not isinstance(self._root, dict):
-            start = self.places[()]
-            raise ConfigurationError(
-                "a configuration is a mapping of sections, like 'sandbox:'",
-                file=self._file,
-                line=start.line,
-                column=start.column,
-            )
+            raise self._wrong_root("a configuration is a mapping of sections, like 'sandbox:'")
         return self._root
+
+    def items(self) -> list[Any]:
+        self.places.setdefault((), Place(1, 1))
+        if not isinstance(self._root, list):
+            raise self._wrong_root("this is a list of mappings, each begun by '- '")
+        return self._root
+
+    def _wrong_root(self, reason: str) -> ConfigurationError:
+        start = self.places[()]
+        return ConfigurationError(reason, file=self._file, line=start.line, column=start.column)
 
     def take(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):

@@ -76,7 +76,10 @@ class Rules:
                 )
         if wanted.port == TLS_PORT and not wanted.is_tunnel:
             return Decision(False, "tls-only", "plain HTTP to port 443 is no TLS", "use https://")
-        return self._allowed(wanted)
+        decision = self._allowed(wanted)
+        if decision.is_allowed and not isinstance(wanted.host, str):
+            return self.check_address(wanted.host, wanted.port, is_own=False) or decision
+        return decision
 
     def _allowed(self, wanted: Wanted) -> Decision:
         near: list[tuple[_Named, str]] = []
