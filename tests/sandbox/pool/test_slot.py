@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.errors import InfrastructureFault
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
@@ -69,6 +70,30 @@ def test_a_skeleton_has_every_mount_and_nothing_else(placement: Placement, run_d
         "work/.git",
     ]
     assert (slot / "work" / ".envrc").stat().st_mode & 0o777 == 0o640
+
+
+def put_link(path: Path, target: Path) -> None:
+    """What a hostile image does to its skeleton once it was looked at."""
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("name", ["work/.envrc", "work/.git", "git/base-objects-0", "work/d"])
+def test_nothing_is_handed_over_through_a_link(
+    placement: Placement, run_dir: Path, slot: Path, tmp_path: Path, name: str
+):
+    """The directories are shown inside before that, and so can be changed at the last moment."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    make_skeleton(placement, run_dir, slot)
+    assert fits(slot, run_dir)
+    put_link(slot / name, elsewhere / "made" if name == "work/.envrc" else elsewhere)
+    with pytest.raises(InfrastructureFault, match="hand over"):
+        hand_over(slot, run_dir)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):

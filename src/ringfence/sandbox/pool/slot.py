@@ -2,12 +2,16 @@
 
 A mount follows the directory it was made of, wherever that is renamed to and whatever comes into it. So the
 sandbox is started on a skeleton, and what was prepared for the run is moved into that without copying; then
-the skeleton takes the place of the run's own. Nothing ran inside before: what is in a skeleton is ours.
+the skeleton takes the place of the run's own. Nothing ran inside before but the image's own interpreter, which can be
+hostile: what is in a skeleton is looked at, and reached through no link.
 """
 
+import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, next_step
@@ -15,6 +19,7 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.pool.shape import moved
 
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWN = ("git", "work")
 """What `workspace.prepare` makes in a run's directory for its sandboxes."""
 
@@ -98,13 +103,17 @@ def _kind(path: Path) -> int:
 def hand_over(slot: Path, run_dir: Path) -> None:
     """Move a run's own contents into a slot's directories, and these to where the run's own were.
 
+    The directories are shown inside already. An image's own programs may change them at any moment, so nothing is
+    reached by a path, and through no link.
+
     Raises:
         InfrastructureFault: It cannot be done; neither is as it was.
     """
     try:
         for name in _OWN:
             if (slot / name).is_dir():
-                _merge(run_dir / name, slot / name)
+                with _opened(run_dir / name) as own, _opened(slot / name) as skeleton:
+                    _merge(own, skeleton)
                 remove_tree(run_dir / name)
                 (slot / name).rename(run_dir / name)
     except OSError as exc:
@@ -113,17 +122,44 @@ def hand_over(slot: Path, run_dir: Path) -> None:
         ) from exc
 
 
-def _merge(own: Path, skeleton: Path) -> None:
-    for source in list(own.iterdir()):
-        target = skeleton / source.name
-        if not os.path.lexists(target):
-            source.rename(target)
-        elif _kind(target) == stat.S_IFDIR:
-            _merge(source, target)
+@contextmanager
+def _opened(path: Path | str, *, at: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _merge(own: int, skeleton: int) -> None:
+    for name in os.listdir(own):
+        try:
+            there = os.stat(name, dir_fd=skeleton, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(name, name, src_dir_fd=own, dst_dir_fd=skeleton)
+            continue
+        if stat.S_ISDIR(there.st_mode):
+            with _opened(name, at=own) as inner, _opened(name, at=skeleton) as target:
+                _merge(inner, target)
         else:
-            # It is mounted, so it must stay the same file.
-            with source.open("rb") as reading, target.open("wb") as writing:
-                shutil.copyfileobj(reading, writing)
-            shutil.copystat(source, target)
-            source.unlink()
-    _set_like(skeleton, own.lstat())
+            _fill(name, own, skeleton)
+    status = os.fstat(own)
+    os.fchown(skeleton, status.st_uid, status.st_gid)
+    os.fchmod(skeleton, stat.S_IMODE(status.st_mode))
+
+
+def _fill(name: str, own: int, skeleton: int) -> None:
+    """Copy a file's contents into one that is mounted, and so must stay the same file."""
+    with (
+        os.fdopen(os.open(name, os.O_RDONLY | _FILE, dir_fd=own), "rb") as reading,
+        os.fdopen(os.open(name, os.O_WRONLY | _FILE, dir_fd=skeleton), "wb") as writing,
+    ):
+        if not stat.S_ISREG(os.fstat(writing.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no file any more")
+        writing.truncate()
+        shutil.copyfileobj(reading, writing)
+        writing.flush()
+        status = os.fstat(reading.fileno())
+        os.fchmod(writing.fileno(), stat.S_IMODE(status.st_mode))
+        os.utime(writing.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.unlink(name, dir_fd=own)
