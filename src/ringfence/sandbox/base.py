@@ -187,6 +187,10 @@ class Backend(ABC):
         """Why this machine's directories cannot be mounted, so that a workspace is carried; None if they can."""
         return None
 
+    async def image_id(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for backends that use images
+        """What the name of the spec's image means now; None without images, or where it cannot be told."""
+        return None
+
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
         """Remove what dead holders of these sandboxes left behind; return how many things were removed."""
         return 0

@@ -48,6 +48,16 @@ async def why_unseen(spec: SandboxSpec) -> str | None:
     return None
 
 
+async def image_id(spec: SandboxSpec) -> str | None:
+    """What the name of a spec's image means now; None without one, or where it cannot be told."""
+    if spec.image is None:
+        return None
+    with suppress(SandboxStartFailed):  # told when the sandbox is opened
+        backend, _ = await choose_backend(spec)
+        return await backend.image_id(spec)
+    return None
+
+
 async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
     """The backend of a spec, and why it was chosen. Never the bare host, unless it is named.
 

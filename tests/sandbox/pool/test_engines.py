@@ -1,9 +1,11 @@
 """Warm containers: a workspace moves into one that runs already."""
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from uuid import uuid4
 
 import pytest
-from tests.sandbox.pool.conftest import Runs, git
+from tests.sandbox.pool.conftest import Runs, git, is_cold
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]
 
@@ -12,6 +14,20 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]
 def image(images: Callable[[str], str | None]) -> str | None:
     """An image that the engine has."""
     return images("docker")
+
+
+def docker(*words: str, stdin: str = "") -> None:
+    """Run the engine's own command."""
+    subprocess.run(["docker", *words], input=stdin, text=True, check=True, capture_output=True)
+
+
+@pytest.fixture
+def name(image: str) -> Iterator[str]:
+    """A name of our own for the image."""
+    made = f"localhost/ringfence-test/moving:{uuid4().hex[:12]}"
+    docker("tag", image, made)
+    yield made
+    docker("rmi", made)
 
 
 @pytest.mark.parametrize("mode", ["bind", "clone"])
@@ -38,3 +54,14 @@ async def test_the_memory_limit_is_told_in_a_warm_container(image: str, runs: Ru
     async with runs.opened() as sandbox:
         ended = await sandbox.run(["python3", "-c", code])
     assert (sandbox.id, ended.ended_by) == (warm.sandbox_id, "memory")
+
+
+async def test_a_name_that_means_another_image_since(name: str, image: str, runs: Runs):
+    """What was started from the old image is not handed out, and makes room for the new one."""
+    runs.changes |= {"backend": "docker", "image": name}
+    (warm,) = await runs.warmed()
+    docker("build", "-q", "-t", name, "-", stdin=f"FROM {image}\nLABEL test={name}\n")
+    async with runs.opened() as sandbox:
+        assert is_cold(sandbox)
+    (fresh,) = await runs.ready()
+    assert fresh.facts.image != warm.facts.image

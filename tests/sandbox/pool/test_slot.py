@@ -159,6 +159,13 @@ def test_the_identity_of_a_file_is_part_of_the_shape(placement: Placement, run_d
     assert (after.request, after.layout == before.layout) == (before.request, False)
 
 
+def test_the_meaning_of_an_image_is_part_of_the_shape(placement: Placement, run_dir: Path):
+    """A name that means another image since is the same request, and another layout."""
+    spec = SandboxSpec(workspace=INSIDE, image="a:1")
+    old, new = (shape_of(spec, placement, run_dir, image_id=one) for one in ("sha256:1", "sha256:2"))
+    assert (old.request == new.request, old.layout == new.layout) == (True, False)
+
+
 def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
     """The cover of a sandbox that was started before is gone with the old one's name."""
     workspace = tmp_path / "project"

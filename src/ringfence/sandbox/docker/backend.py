@@ -64,6 +64,15 @@ class DockerBackend(Backend):
         """Where the engine is elsewhere, or runs containers under other uids."""
         return await self._look(spec)
 
+    async def image_id(self, spec: SandboxSpec) -> str | None:
+        """The image that a container would be made from now."""
+        if spec.image is None:
+            return None
+        with suppress(RingfenceError):  # a cold start tells why
+            async with await open_engine(self.product, spec.engine) as engine:
+                return str((await engine.image(spec.image))["Id"])
+        return None
+
     async def _look(self, spec: SandboxSpec | None) -> str | None:
         """See that an engine can be used; why it cannot be shown our directories, if so."""
         asked, runtime = spec.engine if spec else None, self._runtime(spec)

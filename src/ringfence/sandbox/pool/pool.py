@@ -20,7 +20,7 @@ from ringfence.sandbox.pool.adoption import adoptable, adopted, is_taken, state_
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
-from ringfence.sandbox.registry import get_backend
+from ringfence.sandbox.registry import get_backend, image_id
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -81,13 +81,15 @@ class Pool:
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, stack: AsyncExitStack
     ) -> Sandbox | None:
         """A warm sandbox with the run's own contents in it, entered on `stack`; None if none fits."""
+        meant = await image_id(spec)
         try:
-            shape = shape_of(spec, placement, run_dir)
+            shape = shape_of(spec, placement, run_dir, image_id=meant)
         except OSError:
             return None  # a cold start says what is missing
         for place in self._of(shape):
             state = adoptable(place)
-            if state is None:
+            # A name may get another meaning while a sandbox is being started by it.
+            if state is None or (meant is not None and meant not in (state.facts.image or "")):
                 continue
             async with AsyncExitStack() as trial:
                 try:
@@ -120,7 +122,7 @@ class Pool:
         """
         started = 0
         try:
-            shape = shape_of(spec, placement, run_dir)
+            shape = shape_of(spec, placement, run_dir, image_id=await image_id(spec))
             await self.sweep()
             for place in places_in(self._folder):
                 if place.name.startswith(shape.request) and not place.name.startswith(shape.key):

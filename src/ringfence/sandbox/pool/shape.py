@@ -41,13 +41,14 @@ class Shape:
         return f"{self.request}-{self.layout}"
 
 
-def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path) -> Shape:
+def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id: str | None = None) -> Shape:
     """The shape of a run's first sandbox.
 
     Args:
         spec: What is asked for.
         placement: As prepared for the run.
         run_dir: The run's own directory: what lies in it is filled at hand-over and has no identity yet.
+        image_id: What the name of the spec's image means now.
 
     Raises:
         OSError: Something that is to be mounted is gone.
@@ -74,7 +75,7 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path) -> Shape:
         ]
         for overlay in _mounts(spec, placement)
     ]
-    return Shape(_hash(asked), _hash(mounted))
+    return Shape(_hash(asked), _hash([*mounted, image_id]))
 
 
 def _mounts(spec: SandboxSpec, placement: Placement) -> Iterator[Overlay]:
