@@ -96,6 +96,22 @@ async def test_living_ones_are_left_alone(image: str, engine: Engine) -> None:
         assert (await sandbox.run(["true"])).ok
 
 
+@pytest.mark.slow
+async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine: Engine) -> None:
+    """Such an image has all the labels of the sandbox, and so have its containers, which are somebody's own."""
+    name = await anyio.to_thread.run_sync(killed_holder, image)
+    (row,) = await engine.containers([f"{SANDBOX}={name}"])
+    made = await engine.docker._query_json("commit", "POST", params={"container": row["Id"]})
+    asked = {"Image": made["Id"], "Entrypoint": ["sleep"], "Cmd": ["60"], "NetworkDisabled": True}
+    theirs = await engine.create(asked, f"ringfence-test-{name}")
+    try:
+        assert await cleanup.clean_up_engine(engine, frozenset({name})) >= 1
+        assert [row["Id"] for row in await engine.containers([f"{SANDBOX}={name}"])] == [theirs]
+    finally:
+        await engine.remove(theirs)
+        await engine.docker.images.delete(made["Id"])
+
+
 async def test_no_engine_was_used() -> None:
     """Where no engine was ever used none is looked for."""
     assert await get_backend("podman").clean_up(frozenset({"x"})) == 0

@@ -19,7 +19,7 @@ from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.failure import explain
-from ringfence.sandbox.docker.labels import labels_for
+from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.limits import plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
@@ -129,7 +129,7 @@ class DockerBackend(Backend):
     ) -> tuple[str, Attached]:
         """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
         asked = configuration(recipe, volume=carrier.volume if carrier else None)
-        container = await engine.create(asked, f"ringfence-{recipe.launch.sandbox_id}")
+        container = await engine.create(asked, container_name(recipe.launch.sandbox_id))
         attached: Attached | None = None
         try:
             clock.lap("create")

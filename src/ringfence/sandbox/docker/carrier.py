@@ -21,6 +21,7 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Launch, Placement
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
+from ringfence.sandbox.docker.labels import carrier_name, container_name
 from ringfence.sandbox.docker.volumes import create_volume, get_archive, put_archive, remove_volume
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.ownership import owner_of
@@ -81,7 +82,7 @@ class Carrier:
             packed = await _pack(launch.placement, file)
             await create_volume(engine, name, labels)
             try:
-                container = await engine.create(_never_run(name, image, labels), f"{name}-carrier")
+                container = await engine.create(_never_run(name, image, labels), carrier_name(name))
                 await put_archive(engine, container, _FOLDER, file)
             except BaseException:
                 with anyio.CancelScope(shield=True):
@@ -131,7 +132,7 @@ class Carrier:
 
 
 def _name(launch: Launch) -> str:
-    return f"ringfence-{launch.sandbox_id}"
+    return container_name(launch.sandbox_id)
 
 
 def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, next_step
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, instance_id, is_over
+from ringfence.sandbox.docker.labels import (
+    INSTANCE,
+    SANDBOX,
+    carrier_name,
+    container_name,
+    instance_id,
+    is_over,
+)
 from ringfence.sandbox.docker.unseen import why_unseen
 from ringfence.sandbox.docker.volumes import remove_volume, volumes
 
@@ -63,7 +70,7 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str]) -> int:
     removed = 0
     ours = [f"{INSTANCE}={instance_id()}"]
     for row in await engine.containers(ours):
-        if _is_to_go(row, sandbox_ids):
+        if _is_ours(row) and _is_to_go(row, sandbox_ids):
             removed += await engine.remove(str(row["Id"]))
     if why_unseen(engine) is None:
         return removed  # elsewhere nothing is carried
@@ -73,6 +80,17 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str]) -> int:
                 await remove_volume(engine, str(row["Name"]))
                 removed += 1
     return removed
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether a container has the name that goes with its labels.
+
+    Labels alone do not do: an image that somebody makes of a sandbox's container has them, and so has every container
+    of that image.
+    """
+    own = container_name(str((row.get("Labels") or {}).get(SANDBOX)))
+    names = {str(name).removeprefix("/") for name in row.get("Names") or ()}
+    return not names.isdisjoint((own, carrier_name(own)))
 
 
 def _is_to_go(row: Mapping[str, Any], sandbox_ids: frozenset[str]) -> bool:

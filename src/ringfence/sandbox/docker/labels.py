@@ -1,6 +1,7 @@
 """Whose a container or volume is: labels that say which ringfence made it, for which sandbox, until when.
 
-Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them.
+Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them. A container must also have
+the one name that goes with them.
 """
 
 import os
@@ -25,6 +26,16 @@ _LIFE_S = 7 * 86_400.0
 """Of a sandbox without a time to live: when nobody can say whether its holder lives, it is over after this."""
 _GRACE_S = 60.0
 _FILE = "instance"
+
+
+def container_name(sandbox_id: str) -> str:
+    """What the container of a sandbox is called, and its volume."""
+    return f"ringfence-{sandbox_id}"
+
+
+def carrier_name(name: str) -> str:
+    """What the container is called by which a volume is reached."""
+    return f"{name}-carrier"
 
 
 def instance_id() -> str:
