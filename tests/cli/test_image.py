@@ -39,7 +39,7 @@ def test_without_an_engine_the_next_step_is_told(ringfence, command):
     ended = ringfence("image", *command, "--engine", ABSENT)
     assert (ended.code, ended.out) == (125, "")
     assert ABSENT in ended.err
-    assert "start Docker" in ended.err
+    assert "systemctl start docker" in ended.err
 
 
 def lacking(reason: str) -> None:

@@ -17,7 +17,7 @@ def in_the_way(refusal: str) -> str | None:
             state = read_state(place)
         if state is not None and state.run_id is not None and state.run_id in refusal:
             return (
-                f"that is the standing sandbox {place.name!r}; `ringfence sandbox exec {place.name} -- CMD` works in "
-                f"it, `ringfence sandbox rm {place.name}` ends it"
+                f"the standing sandbox {place.name!r} works there; `ringfence sandbox exec {place.name} -- CMD` is "
+                f"another command in it, `ringfence sandbox rm {place.name}` ends it"
             )
     return None

@@ -32,7 +32,11 @@ def fall_back(effective: "Effective") -> "Effective":
     return replace(
         effective,
         settings=effective.settings.model_copy(update={"sandbox": bare}),
-        origins={**effective.origins, "sandbox.backend": origin, "sandbox.soft_limits": origin},
+        origins={
+            **effective.origins,
+            "sandbox.backend": origin,
+            "sandbox.soft_limits": replace(origin, name="sandbox.fallback"),
+        },
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.sandbox.docker.failure import classify, explain
+from ringfence.sandbox.docker.failure import classify, explain, plain
 
 CAPTURED = {
     # Docker 20.10.24 and aiodocker 0.27
@@ -25,6 +25,7 @@ CAPTURED = {
     "container init: error setting rlimits for ready process: error setting rlimit type 6: operation not permitted: "
     "OCI permission denied": "rlimit",
     "localhost/nix:1: image not known": "no-image",
+    "network nosuchnet not found": "no-network",
     "statfs /nowhere: no such file or directory": "source-gone",
     # OpenSSH 9.2
     "ssh: connect to host localhost port 1: Connection refused": "ssh",
@@ -48,6 +49,23 @@ def test_advice_follows() -> None:
     """The engine's words come first, then what to do."""
     text = explain("no such image: x")
     assert text.startswith("no such image: x; build it with `ringfence image build`")
+
+
+_VIA = "Cannot connect to Docker Engine via "
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"{_VIA}unix:///n [Cannot connect to unix socket /n ssl:default [No such file]]", "No such file"),
+        (f"{_VIA}http://a:1 [Cannot connect to host a:1 ssl:default [Call failed ('a', 1)]]", "Call failed"),
+        ("no such image: debian:12: No such image: debian:12", "no such image"),
+        ("no such image: a: No such image: b", "no such image: a: No such image: b"),
+    ],
+)
+def test_nothing_is_said_twice(said: str, told: str) -> None:
+    """Addresses and names stand in our own line already."""
+    assert plain(said) == told
 
 
 def test_unknown_is_passed_on() -> None:

@@ -16,7 +16,7 @@ import anyio
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.sandbox.docker.address import Address, Product, find_addresses
 from ringfence.sandbox.docker.facts import EngineFacts, parse_facts
-from ringfence.sandbox.docker.failure import Cause, classify, explain
+from ringfence.sandbox.docker.failure import Cause, classify, explain, plain
 from ringfence.sandbox.docker.tunnel import SshTunnel
 
 _CALL_S = 60.0
@@ -214,12 +214,19 @@ async def open_engine(
         try:
             return await Engine.open(address)
         except InfrastructureFault as exc:
-            reasons.append(str(exc))
+            reasons.append(_why(exc, address))
     advice = {
-        "docker": "install and start Docker (`apt-get install docker.io`), or set DOCKER_HOST",
-        "podman": "start Podman's service (`systemctl --user start podman.socket`), or set CONTAINER_HOST",
+        "docker": "start it (`systemctl start docker`), install it (`apt-get install docker.io`), or set DOCKER_HOST",
+        "podman": "start its service (`systemctl --user start podman.socket`), or set CONTAINER_HOST",
     }[product]
     raise SandboxStartFailed(f"no {product} engine answers: {'; '.join(reasons)}; {advice}")
+
+
+def _why(error: InfrastructureFault, address: Address) -> str:
+    """An error's text; where nothing listens, without its advice: that comes once, for all addresses."""
+    if isinstance(error, EngineError) and error.cause is not None and error.cause.name == "not-running":
+        return f"could not reach the engine at {address}: {plain(error.said)}"
+    return str(error)
 
 
 def _is_there(path: Path) -> bool:

@@ -11,6 +11,14 @@ _READ_LIMIT = 64 * 1024
 _LONG_JSON = re.compile(r"\{.{200,}\}", re.DOTALL)
 """Some engines repeat a whole request in their refusal; no word of it is theirs."""
 
+_WRAPPED = (
+    # aiodocker and aiohttp name the address each, and so do we
+    re.compile(
+        r"Cannot connect to Docker Engine via \S+ \[.*\[(?:Errno \d+\] )?(?P<said>[^\[\](]+?)(?: \(.*\))?\]\]"
+    ),
+    re.compile(r"(?P<said>no such image): (\S+): No such image: \2"),
+)
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -40,13 +48,14 @@ CAUSES = (
     _row(
         "not-running",
         r"no such file or directory.*\.sock|\.sock\b.*no such file|connection refused|Cannot connect to",
-        "start it: `systemctl start docker`, `systemctl --user start podman.socket`, or `podman system service`",
+        "start it: `systemctl start docker`, or for Podman `systemctl --user start podman.socket`",
     ),
     _row(
         "no-image",
         r"no such image|image not known|unable to find image|pull access denied|manifest unknown",
         "build it with `ringfence image build`, or fetch it with `docker pull`; ringfence fetches nothing by itself",
     ),
+    _row("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
     _row(
         "no-interpreter",
         r"python3\W.{0,40}(executable file not found|no such file or directory)|"
@@ -119,6 +128,15 @@ def classify(said: str) -> Cause | None:
 
 def explain(said: str) -> str:
     """What the engine said, bounded, and what to do about it where that is known."""
-    text = " ".join(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]).split())[:_TEXT_LIMIT]
     cause = classify(said)
-    return f"{text}; {cause.advice}" if cause else text
+    return f"{plain(said)}; {cause.advice}" if cause else plain(said)
+
+
+def plain(said: str) -> str:
+    """What the engine said in one line, bounded, without what its client wraps it in or it says twice."""
+    text = " ".join(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]).split())
+    for wrapped in _WRAPPED:
+        found = wrapped.fullmatch(text)
+        if found is not None:
+            return found["said"][:_TEXT_LIMIT]
+    return text[:_TEXT_LIMIT]
