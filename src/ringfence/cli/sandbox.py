@@ -1,5 +1,6 @@
 """`ringfence sandbox`: standing sandboxes, made once, used by many commands, removed."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 from ringfence.cli import options
 from ringfence.cli.clash import in_the_way
 from ringfence.cli.standing import (
+    change_one,
     clear_and_tell,
     duration_of,
     execute_in,
@@ -16,6 +18,7 @@ from ringfence.cli.standing import (
     row_of,
     run_to_the_end,
     say,
+    show_one_port,
 )
 from ringfence.errors import UsageError
 
@@ -243,6 +246,39 @@ def stats(
         typer.echo(
             f"{row['name']:<20}  {memory_mib:8.1f} MiB  {row['cpu_s']:9.2f} s  {row['pids']:4} processes"
         )
+
+
+_Rule = Annotated[
+    str, typer.Argument(metavar="WHAT", help="packages, open, or a host like *.example.com:8443.")
+]
+
+
+@sandbox_app.command("allow")
+def allow_egress(name: _Name, what: _Rule) -> None:
+    """Let a running standing sandbox reach something from now on. Recorded."""
+    raise typer.Exit(run_to_the_end(partial(change_one, name, "allow", what)))
+
+
+@sandbox_app.command("deny")
+def deny_egress(name: _Name, what: _Rule) -> None:
+    """Keep a running standing sandbox from reaching something. Connections to it are cut off. Recorded."""
+    raise typer.Exit(run_to_the_end(partial(change_one, name, "deny", what)))
+
+
+@sandbox_app.command()
+def forward(
+    name: _Name,
+    port: Annotated[int, typer.Argument(metavar="PORT", min=1, max=65_535, help="Port inside.")],
+    *,
+    host_port: Annotated[
+        int,
+        typer.Option(
+            "--host-port", metavar="N", min=0, max=65_535, help="Port of this machine; 0: a free one."
+        ),
+    ] = 0,
+) -> None:
+    """Show a server inside at 127.0.0.1 of this machine, until Ctrl-C. Prints its address. Recorded."""
+    raise typer.Exit(run_to_the_end(partial(show_one_port, name, port, host_port)))
 
 
 @sandbox_app.command("rm")

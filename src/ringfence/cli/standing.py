@@ -119,6 +119,38 @@ async def execute_in(
     return ExitCode.TIMED_OUT
 
 
+async def change_one(name: str, action: str, rule: str) -> int:
+    """Change what a standing sandbox may reach.
+
+    Raises:
+        UsageError: There is none of that name, or it is no rule.
+        PolicyRefused: It leads where nothing may.
+    """
+    from ringfence.sandbox.holder.asking import change_egress
+
+    place, state = await living(name)
+    await change_egress(place, state, action=action, rule=rule)
+    return 0
+
+
+async def show_one_port(name: str, port: int, host_port: int) -> int:
+    """Show a port of a standing sandbox on this machine's loopback, until interrupted.
+
+    Raises:
+        UsageError: There is none of that name, or the port of this machine is taken.
+        SandboxDied: It has gone.
+    """
+    from ringfence.sandbox.holder.asking import shown_port
+    from ringfence.sandbox.holder.attaching import gone
+
+    place, state = await living(name)
+    async with shown_port(place, state, port, host_port=host_port) as (chosen, over):
+        print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer would be loaded for it
+        say(f"port {port} of {name!r} is shown there until you press Ctrl-C")
+        await over()
+    raise gone(state)
+
+
 async def remove_one(name: str) -> None:
     """End a standing sandbox and tell what was made in it; one that has died is cleared away.
 

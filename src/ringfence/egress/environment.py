@@ -33,21 +33,23 @@ class Granted(Protocol):
         """What may be reached by the forward proxy."""
 
 
-def environment_for(granted: Granted, env: Mapping[str, str]) -> dict[str, str]:
+def environment_for(granted: Granted, env: Mapping[str, str], *, with_proxy: bool = False) -> dict[str, str]:
     """The variables of every command inside: those of the ways out, and the user's own, which win.
 
     Args:
         granted: The spec.
         env: The user's own.
+        with_proxy: Whether there is a proxy even if it is granted nothing.
     """
+    has_proxy = granted.egress.wants_proxy or with_proxy
     found: dict[str, str] = {}
     if granted.engine_access is not None:
         found["DOCKER_HOST"] = f"unix://{SOCKET_INSIDE}"
-    if granted.egress.wants_proxy:
+    if has_proxy:
         near = [forward.name for forward in granted.forward if forward.name is not None]
         found |= dict(_of_the_proxy((*_NEAR, *near)))
     found |= env
-    if granted.egress.wants_proxy and "NODE_OPTIONS" in env:
+    if has_proxy and "NODE_OPTIONS" in env:
         found["NODE_OPTIONS"] = f"{_NODE_OPTIONS} {env['NODE_OPTIONS']}"
     return found
 

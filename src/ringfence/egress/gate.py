@@ -9,12 +9,16 @@ from anyio.abc import ByteStream
 from ringfence.config.egress import Egress
 from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
 from ringfence.config.forward import Forward
+from ringfence.egress.changing import Action, changed
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
 from ringfence.egress.forwarding import Emit, Forwarder
 from ringfence.egress.resolving import Resolve, resolve_by_system
+from ringfence.errors import UsageError
+from ringfence.events import EgressChanged
 
 if TYPE_CHECKING:
     from ringfence.egress.gateway.gateway import Gateway
+    from ringfence.egress.proxy.proxy import ForwardProxy
 
 _MOST_CALLS = 32
 
@@ -54,6 +58,43 @@ class Grants(Protocol):
         """What may be reached by the model gateway and the forward proxy."""
 
 
+class Gate:
+    """The open ways out of one sandbox.
+
+    Args:
+        sandbox_id: Whose they are.
+        emit: Records an event; returns when it is written.
+        proxy: The forward proxy, if there is one.
+    """
+
+    def __init__(self, sandbox_id: str, emit: Emit, proxy: "ForwardProxy | None") -> None:
+        self._sandbox_id = sandbox_id
+        self._emit = emit
+        self._proxy = proxy
+
+    async def change(self, action: Action, text: str, *, by: str) -> Egress:
+        """Change what may be reached, while the sandbox runs; in the record before it holds. What holds then.
+
+        Raises:
+            UsageError: It is no rule, or there is no proxy to change.
+            PolicyRefused: It leads where nothing may.
+        """
+        if self._proxy is None:
+            raise UsageError("this sandbox was opened without a proxy; open it with --allow")
+        change = changed(self._proxy.egress, action, text)
+        await self._emit(
+            EgressChanged(
+                sandbox_id=self._sandbox_id,
+                action=action,
+                rule=str(change.rule),
+                by=by,
+                is_loosening=change.is_loosening,
+            )
+        )
+        await self._proxy.change(change.egress)
+        return change.egress
+
+
 @asynccontextmanager
 async def opened_gate(
     sandbox: Listens,
@@ -62,7 +103,8 @@ async def opened_gate(
     *,
     gateway: "Gateway | None" = None,
     resolve: Resolve = resolve_by_system,
-) -> AsyncIterator[None]:
+    with_proxy: bool = False,
+) -> AsyncIterator[Gate]:
     """Open the granted ways out of a sandbox until the context is left.
 
     Args:
@@ -71,6 +113,7 @@ async def opened_gate(
         emit: Records an event; returns when it is written.
         gateway: What answers where the model is granted.
         resolve: See `ForwardProxy`.
+        with_proxy: Open the forward proxy also where it is granted nothing, so that something can be granted later.
 
     Raises:
         PolicyRefused: A forward leads where nothing may.
@@ -82,14 +125,9 @@ async def opened_gate(
         for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
-        if grants.egress.wants_proxy:
-            from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
-
-            await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
-            forward_proxy = ForwardProxy(grants.egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve)
-            await stack.enter_async_context(
-                sandbox.listen(forward_proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS)
-            )
+        proxy = None
+        if grants.egress.wants_proxy or with_proxy:
+            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve)
         engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.asking import check_engine, find_socket
@@ -97,12 +135,23 @@ async def opened_gate(
 
             socket = find_socket(engine.socket)
             await check_engine(socket)
-            proxy = EngineProxy(engine, socket, sandbox_id=sandbox.id, emit=emit)
+            engine_proxy = EngineProxy(engine, socket, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(
-                sandbox.listen(proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
+                sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
             )
         if gateway is not None and grants.egress.wants_model:
             from ringfence.egress.gateway.serving import opened_door
 
             await stack.enter_async_context(opened_door(gateway, sandbox, emit))
-        yield
+        yield Gate(sandbox.id, emit, proxy)
+
+
+async def _opened_proxy(
+    stack: AsyncExitStack, sandbox: Listens, egress: Egress, emit: Emit, resolve: Resolve
+) -> "ForwardProxy":
+    from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
+
+    await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
+    proxy = ForwardProxy(egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve)
+    await stack.enter_async_context(sandbox.listen(proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS))
+    return proxy

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 
 from ringfence.egress.pump import Exchange, exchange
 from ringfence.errors import SandboxDied, SandboxPortError, UsageError
@@ -38,6 +38,18 @@ class _Publication:
         self.failed = 0
         self.sent_bytes = 0
         self.received_bytes = 0
+
+    def withdrawn(self, sandbox_id: str, host_port: int) -> PortWithdrawn:
+        """That it is over, and what passed."""
+        return PortWithdrawn(
+            sandbox_id=sandbox_id,
+            port=self._port,
+            host_port=host_port,
+            connections=self.connections,
+            failed=self.failed,
+            sent_bytes=self.sent_bytes,
+            received_bytes=self.received_bytes,
+        )
 
     async def serve(self, outside: SocketStream) -> None:
         """Carry one connection to its end; one that cannot be made, or is one too many, is closed."""
@@ -81,25 +93,23 @@ async def published(
     async with listener:
         chosen = listener.extra(SocketAttribute.local_port)  # noqa: S610 -- anyio's, not Django's
         await emit(PortPublished(sandbox_id=sandbox.id, port=port, host_port=chosen))
-        error: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, publication.serve)
-            try:
+        try:
+            async with _serving(listener, publication):
                 yield chosen
-            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-                error = exc
-            tasks.cancel_scope.cancel()
-    with anyio.move_on_after(_TELL_S, shield=True):
-        await emit(
-            PortWithdrawn(
-                sandbox_id=sandbox.id,
-                port=port,
-                host_port=chosen,
-                connections=publication.connections,
-                failed=publication.failed,
-                sent_bytes=publication.sent_bytes,
-                received_bytes=publication.received_bytes,
-            )
-        )
+        finally:
+            with anyio.move_on_after(_TELL_S, shield=True):
+                await emit(publication.withdrawn(sandbox.id, chosen))
+
+
+@asynccontextmanager
+async def _serving(listener: Listener[SocketStream], publication: _Publication) -> AsyncIterator[None]:
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, publication.serve)
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+            error = exc
+        tasks.cancel_scope.cancel()
     if error is not None:
         raise error

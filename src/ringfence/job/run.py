@@ -9,6 +9,7 @@ import anyio.to_thread
 from ringfence import __version__
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
+from ringfence.egress.gate import Gate
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.closing import unapplied_work
@@ -64,6 +65,8 @@ class JobRun:
         self._progress = _Progress()
         self._stops = Stops()
         self._problems: list[str] = []
+        self.gates: dict[str, Gate] = {}
+        """The ways out of the sandboxes that are open, by their ids."""
 
     def cancel(self) -> None:
         """Stop: the first time what is inside, whose work is still brought out; the second time everything."""
@@ -154,7 +157,7 @@ class JobRun:
             if request.pool is not None and is_fenced:
                 pool = Pool(state_dir() / "pool", request.pool, secrets=request.secrets)
             gateway = request.model_access.gateway if request.model_access is not None else None
-            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool, gateway)
+            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool, gateway, self.gates)
             outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:
                 delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)

@@ -11,7 +11,7 @@ import anyio
 
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
-from ringfence.egress.gate import opened_gate
+from ringfence.egress.gate import Gate, opened_gate
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import environment_inside
 from ringfence.errors import SandboxDied
@@ -41,6 +41,8 @@ class Sandboxes:
     """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
     gateway: Gateway | None = None
     """What answers where the model is granted; a check, and what brings work out, have none."""
+    gates: dict[str, Gate] = field(default_factory=dict)
+    """The ways out of those that are open, by their ids."""
     last_notes: list[str] = field(default_factory=list)
     """What the user should be told of those that have ended."""
 
@@ -64,7 +66,14 @@ class Sandboxes:
                 is_told = True
                 await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
                 gateway = self.gateway if purpose not in ("export", "verify") else None
-                async with opened_gate(sandbox, spec, self.recorder.emit, gateway=gateway):
+                async with opened_gate(
+                    sandbox,
+                    spec,
+                    self.recorder.emit,
+                    gateway=gateway,
+                    with_proxy=purpose == "standing",
+                ) as gate:
+                    self.gates[sandbox.id] = gate
                     async for result in sandbox.set_up(spec.setup):
                         await self.recorder.emit(_command_ended(sandbox, result))
                     yield sandbox
@@ -72,6 +81,7 @@ class Sandboxes:
             reason = exc.reason
             raise
         finally:
+            self.gates.pop(sandbox_id, None)
             self.last_notes.extend(opened.last_notes if opened else ())
             if is_told:
                 with anyio.move_on_after(_TELL_S, shield=True):
@@ -120,7 +130,7 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
     if purpose == "export":
         return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
-    changes: dict[str, object] = {"env": environment_for(spec, spec.env)}
+    changes: dict[str, object] = {"env": environment_for(spec, spec.env, with_proxy=purpose == "standing")}
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)

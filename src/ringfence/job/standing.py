@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,24 @@ async def _serve(sandbox: Sandbox, emit: Emit, request: RunRequest, *, order: Or
         except OSError:  # nobody knows of it
             job.cancel()
 
+    async def change(action: str, rule: str, by: str) -> None:
+        nonlocal state
+        egress = await job.gates[sandbox.id].change("allow" if action == "allow" else "deny", rule, by=by)
+        spec = state.spec.model_copy(update={"egress": egress})
+        policy = effective_policy(spec, sandbox.placement, sandbox.facts)
+        state = replace(state, spec=spec, policy=policy)
+        write_state(order.place, state)
+
     try:
-        end = await hold(sandbox, order.place, state, life=Life(idle_s=idle_s), record=emit, on_ready=ready)
+        end = await hold(
+            sandbox,
+            order.place,
+            state,
+            life=Life(idle_s=idle_s),
+            record=emit,
+            on_ready=ready,
+            change=change,
+        )
     except SandboxDied as exc:
         if exc.reason != "ttl":
             raise

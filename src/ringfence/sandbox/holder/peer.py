@@ -9,8 +9,11 @@ import anyio
 
 from ringfence.sandbox.guest import frames
 
-END, ADOPT, USE = 96, 97, 98
-"""Client to holder, channel 0, no frames of the guest's: end the sandbox; let me have it; what does it use?"""
+END, ADOPT, USE, CHANGE, PUBLISH = 96, 97, 98, 99, 100
+"""Client to holder, channel 0, no frames of the guest's: end the sandbox; let me have it; what does it use? Change what
+may be reached; show a port to the host."""
+ANSWER = 101
+"""Holder to client, channel 0: what came of the last two."""
 
 _READ = 256 * 1024
 _LARGEST_FRAME = 8 * 1024**2
@@ -36,6 +39,11 @@ class Peer:
     def is_allowed(self) -> bool:
         """Whether the client may be here."""
         return is_own_user(self._socket)
+
+    @property
+    def uid(self) -> int:
+        """Whose process it is."""
+        return _uid_of(self._socket)
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
         """Queue a frame and send what the socket takes."""
@@ -110,9 +118,13 @@ class Peer:
 
 def is_own_user(connection: socket.socket) -> bool:
     """Whether our own user, or root, is at the other end, by the kernel's word (SO_PEERCRED, unix(7))."""
+    return _uid_of(connection) in (0, os.geteuid())
+
+
+def _uid_of(connection: socket.socket) -> int:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return uid in (0, os.geteuid())
+    return int(uid)
 
 
 def _take(data: bytearray) -> tuple[int, int, bytes] | None:

@@ -8,7 +8,8 @@ import anyio
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.events import Event
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.holder.peer import END, Peer, PeerError
+from ringfence.sandbox.holder.asking import ChangeEgress, answer
+from ringfence.sandbox.holder.peer import CHANGE, END, PUBLISH, Peer, PeerError
 from ringfence.sandbox.holder.relayed import RelayedCommand
 from ringfence.sandbox.sandbox import Sandbox
 
@@ -23,10 +24,16 @@ class Relay:
         sandbox: The sandbox that is held.
         record: Is given an event before a client is told of what it says.
         is_for_one: The first client is the only one ever, and its leaving is the sandbox's end.
+        change: Changes what may be reached from inside; None if that cannot be changed.
     """
 
     def __init__(
-        self, sandbox: Sandbox, record: Callable[[Event], Awaitable[None]], *, is_for_one: bool = False
+        self,
+        sandbox: Sandbox,
+        record: Callable[[Event], Awaitable[None]],
+        *,
+        is_for_one: bool = False,
+        change: ChangeEgress | None = None,
     ) -> None:
         self.sandbox_id = sandbox.id
         self.session = sandbox.session
@@ -36,6 +43,7 @@ class Relay:
         """When the last client left; counts while there is none."""
         self._sandbox = sandbox
         self._is_for_one = is_for_one
+        self._change = change
         self._peers: dict[Peer, dict[int, RelayedCommand]] = {}
         self._less = anyio.Event()
         self.has_served = False
@@ -77,7 +85,9 @@ class Relay:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(peer.write_forever)
                 peer.send(frames.HELLO, 0, frames.encode_record(self.session.hello.items()))
-                await self._listen(peer, tasks)
+                async with anyio.create_task_group() as asks:
+                    await self._listen(peer, tasks, asks)
+                    asks.cancel_scope.cancel()
                 peer.cut_off()
                 # What it left is killed; the end of each command is recorded before the client is forgotten.
                 for command in list(self._peers[peer].values()):
@@ -89,10 +99,12 @@ class Relay:
             if self._is_for_one:
                 self.end_asked.set()
 
-    async def _listen(self, peer: Peer, tasks: anyio.abc.TaskGroup) -> None:
+    async def _listen(self, peer: Peer, tasks: anyio.abc.TaskGroup, asks: anyio.abc.TaskGroup) -> None:
         try:
             async for kind, channel, payload in peer.frames():
-                if channel == 0:
+                if channel == 0 and kind in (CHANGE, PUBLISH):
+                    asks.start_soon(self._answer, peer, kind, payload)
+                elif channel == 0:
                     self._on_control(peer, kind, tasks)
                 elif kind == frames.OPEN:
                     self._open(peer, channel, payload, tasks)
@@ -115,6 +127,9 @@ class Relay:
             self.end_asked.set()
         elif kind != frames.CONFIG:  # the holder itself has set the limits
             raise PeerError(f"sent frame kind {kind} on channel 0")
+
+    async def _answer(self, peer: Peer, kind: int, payload: bytes) -> None:
+        await answer(peer, kind, payload, sandbox=self._sandbox, record=self.record, change=self._change)
 
     async def _ping(self, peer: Peer) -> None:
         try:

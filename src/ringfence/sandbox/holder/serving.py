@@ -12,6 +12,7 @@ import anyio
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, SandboxDied
 from ringfence.events import Event
+from ringfence.sandbox.holder.asking import ChangeEgress
 from ringfence.sandbox.holder.peer import Peer
 from ringfence.sandbox.holder.place import HolderPlace
 from ringfence.sandbox.holder.relay import Relay
@@ -52,6 +53,7 @@ async def hold(
     life: Life,
     record: Callable[[Event], Awaitable[None]],
     on_ready: Callable[[], Awaitable[None]],
+    change: ChangeEgress | None = None,
 ) -> HoldEnd:
     """Serve a sandbox on the socket of its place until it shall end.
 
@@ -62,12 +64,13 @@ async def hold(
         life: When it ends by itself.
         record: As `Relay`.
         on_ready: Called once when clients can attach.
+        change: As `Relay`.
 
     Raises:
         SandboxDied: The guest is gone.
         InfrastructureFault: The state directory cannot be written.
     """
-    holding = _Holding(Relay(sandbox, record, is_for_one=life.is_for_one), sandbox, life)
+    holding = _Holding(Relay(sandbox, record, is_for_one=life.is_for_one, change=change), sandbox, life)
     write_state(place, state)
     listening = place.listen()
     try:

@@ -1,0 +1,63 @@
+"""Changes of what a running sandbox may reach. Pure; the user makes them, nobody inside can."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+
+from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
+from ringfence.egress.address import refused_target
+from ringfence.errors import PolicyRefused, UsageError
+
+Action = Literal["allow", "deny"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What comes of a change."""
+
+    egress: Egress
+    """What holds then."""
+    rule: EgressRule
+    is_loosening: bool
+
+
+def changed(egress: Egress, action: Action, text: str) -> Change:
+    """What is granted after a change.
+
+    To allow what was denied by the same words takes the denial away; to deny what was allowed by them takes the leave
+    away. Else the rule is added.
+
+    Raises:
+        UsageError: It is no rule, or a denial of a preset that is not allowed.
+        PolicyRefused: It leads where nothing may.
+    """
+    try:
+        rule = EgressRule.model_validate(text)
+        if action == "deny" and rule in egress.allow:
+            left = tuple(one for one in egress.allow if one != rule)
+            return Change(Egress(allow=left, deny=egress.deny), rule, is_loosening=False)
+        if action == "deny":
+            found = Egress(allow=egress.allow, deny=(*egress.deny, rule))
+            return Change(found, rule, is_loosening=False)
+        denied = tuple(one for one in egress.deny if one != rule)
+        allowed = (*(one for one in egress.allow if one != rule), rule)
+        found = Egress(allow=allowed, deny=denied)
+    except ValidationError as exc:
+        detail = exc.errors(include_url=False)[0]
+        raise UsageError(f"{text!r}: {detail.get('ctx', {}).get('error', detail['msg'])}") from exc
+    _check(rule)
+    return Change(found, rule, is_loosening=True)
+
+
+def _check(rule: EgressRule) -> None:
+    if rule.preset == "model":
+        raise PolicyRefused(
+            "the model cannot be granted to a sandbox that runs: its gateway is made at the start; "
+            "create it with --allow model",
+            rule="egress-target",
+        )
+    for port in rule.ports or WEB_PORTS:
+        reason = refused_target(rule.host or "", port)
+        if reason is not None:
+            raise PolicyRefused(f"egress to '{rule}' is refused: {reason}", rule="egress-target")
