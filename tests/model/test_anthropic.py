@@ -13,8 +13,10 @@ from tests.model.conftest import KEY, QUICK, OpenTalk
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
 from ringfence.model import AnthropicModel, ContextExceeded, ModelRequest, Patience
-from ringfence.model.scripted import parse_script, wire
-from ringfence.model.scripted.server import _listening, _running
+from ringfence.model.scripted import parse_script
+from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
+from ringfence.model.scripted.dialect.messages import message, stream_events
+from ringfence.model.scripted.listening import listening, running
 from ringfence.secret import Credential
 
 HELLO = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
@@ -321,8 +323,8 @@ async def test_a_redirect_does_not_take_the_key_along():
         Route("/v1/messages", redirect, methods=["POST"]),
         Route("/elsewhere", elsewhere, methods=["POST"]),
     ]
-    with _listening(0) as listener:
-        async with _running(Starlette(routes=routes), listener, anyio.Event()):
+    with listening(0) as listener:
+        async with running(Starlette(routes=routes), listener, anyio.Event()):
             model = AnthropicModel(
                 KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", patience=QUICK
             )
@@ -338,8 +340,8 @@ async def test_an_answer_that_is_no_stream_is_a_fault():
     async def page(request):
         return PlainTextResponse("<html>please log in</html>")
 
-    with _listening(0) as listener:
-        async with _running(
+    with listening(0) as listener:
+        async with running(
             Starlette(routes=[Route("/v1/messages", page, methods=["POST"])]), listener, anyio.Event()
         ):
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -352,18 +354,19 @@ async def test_an_answer_that_is_no_stream_is_a_fault():
 async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
     """After `message_stop` nothing more is waited for."""
     turn = parse_script("turns: [{text: whole}]").turns[0]
-    events = list(wire.stream_events(wire.message(turn, 0, {"model": "m"}), None))
+    scripted = message(turn, {"model": "m"}, blocks=content_blocks(turn, "1", ()), stem="1")
+    events = list(stream_events(scripted, None))
 
     async def endless(request):
         async def parts() -> AsyncIterator[bytes]:
             for name, data in events:
-                yield wire.encode_event(name, wire.encode(data))
+                yield encode_event(name, encode(data))
             await anyio.sleep_forever()
 
         return StreamingResponse(parts(), media_type="text/event-stream")
 
-    with _listening(0) as listener:
-        async with _running(
+    with listening(0) as listener:
+        async with running(
             Starlette(routes=[Route("/v1/messages", endless, methods=["POST"])]), listener, anyio.Event()
         ):
             model = AnthropicModel(KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}")

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from ringfence.model.assembly import BrokenStream, ReplyAssembly, StreamedError
 from ringfence.model.base import ModelReply
-from ringfence.model.scripted import parse_script, wire
+from ringfence.model.scripted import parse_script
+from ringfence.model.scripted.blocks import content_blocks
+from ringfence.model.scripted.dialect.messages import message, stream_events
 
 START: dict[str, Any] = {"id": "msg_1", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}
 
@@ -113,7 +115,8 @@ def test_disorder_is_a_broken_stream(events: list[dict[str, Any]]):
 def test_no_beginning_of_a_stream_is_a_reply(count: int):
     """However late it breaks off, there is no reply before `message_stop`."""
     turn = parse_script("turns: [{thinking: t, text: some text, tools: [{name: a}, {name: b}]}]").turns[0]
-    events = list(wire.stream_events(wire.message(turn, 0, {"model": "m"}), 4))
+    reply = message(turn, {"model": "m"}, blocks=content_blocks(turn, "1", ()), stem="1")
+    events = list(stream_events(reply, 4))
     kept = [data for _, data in events[: min(count, len(events) - 1)]]
     with pytest.raises(BrokenStream):
         assembled(*kept)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ringfence.events import Event
 from ringfence.model import AnthropicModel, ModelReply, ModelRequest
 from ringfence.model.assembly import ReplyAssembly
-from ringfence.model.scripted import wire
+from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
+from ringfence.model.scripted.dialect.messages import message, stream_events
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import DUMMY_KEY, Script, ScriptedModelServer, Turn
 
@@ -55,10 +56,10 @@ def test_any_turn_comes_out_of_the_stream_as_it_went_in(turn: dict[str, Any], ch
     """Through events, bytes cut anywhere, the SDK's decoder and our assembly: nothing is lost or changed."""
     from anthropic._streaming import SSEDecoder
 
-    reply = wire.message(Turn.model_validate(turn), 0, {"model": "m"})
+    parsed = Turn.model_validate(turn)
+    reply = message(parsed, {"model": "m"}, blocks=content_blocks(parsed, "1", ()), stem="1")
     stream = b"".join(
-        wire.encode_event(name, wire.encode(data))
-        for name, data in wire.stream_events(reply, turn.get("piece_chars"))
+        encode_event(name, encode(data)) for name, data in stream_events(reply, turn.get("piece_chars"))
     )
     assembly = ReplyAssembly()
     pieces = (stream[at : at + chunk] for at in range(0, len(stream), chunk))

@@ -1,5 +1,6 @@
-"""A local server that speaks the Messages API from a script. Public as `ringfence.testing.scripted_model`."""
+"""A local server that speaks the APIs of models from a script. Public as `ringfence.testing.scripted_model`."""
 
+from ringfence.model.scripted.carried import in_prompt
 from ringfence.model.scripted.loading import load_script, parse_script
 from ringfence.model.scripted.script import Script, Turn
 from ringfence.model.scripted.server import DUMMY_KEY, RecordedRequest, ScriptedModelServer
@@ -10,6 +11,7 @@ __all__ = [
     "Script",
     "ScriptedModelServer",
     "Turn",
+    "in_prompt",
     "load_script",
     "parse_script",
 ]

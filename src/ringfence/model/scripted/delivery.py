@@ -1,14 +1,17 @@
 """Sends one scripted answer, whole or damaged as the script says."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ringfence.model.scripted import wire
+from ringfence.model.scripted.blocks import encode
+from ringfence.model.scripted.dialect import Dialect, Saying
 from ringfence.model.scripted.script import Drop, Fault, JSONObject, Malformed, Slow, Stall, StreamError
+
+_NOT_JSON = '{"id":'
 
 
 @dataclass(frozen=True)
@@ -27,37 +30,31 @@ class Plan:
     slow: Slow | None = field(default=None)
 
 
-def stream_plan(
-    reply: JSONObject, fault: Fault | None, *, piece_chars: int | None, slow: Slow | None
-) -> Plan:
+def stream_plan(dialect: Dialect, reply: JSONObject, saying: Saying, fault: Fault | None) -> Plan:
     """The plan of a streamed answer."""
-    frames = [
-        wire.encode_event(name, wire.encode(data)) for name, data in wire.stream_events(reply, piece_chars)
-    ]
-    kind = "text/event-stream; charset=utf-8"
+    frames = list(dialect.frames(reply, saying))
+    kind, slow = "text/event-stream; charset=utf-8", saying.turn.slow
     if isinstance(fault, Stall):
         at = fault.after_events
         return Plan((*frames[:at], fault.seconds, *frames[at:]), kind, slow=slow)
     if isinstance(fault, Drop):
         return Plan(_kept(frames, fault), kind, is_whole=False, is_dropped=True, slow=slow)
-    if isinstance(fault, Malformed):
-        bad = wire.encode_event("content_block_delta", fault.data.encode())
-        return Plan((*frames[: fault.after_events], bad), kind, is_whole=False, slow=slow)
-    if isinstance(fault, StreamError):
-        body = {"type": "error", "error": {"type": fault.type, "message": fault.message}}
-        error = wire.encode_event("error", wire.encode(body))
-        return Plan((*frames[: fault.after_events], error), kind, is_whole=False, slow=slow)
+    if isinstance(fault, Malformed | StreamError):
+        kept = frames[: fault.after_events]
+        broken = dialect.broken_frame(fault, reply, len(kept))
+        return Plan((*kept, broken), kind, is_whole=False, slow=slow)
     return Plan(tuple(frames), kind, slow=slow)
 
 
 def whole_plan(reply: JSONObject, fault: Fault | None, *, slow: Slow | None) -> Plan:
     """The plan of an answer in one piece. There `stream_error` drops it at the start."""
-    body = wire.encode(reply)
+    body = encode(reply)
     kind, length = "application/json", len(body)
     if isinstance(fault, Stall):
         return Plan((fault.seconds, body), kind, length, slow=slow)
     if isinstance(fault, Malformed):
-        return Plan((fault.data.encode(),), kind, len(fault.data.encode()), is_whole=False, slow=slow)
+        data = (_NOT_JSON if fault.data is None else fault.data).encode()
+        return Plan((data,), kind, len(data), is_whole=False, slow=slow)
     if isinstance(fault, Drop):
         cut = body[: length // 2 if fault.after_bytes is None else fault.after_bytes]
         return Plan((cut,), kind, length, is_whole=False, is_dropped=True, slow=slow)
@@ -78,16 +75,16 @@ class ScriptedResponse(Response):
     Args:
         plan: What to send.
         on_sent: Called just before the last bytes of a whole answer go out.
-        request_id: Of the `request-id` header.
+        headers: More headers, such as the one with the request's id.
     """
 
-    def __init__(self, plan: Plan, *, on_sent: Callable[[], None], request_id: str) -> None:
+    def __init__(self, plan: Plan, *, on_sent: Callable[[], None], headers: Mapping[str, str]) -> None:
         self._plan = plan
         self._on_sent = on_sent
-        headers = {"request-id": request_id, "content-type": plan.content_type, "cache-control": "no-cache"}
+        sent = {**headers, "content-type": plan.content_type, "cache-control": "no-cache"}
         if plan.length is not None:
-            headers["content-length"] = str(plan.length)
-        super().__init__(headers=headers)
+            sent["content-length"] = str(plan.length)
+        super().__init__(headers=sent)
         if plan.length is None:
             del self.headers["content-length"]
 

@@ -40,6 +40,22 @@ def parse_script(content: bytes | str, *, path: Path = Path("<script>")) -> Scri
     return _from_jsonl(raw, path) if path.suffix == ".jsonl" else _from_yaml(raw, path)
 
 
+def parse_embedded(text: str, *, path: Path) -> Script:
+    """Read a script that stands in other text: JSON if it is that, else YAML.
+
+    Raises:
+        ConfigurationError: It is not a script; with line and column.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return _from_yaml(raw, path)
+    if not isinstance(data, dict):
+        return _from_yaml(raw, path)
+    return _validated(data, path, [], lambda _, **__: (1, 1))
+
+
 def _from_yaml(content: bytes, path: Path) -> Script:
     if content.lstrip().startswith(b"- "):
         raise ConfigurationError(

@@ -1,6 +1,7 @@
 """Which turn is due. A turn is over when its reply went out whole; until then it is given again."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from ringfence.model.scripted.script import Fault, Script, Turn
 
@@ -12,13 +13,32 @@ class Due:
     turn: Turn
     turn_index: int
     fault: Fault | None
+    stem: str
+    """Part of the ids in the reply; another for each reply of a conversation."""
 
 
-class Progress:
+class Progress(Protocol):
     """The place in a script."""
 
+    @property
+    def script(self) -> Script:
+        """The script."""
+
+    def due(self) -> Due | None:
+        """What is due; None after the last turn."""
+
+    def fault_happened(self, due: Due) -> None:
+        """The due fault was dealt out."""
+
+    def reply_sent(self) -> None:
+        """The turn's reply went out whole."""
+
+
+class LineProgress:
+    """One place for all who ask: the script is a line of turns, and each request takes the next."""
+
     def __init__(self, script: Script) -> None:
-        self._script = script
+        self.script = script
         self._turn = 0
         self._faults_done = 0
 
@@ -29,12 +49,12 @@ class Progress:
 
     def due(self) -> Due | None:
         """What is due; None after the last turn."""
-        if self._turn >= len(self._script.turns):
+        if self._turn >= len(self.script.turns):
             return None
-        turn = self._script.turns[self._turn]
+        turn = self.script.turns[self._turn]
         faults = turn.faults
         fault = faults[self._faults_done] if self._faults_done < len(faults) else None
-        return Due(turn, self._turn, fault)
+        return Due(turn, self._turn, fault, f"{self._turn + 1:04d}")
 
     def fault_happened(self, due: Due) -> None:
         """The due fault was dealt out; an error without a reply behind it ends the turn with its last."""

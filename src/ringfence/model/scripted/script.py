@@ -17,19 +17,6 @@ from ringfence.model.price_table import Price
 
 JSONObject = dict[str, Any]
 
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,17 +35,13 @@ class ErrorAnswer(_Part):
     headers: dict[str, str] = {}
     times: PositiveInt = 1
 
-    @property
-    def error_type(self) -> str:
-        """`error.type` of the body."""
-        return self.type or _ERROR_TYPES.get(self.status, "api_error")
-
 
 class StreamError(_Part):
-    """An `error` event comes in the stream, and the stream ends."""
+    """An error comes in the stream, and the stream ends."""
 
     after_events: NonNegativeInt = 2
-    type: str = "overloaded_error"
+    type: str | None = None
+    """None: the API's own for an overload or a fault of the server's."""
     message: str = "Overloaded"
     times: PositiveInt = 1
 
@@ -81,7 +64,8 @@ class Malformed(_Part):
     """An event that is not JSON comes in the stream, and the stream ends."""
 
     after_events: NonNegativeInt = 2
-    data: str = '{"type": "content_block_delta", "index": 0, "delta":'
+    data: str | None = None
+    """None: the beginning of an event of the API's."""
     times: PositiveInt = 1
 
 
@@ -103,9 +87,20 @@ class Slow(_Part):
 class ToolCall(_Part):
     """One call of a tool."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)] | None = None
     input: JSONObject = {}
+    """For a tool that takes text as it is: that text, as the one argument `input`."""
+    run: Annotated[str, Field(min_length=1)] | None = None
+    """A shell command, for whichever tool the request offers that runs one."""
     id: str | None = None
+
+    @model_validator(mode="after")
+    def _says_what_to_call(self) -> Self:
+        if (self.name is None) == (self.run is None):
+            raise ValueError("give name or run, one of them")
+        if self.run is not None and self.input:
+            raise ValueError("run is all the input there is; leave input out")
+        return self
 
 
 class ScriptedUsage(_Part):

@@ -1,8 +1,8 @@
-"""A model that says what a script says: a local server with the Messages API, for tests and demonstrations.
+"""A model that says what a script says: a local server with the APIs of Anthropic and OpenAI, for tests.
 
 In a test::
 
-    async with ScriptedModelServer.serve(parse_script("- text: Done.")) as server:
+    async with ScriptedModelServer.serve(parse_script("turns: [{text: Done.}]")) as server:
         client = AsyncAnthropic(base_url=server.base_url, api_key="any")
 
 By itself: `python -m ringfence.testing.scripted_model FILE`. Format: docs/reference/scripted-model.md.
@@ -14,6 +14,7 @@ from ringfence.model.scripted import (
     Script,
     ScriptedModelServer,
     Turn,
+    in_prompt,
     load_script,
     parse_script,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Script",
     "ScriptedModelServer",
     "Turn",
+    "in_prompt",
     "load_script",
     "parse_script",
 ]

@@ -1,4 +1,4 @@
-"""`python -m ringfence.testing.scripted_model FILE [--port N]`: serve a script until interrupted."""
+"""`python -m ringfence.testing.scripted_model [FILE] [--named NAME=FILE] [--port N]`: serve until interrupted."""
 
 import argparse
 import signal
@@ -16,22 +16,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ringfence.testing.scripted_model", description=main.__doc__
     )
-    parser.add_argument("file", type=Path, help="the script, YAML or JSONL")
+    parser.add_argument(
+        "file", type=Path, nargs="?", help="the script, YAML or JSONL; none: each prompt carries its own"
+    )
+    parser.add_argument(
+        "--named",
+        type=_name_and_file,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a script that prompts may name; may be given several times",
+    )
     parser.add_argument(
         "--port", type=int, default=0, help="port of 127.0.0.1; 0 (default): any that is free"
     )
     options = parser.parse_args()
     try:
-        anyio.run(_serve, load_script(options.file), options.port)
+        own = load_script(options.file) if options.file is not None else None
+        named = {name: load_script(file) for name, file in options.named}
+        anyio.run(_serve, own, named, options.port)
     except RingfenceError as exc:
         sys.stderr.write(f"{exc}\n")
         return exc.exit_code
     return 0
 
 
-async def _serve(script: Script, port: int) -> None:
+def _name_and_file(given: str) -> tuple[str, Path]:
+    name, equals, file = given.partition("=")
+    if not (name and equals and file):
+        raise argparse.ArgumentTypeError(f"{given!r} is not NAME=FILE")
+    return name, Path(file)
+
+
+async def _serve(script: Script | None, named: dict[str, Script], port: int) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with ScriptedModelServer.serve(script, port=port) as server:
+        async with ScriptedModelServer.serve(script, port=port, named=named) as server:
             sys.stdout.write(f"{server.base_url}\n")
             sys.stdout.flush()
             async for _ in signals:

@@ -1,0 +1,113 @@
+"""Decides what a request is answered: by the script in its prompt, or by the server's own."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import anyio
+from starlette.responses import Response
+
+from ringfence.errors import ConfigurationError
+from ringfence.model.scripted.asked import Asked, unmet
+from ringfence.model.scripted.blocks import SHELLS, content_blocks, encode, shell_of
+from ringfence.model.scripted.carried import CarriedScripts
+from ringfence.model.scripted.delivery import ScriptedResponse, stream_plan, whole_plan
+from ringfence.model.scripted.dialect import Dialect, Refusal, Saying
+from ringfence.model.scripted.progress import Due, LineProgress, Progress
+from ringfence.model.scripted.script import ErrorAnswer, JSONObject, Script
+
+_NO_SCRIPT = (
+    "the prompt carries no script and the server has none of its own; "
+    "put one between <scripted-model> and </scripted-model>"
+)
+
+
+class Answering:
+    """Answers requests.
+
+    Args:
+        script: For those that carry none; None: they are refused.
+        named: Scripts that a prompt may name.
+    """
+
+    def __init__(self, script: Script | None, named: Mapping[str, Script]) -> None:
+        self._own = LineProgress(script) if script is not None else None
+        self._carried = CarriedScripts(named)
+        self._one_at_a_time = anyio.Lock()
+        self._count = 0
+
+    @property
+    def turns_done(self) -> int:
+        """How many turns of the server's own script are over."""
+        return self._own.turn_index if self._own is not None else 0
+
+    @contextlib.asynccontextmanager
+    async def answer(
+        self, dialect: Dialect, body: JSONObject, asked: Asked, conversation: str
+    ) -> AsyncIterator[Response]:
+        """What is due; sent while the context is open.
+
+        The server's own script is one line, whoever asks: the context waits for the request before it. Scripts
+        in prompts are each a line of their own.
+        """
+        try:
+            carried = self._carried.find(asked, conversation)
+        except ConfigurationError as exc:
+            yield self.error(dialect, Refusal(400, str(exc)))
+            return
+        if carried is not None:
+            yield self._due(dialect, body, asked, carried)
+        elif self._own is not None:
+            async with self._one_at_a_time:
+                yield self._due(dialect, body, asked, self._own)
+        else:
+            yield self.error(dialect, Refusal(400, _NO_SCRIPT))
+
+    def _due(self, dialect: Dialect, body: JSONObject, asked: Asked, progress: Progress) -> Response:
+        script, due = progress.script, progress.due()
+        if due is None:
+            message = f"the script {str(script.path)!r} is exhausted after turn {len(script.turns)}"
+            return self.error(dialect, Refusal(400, message))
+        problem = _problem(due, asked)
+        if problem:
+            return self.error(dialect, Refusal(400, f"{script.place(due.turn_index)}: {problem}"))
+        if due.fault is not None:
+            progress.fault_happened(due)
+        if isinstance(due.fault, ErrorAnswer):
+            return self._scripted_error(dialect, due.fault)
+        blocks = content_blocks(due.turn, due.stem, asked.tools, call_prefix=dialect.call_prefix)
+        saying = Saying(due.turn, blocks, due.stem, body, asked)
+        reply = dialect.whole(saying)
+        if body.get("stream"):
+            plan = stream_plan(dialect, reply, saying, due.fault)
+        else:
+            plan = whole_plan(reply, due.fault, slow=due.turn.slow)
+        headers = {dialect.request_id_header: self.request_id()}
+        return ScriptedResponse(plan, on_sent=progress.reply_sent, headers=headers)
+
+    def _scripted_error(self, dialect: Dialect, error: ErrorAnswer) -> Response:
+        response = self.error(dialect, Refusal(error.status, error.message, error.type))
+        if error.retry_after is not None:
+            response.headers["retry-after"] = f"{error.retry_after}"
+        if error.retry_after_ms is not None:
+            response.headers["retry-after-ms"] = f"{error.retry_after_ms:g}"
+        response.headers.update(error.headers)
+        return response
+
+    def error(self, dialect: Dialect, refusal: Refusal) -> Response:
+        """An error in the form of the API."""
+        request_id = self.request_id()
+        body = encode(dialect.error_body(refusal, request_id))
+        headers = {dialect.request_id_header: request_id}
+        return Response(body, refusal.status, headers, media_type="application/json")
+
+    def request_id(self) -> str:
+        """The next one."""
+        self._count += 1
+        return f"req_scripted_{self._count:04d}"
+
+
+def _problem(due: Due, asked: Asked) -> str | None:
+    problem = unmet(due.turn.expect, asked) if due.turn.expect else None
+    if problem is None and any(call.run for call in due.turn.tools) and shell_of(asked.tools) is None:
+        return f"run needs one of the tools {', '.join(SHELLS)}, and the request offers {list(asked.tools)!r}"
+    return problem

@@ -1,0 +1,149 @@
+"""The Chat Completions API of OpenAI. It has no form for thinking: that is left out."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from ringfence.model.scripted import blocks as said
+from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
+from ringfence.model.scripted.blocks import encode, pieces, text_of
+from ringfence.model.scripted.dialect.base import Refusal, Saying
+from ringfence.model.scripted.dialect.chat_rules import broken_rule
+from ringfence.model.scripted.dialect.openai import CREATED, OpenAIDialect
+from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
+
+_NOT_JSON = '{"object": "chat.completion.chunk", "choices":'
+_FINISHES = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+}
+
+
+class ChatDialect(OpenAIDialect):
+    """`POST /v1/chat/completions`."""
+
+    path: ClassVar[str] = "/v1/chat/completions"
+
+    def broken_rule(self, body: Any) -> Refusal | None:
+        """400 in the API's words."""
+        return broken_rule(body)
+
+    def asked(self, body: JSONObject) -> Asked:
+        """Results of tools are messages of their own."""
+        messages = body["messages"]
+        outputs = [item for item in messages if item["role"] == "tool"]
+        by_user = [text_of(item.get("content")) for item in messages if item["role"] == "user"]
+        guiding = [text_of(item.get("content")) for item in messages if item["role"] in _GUIDING]
+        functions = [tool.get("function") for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        names = [str(function.get("name")) for function in functions if isinstance(function, dict)]
+        return Asked(
+            system="\n".join(guiding),
+            user_text=by_user[-1] if by_user else None,
+            tool_output=ToolOutput(text_of(outputs[-1].get("content")), None) if outputs else None,
+            tools=dict.fromkeys(names, "function"),
+            messages=len(messages),
+            said=tuple(_utterance(item) for item in messages if item["role"] not in _GUIDING),
+        )
+
+    def whole(self, saying: Saying) -> JSONObject:
+        """A completion with one choice."""
+        blocks = saying.blocks
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        calls = [_call(block) for block in blocks if block["type"] == "tool_use"]
+        message: JSONObject = {
+            "role": "assistant",
+            "content": "".join(texts) if texts else None,
+            "refusal": None,
+            "annotations": [],
+        }
+        if calls:
+            message["tool_calls"] = calls
+        reason = said.stop_reason(saying.turn, blocks)
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _FINISHES.get(reason, reason),
+        }
+        return {
+            "id": f"chatcmpl-scripted-{saying.stem}",
+            "object": "chat.completion",
+            "created": CREATED,
+            "model": saying.request["model"],
+            "choices": [choice],
+            "usage": _usage(saying),
+            "service_tier": "default",
+            "system_fingerprint": "fp_scripted",
+        }
+
+    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+        """Chunks; one with the usage where the request wants it; the word DONE."""
+        options = saying.request.get("stream_options")
+        wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        head = {key: reply[key] for key in ("id", "created", "model", "service_tier", "system_fingerprint")}
+        head["object"] = "chat.completion.chunk"
+        if wants_usage:
+            head["usage"] = None
+        (choice,) = reply["choices"]
+        for delta in _deltas(choice["message"], saying.turn.piece_chars):
+            yield _frame({**head, "choices": [_chunk(delta, None)]})
+        yield _frame({**head, "choices": [_chunk({}, choice["finish_reason"])]})
+        if wants_usage:
+            yield _frame({**head, "choices": [], "usage": reply["usage"]})
+        yield b"data: [DONE]\n\n"
+
+    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+        """An error in place of a chunk, or a chunk that is not JSON."""
+        if isinstance(fault, Malformed):
+            return b"data: " + (fault.data or _NOT_JSON).encode() + b"\n\n"
+        kind = fault.type or "server_error"
+        return _frame({"error": {"message": fault.message, "type": kind, "param": None, "code": None}})
+
+
+_GUIDING = ("system", "developer")
+
+
+def _utterance(item: JSONObject) -> Utterance:
+    if item["role"] == "assistant":
+        return Utterance("model")
+    return Utterance("user", text_of(item.get("content")) if item["role"] == "user" else "")
+
+
+def _call(block: JSONObject) -> JSONObject:
+    function = {"name": block["name"], "arguments": encode(block["input"]).decode()}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def _usage(saying: Saying) -> JSONObject:
+    counts = said.usage(saying.turn, saying.request, saying.blocks)
+    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
+    taken = counts["input_tokens"] + read + written
+    return {
+        "prompt_tokens": taken,
+        "completion_tokens": counts["output_tokens"],
+        "total_tokens": taken + counts["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+
+
+def _deltas(message: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+    text = message["content"]
+    yield {"role": "assistant", "content": None if text is None else "", "refusal": None}
+    for piece in pieces(text or "", piece_chars):
+        yield {"content": piece}
+    for index, call in enumerate(message.get("tool_calls", [])):
+        function = call["function"]
+        yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}
+        for piece in pieces(function["arguments"], piece_chars):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _chunk(delta: JSONObject, finish_reason: str | None) -> JSONObject:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+
+
+def _frame(chunk: JSONObject) -> bytes:
+    return b"data: " + encode(chunk) + b"\n\n"

@@ -1,0 +1,144 @@
+"""The Messages API of Anthropic."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from ringfence.model.scripted import blocks as said
+from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
+from ringfence.model.scripted.blocks import encode, encode_event, pieces, text_of
+from ringfence.model.scripted.dialect.base import Dialect, Refusal, Saying
+from ringfence.model.scripted.dialect.messages_rules import blocks_of, broken_rule
+from ringfence.model.scripted.script import JSONObject, Malformed, StreamError, Turn
+
+Event = tuple[str, JSONObject]
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_NOT_JSON = '{"type": "content_block_delta", "index": 0, "delta":'
+
+
+class MessagesDialect(Dialect):
+    """`POST /v1/messages`."""
+
+    path: ClassVar[str] = "/v1/messages"
+    request_id_header: ClassVar[str] = "request-id"
+    call_prefix: ClassVar[str] = "toolu"
+
+    def broken_rule(self, body: Any) -> Refusal | None:
+        """400 in the API's words."""
+        problem = broken_rule(body)
+        return Refusal(400, problem) if problem else None
+
+    def asked(self, body: JSONObject) -> Asked:
+        """A message may hold several blocks; the conversation has one utterance for each message."""
+        messages = body["messages"]
+        results = [
+            block for item in messages for block in blocks_of(item) if block.get("type") == "tool_result"
+        ]
+        output = None
+        if results:
+            output = ToolOutput(text_of(results[-1].get("content")), bool(results[-1].get("is_error")))
+        spoken = [item for item in messages if item["role"] != "system"]
+        tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        return Asked(
+            system=text_of(body.get("system")),
+            user_text=text_of(messages[-1]["content"]) if messages[-1]["role"] == "user" else _last(spoken),
+            tool_output=output,
+            tools={str(tool.get("name")): "function" for tool in tools},
+            messages=len(messages),
+            said=tuple(_utterance(item) for item in spoken),
+        )
+
+    def whole(self, saying: Saying) -> JSONObject:
+        """A message."""
+        return message(saying.turn, saying.request, blocks=saying.blocks, stem=saying.stem)
+
+    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+        """Each event says its name twice."""
+        for name, data in stream_events(reply, saying.turn.piece_chars):
+            yield encode_event(name, encode(data))
+
+    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+        """An `error` event, or a delta that is not JSON."""
+        if isinstance(fault, Malformed):
+            return encode_event("content_block_delta", (fault.data or _NOT_JSON).encode())
+        error = {"type": fault.type or "overloaded_error", "message": fault.message}
+        return encode_event("error", encode({"type": "error", "error": error}))
+
+    def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:
+        """The same shape in all errors."""
+        kind = refusal.type or _ERROR_TYPES.get(refusal.status, "api_error")
+        error = {"type": kind, "message": refusal.message}
+        return {"type": "error", "error": error, "request_id": request_id}
+
+
+def _last(messages: list[JSONObject]) -> str | None:
+    own = [item for item in messages if item["role"] == "user"]
+    return text_of(own[-1]["content"]) if own else None
+
+
+def _utterance(item: JSONObject) -> Utterance:
+    if item["role"] == "assistant":
+        return Utterance("model")
+    return Utterance("user", text_of(item["content"]))
+
+
+def message(turn: Turn, request: JSONObject, *, blocks: list[JSONObject], stem: str) -> JSONObject:
+    """The whole reply as one object."""
+    return {
+        "id": f"msg_scripted_{stem}",
+        "type": "message",
+        "role": "assistant",
+        "model": request["model"],
+        "content": blocks,
+        "stop_reason": said.stop_reason(turn, blocks),
+        "stop_sequence": None,
+        "usage": {**said.usage(turn, request, blocks), "service_tier": "standard"},
+    }
+
+
+def stream_events(reply: JSONObject, piece_chars: int | None) -> Iterator[Event]:
+    """The events by which the API would stream `reply`, in its order."""
+    counts = reply["usage"]
+    start = {**reply, "content": [], "stop_reason": None, "usage": {**counts, "output_tokens": 1}}
+    yield "message_start", {"type": "message_start", "message": start}
+    for index, block in enumerate(reply["content"]):
+        opening, deltas = _streamed(block, piece_chars)
+        yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": opening}
+        if index == 0:
+            yield "ping", {"type": "ping"}
+        for delta in deltas:
+            yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
+        yield "content_block_stop", {"type": "content_block_stop", "index": index}
+    end = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
+    totals = {key: value for key, value in counts.items() if key.endswith("_tokens")}
+    yield "message_delta", {"type": "message_delta", "delta": end, "usage": totals}
+    yield "message_stop", {"type": "message_stop"}
+
+
+def _streamed(block: JSONObject, piece_chars: int | None) -> tuple[JSONObject, list[JSONObject]]:
+    """The block as it opens, and what is added to it."""
+    kind = block["type"]
+    if kind == "text":
+        parts = pieces(block["text"], piece_chars)
+        return {**block, "text": ""}, [{"type": "text_delta", "text": part} for part in parts]
+    if kind == "thinking":
+        parts = pieces(block["thinking"], piece_chars)
+        deltas = [{"type": "thinking_delta", "thinking": part} for part in parts]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        return {**block, "thinking": "", "signature": ""}, deltas
+    if kind == "tool_use":
+        # The API, too, begins with an empty piece.
+        parts = ["", *pieces(encode(block["input"]).decode(), piece_chars)]
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+    return block, []

@@ -1,0 +1,162 @@
+"""The Responses API of OpenAI, without a memory: each request brings the whole conversation."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from ringfence.model.scripted import blocks as said
+from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
+from ringfence.model.scripted.blocks import encode, encode_event, text_of
+from ringfence.model.scripted.dialect.base import Refusal, Saying
+from ringfence.model.scripted.dialect.openai import CREATED, OpenAIDialect, call_input
+from ringfence.model.scripted.dialect.responses_events import item_events
+from ringfence.model.scripted.dialect.responses_rules import OUTPUTS, broken_rule
+from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
+
+_NOT_JSON = '{"type": "response.output_text.delta", "delta":'
+_ECHOED: JSONObject = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": None,
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
+"""What the API repeats from the request, with what stands there otherwise."""
+
+
+class ResponsesDialect(OpenAIDialect):
+    """`POST /v1/responses`."""
+
+    path: ClassVar[str] = "/v1/responses"
+
+    def broken_rule(self, body: Any) -> Refusal | None:
+        """400 in the API's words."""
+        return broken_rule(body)
+
+    def asked(self, body: JSONObject) -> Asked:
+        """An item is a message, a call, a call's output or reasoning."""
+        items = _items(body)
+        outputs = [item for item in items if item.get("type") in OUTPUTS]
+        by_user = [text_of(item.get("content")) for item in items if item.get("role") == "user"]
+        guiding = [
+            text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")
+        ]
+        tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        return Asked(
+            system="\n".join([text_of(body.get("instructions")), *guiding]),
+            user_text=by_user[-1] if by_user else None,
+            tool_output=ToolOutput(text_of(outputs[-1].get("output")), None) if outputs else None,
+            tools={str(tool.get("name") or tool.get("type")): str(tool.get("type")) for tool in tools},
+            messages=len(items),
+            said=tuple(utterance for item in items for utterance in _utterances(item)),
+        )
+
+    def whole(self, saying: Saying) -> JSONObject:
+        """A response."""
+        reason = said.stop_reason(saying.turn, saying.blocks)
+        cut = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}.get(reason)
+        echoed = {key: saying.request.get(key, other) for key, other in _ECHOED.items()}
+        return {
+            "id": f"resp_scripted_{saying.stem}",
+            "object": "response",
+            "created_at": CREATED,
+            "status": "incomplete" if cut else "completed",
+            "error": None,
+            "incomplete_details": {"reason": cut} if cut else None,
+            "model": saying.request["model"],
+            "output": [_item(block, saying, index) for index, block in enumerate(saying.blocks)],
+            "usage": _usage(saying),
+            "user": None,
+            **echoed,
+        }
+
+    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+        """Numbered events; the last one holds the whole response once more."""
+        for number, event in enumerate(_events(reply, saying.turn.piece_chars)):
+            yield _frame(event, number)
+
+    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:
+        """The response fails, or a delta is not JSON."""
+        if isinstance(fault, Malformed):
+            return encode_event("response.output_text.delta", (fault.data or _NOT_JSON).encode())
+        error = {"code": fault.type or "server_error", "message": fault.message}
+        failed = {**reply, "status": "failed", "output": [], "usage": None, "error": error}
+        return _frame({"type": "response.failed", "response": failed}, sent)
+
+
+def _items(body: JSONObject) -> list[JSONObject]:
+    given = body["input"]
+    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+
+
+def _utterances(item: JSONObject) -> Iterator[Utterance]:
+    role, kind = item.get("role"), item.get("type")
+    if role == "user":
+        yield Utterance("user", text_of(item.get("content")))
+    elif kind in OUTPUTS:
+        yield Utterance("user")
+    elif role == "assistant" or role is None:
+        yield Utterance("model")
+
+
+def _item(block: JSONObject, saying: Saying, index: int) -> JSONObject:
+    """A block as an item of the output."""
+    ending = f"scripted_{saying.stem}_{index:02d}"
+    kind = block["type"]
+    if kind == "text":
+        part = {"type": "output_text", "text": block["text"], "annotations": [], "logprobs": []}
+        done = {"type": "message", "status": "completed", "role": "assistant", "content": [part]}
+        return {"id": f"msg_{ending}", **done}
+    if kind == "tool_use":
+        return _call(block, saying, ending)
+    summary = [{"type": "summary_text", "text": block["thinking"]}] if kind == "thinking" else []
+    sealed = block["signature"] if kind == "thinking" else block.get("data", "")
+    return {"id": f"rs_{ending}", "type": "reasoning", "summary": summary, "encrypted_content": sealed}
+
+
+def _call(block: JSONObject, saying: Saying, ending: str) -> JSONObject:
+    name, arguments = block["name"], encode(block["input"]).decode()
+    call = {"status": "completed", "call_id": block["id"], "name": name}
+    if saying.asked.tools.get(name) == "custom":
+        text = call_input(block["input"])
+        return {
+            "id": f"ctc_{ending}",
+            "type": "custom_tool_call",
+            **call,
+            "input": arguments if text is None else text,
+        }
+    return {"id": f"fc_{ending}", "type": "function_call", **call, "arguments": arguments}
+
+
+def _usage(saying: Saying) -> JSONObject:
+    counts = said.usage(saying.turn, saying.request, saying.blocks)
+    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
+    taken = counts["input_tokens"] + read + written
+    return {
+        "input_tokens": taken,
+        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
+        "output_tokens": counts["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": taken + counts["output_tokens"],
+    }
+
+
+def _events(reply: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+    begun = {**reply, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for index, item in enumerate(reply["output"]):
+        yield from item_events(item, index, piece_chars)
+    yield {"type": f"response.{reply['status']}", "response": reply}
+
+
+def _frame(event: JSONObject, number: int) -> bytes:
+    return encode_event(event["type"], encode({**event, "sequence_number": number}))

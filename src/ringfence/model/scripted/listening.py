@@ -1,0 +1,78 @@
+"""Starts and stops the HTTP server on a socket of its own."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+
+from ringfence.errors import InfrastructureFault
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """A socket on `port` of 127.0.0.1; 0: any that is free.
+
+    Raises:
+        InfrastructureFault: The port is taken.
+    """
+    # With the protocol left out asyncio does not switch Nagle's algorithm off, and each answer takes 40 ms.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(128)
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"cannot listen on port {port!r} of 127.0.0.1: {exc.strerror}; take another, or 0 for any"
+            ) from exc
+        yield listener
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program we run in."""
+        yield
+
+
+@contextlib.asynccontextmanager
+async def running(
+    application: Starlette, listener: socket.socket, closing: anyio.Event
+) -> AsyncIterator[None]:
+    """Serve while the context is open; `closing` is set when it ends, for answers that still wait."""
+    # uvicorn reports each connection that we break on purpose.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_serve, server, listener)
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001  # raised below: a task group would wrap the caller's error
+            failure = exc
+        finally:
+            server.should_exit = True
+            closing.set()
+    if failure is not None:
+        raise failure
+
+
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    # Shielded: a cancelled uvicorn leaves its sockets open. It ends by itself soon after `should_exit`.
+    with anyio.CancelScope(shield=True):
+        await server.serve(sockets=[listener])
