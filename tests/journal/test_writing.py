@@ -184,7 +184,7 @@ def test_full_disk_leaves_room_for_the_end(tmp_path: Path, monkeypatch: pytest.M
     if (
         os.geteuid() != 0
         or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False
+            ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", tmp_path], check=False
         ).returncode
     ):
         pytest.skip("needs root to mount a small file system")

@@ -1,19 +1,45 @@
 """Where ringfence keeps its things: XDG directories, never the workspace (an agent could edit them)."""
 
 import os
+import stat
 from pathlib import Path
+
+from ringfence.errors import PolicyRefused
 
 _APP = "ringfence"
 
 
 def state_dir() -> Path:
-    """Runs, keys, checkpoints: `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`."""
+    """Runs, keys, checkpoints: `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`.
+
+    Raises:
+        PolicyRefused: Others can write there.
+    """
     override = os.environ.get("RINGFENCE_STATE_DIR")
     if override:
-        return Path(override).absolute()
+        return _ours(Path(override).absolute())
     import platformdirs
 
-    return Path(platformdirs.user_state_dir(_APP))
+    return _ours(Path(platformdirs.user_state_dir(_APP)))
+
+
+def _ours(path: Path) -> Path:
+    """The directory, if nobody else can write there: he could change records, and have us talk to his processes."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path  # there is none yet, or it cannot be used, which whoever uses it is told
+    why = None
+    if status.st_uid not in (0, os.geteuid()):
+        why = f"belongs to user {status.st_uid}"
+    elif status.st_mode & stat.S_IWOTH:
+        why = "can be written by everybody"
+    if why is not None:
+        raise PolicyRefused(
+            f"the state directory {str(path)!r} is refused: it {why}; name one of your own by RINGFENCE_STATE_DIR",
+            rule="state-directory",
+        )
+    return path
 
 
 def user_config_file() -> Path:

@@ -1,0 +1,34 @@
+"""Where ringfence keeps its things."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import PolicyRefused
+
+
+def test_a_state_directory_that_everybody_writes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who can write there can change records and keys; one that is not there yet is made our own."""
+    place = tmp_path / "state"
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(place))
+    assert state_dir() == place
+    place.mkdir(mode=0o700)
+    assert state_dir() == place
+    place.chmod(0o777)
+    with pytest.raises(PolicyRefused, match="by everybody"):
+        state_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_state_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root, too, keeps nothing in a user's directory."""
+    os.chown(tmp_path, 1500, 1500)
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path))
+    with pytest.raises(PolicyRefused, match="user 1500"):
+        state_dir()
