@@ -1,5 +1,10 @@
 """What all tests share."""
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
 import pytest
 from hypothesis import settings
 
@@ -11,6 +16,28 @@ settings.register_profile("fast", max_examples=20)  # `make test-fast`; what set
 def anyio_backend() -> str:
     """All async tests run on asyncio."""
     return "asyncio"
+
+
+_PATIENCE_S = 30.0
+"""What was told to end may still be at it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_remains(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No process, container or volume of these tests is there after the last one."""
+    yield
+    from tests.leftovers import engines_below, instances_below, processes_below, things_of
+
+    base = tmp_path_factory.getbasetemp()
+    instances, engines = instances_below(base), engines_below(base)
+    deadline = time.monotonic() + _PATIENCE_S
+    with ThreadPoolExecutor(1) as thread:  # outside of any event loop
+        while True:
+            left = [*processes_below(base), *thread.submit(anyio.run, things_of, instances, engines).result()]
+            if not left or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+    assert left == []
 
 
 @pytest.fixture(autouse=True)
