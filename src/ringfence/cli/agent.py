@@ -1,36 +1,42 @@
 """What an agent's run is asked, by the settings."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringfence.cli.lending import Lent
     from ringfence.config import Effective
     from ringfence.config.model import Settings
+    from ringfence.job.continuing import Continuation
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest, RunRequest
     from ringfence.model.price_table import Price
     from ringfence.sandbox import SandboxSpec
-    from ringfence.secret import Credential
+    from ringfence.secret import Provider
 
 
+@asynccontextmanager
 async def agent_run(
     prompt: str, workspace: Path, effective: "Effective", *, go_on: bool
-) -> "tuple[RunRequest, AgentRequest]":
-    """A run of an agent and what the agent itself needs, checked.
+) -> "AsyncIterator[tuple[RunRequest, AgentRequest]]":
+    """A run of an agent and what the agent itself needs, checked; with the secrets it is lent.
 
     Raises:
         UsageError: `go_on`, and there is nothing to go on with.
-        AuthenticationFailed, ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`.
+        AuthenticationFailed, InfrastructureFault: As `lent_to_run`.
+        ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`.
     """
-    from dataclasses import replace
-
     import anyio.to_thread
 
+    from ringfence.cli.lending import lent_to_run
     from ringfence.cli.running import close_the_dead
-    from ringfence.cli.settings import check_image, pool_of, secrets_of, spec_of
+    from ringfence.cli.settings import check_image, spec_of
     from ringfence.job.agent import access_for, check_agent
     from ringfence.job.continuing import Continuation, last_run_of
-    from ringfence.job.request import RunRequest
+    from ringfence.model.registry import needs_credential
 
     settings = effective.settings
     place = await anyio.to_thread.run_sync(workspace.resolve)
@@ -42,49 +48,55 @@ async def agent_run(
         earlier = last_run_of(place)
     agent = agent_request(prompt, settings, conversation=earlier.conversation)
     await check_agent(agent)
-    access = await access_for(agent, others=other_credentials(agent, spec))
-    agent = replace(agent, model_access=access)
-    secrets = [*secrets_of(settings), *(each.value for each in access.credentials)]
-    run = RunRequest(
-        prompt=prompt,
-        workspace=place,
+    provider: Provider | None = "anthropic" if needs_credential(settings.run.model) else None
+    async with lent_to_run(effective, place, model=provider, others=spec.egress.wants_model) as lent:
+        access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
+        agent = replace(agent, model_access=access)
+        yield _run_request(agent, effective, spec, earlier, lent), agent
+
+
+def _run_request(
+    agent: "AgentRequest", effective: "Effective", spec: "SandboxSpec", earlier: "Continuation", lent: "Lent"
+) -> "RunRequest":
+    from ringfence.cli.settings import pool_of, secrets_of
+    from ringfence.job.request import RunRequest
+    from ringfence.model.probe import checked_before
+
+    settings = effective.settings
+    assert spec.workspace is not None
+    first = next(iter(lent.credentials), None)
+    return RunRequest(
+        prompt=agent.prompt,
+        workspace=spec.workspace,
         spec=spec,
         wall_clock_s=settings.limits.wall_clock,
         verify=settings.run.verify,
         require_verified=settings.run.require_verified,
         loosenings=effective.loosenings(),
-        secrets=secrets,
+        secrets=secrets_of(settings),
+        leases=lent.leases,
+        injected=lent.injected,
+        precheck=checked_before(first, agent.model) if first is not None else None,
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=pool_of(settings),
         model=agent.model,
         runtime=agent.runtime,
         toolset=agent.toolset,
-        model_access=access if spec.egress.wants_model else None,
+        model_access=agent.model_access if spec.egress.wants_model else None,
         continues=earlier.run_id,
         session_id=earlier.session_id,
     )
-    return run, agent
 
 
-def other_credentials(agent: "AgentRequest", spec: "SandboxSpec") -> "list[Credential]":
-    """Credentials besides the agent's own, where those inside may ask models too."""
-    from ringfence.job.model_access import found_credentials
-
-    if not spec.egress.wants_model or agent.credential is None:
-        return []
-    return [each for each in found_credentials() if each.provider != agent.credential.provider]
-
-
-def access_of(settings: "Settings", spec: "SandboxSpec") -> "ModelAccess | None":
+def access_of(settings: "Settings", spec: "SandboxSpec", lent: "Lent") -> "ModelAccess | None":
     """What those inside may ask of models; None where that is not granted.
 
     Raises:
-        AuthenticationFailed: It is granted, and there is no credential.
         ConfigurationError: The model's script cannot be read.
     """
-    from ringfence.job.model_access import ModelAccess, found_credentials
-    from ringfence.model.registry import needs_credential, read_model
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.model.registry import read_model
 
     if not spec.egress.wants_model:
         return None
@@ -92,7 +104,8 @@ def access_of(settings: "Settings", spec: "SandboxSpec") -> "ModelAccess | None"
     _, prices = read_model(model)
     return ModelAccess(
         model,
-        credentials=found_credentials() if needs_credential(model) else (),
+        credentials=lent.credentials,
+        renewals=lent.renewals,
         tokens=settings.limits.tokens,
         cost_usd=settings.limits.cost_usd,
         prices={**prices, **prices_of(settings)},
@@ -111,23 +124,18 @@ def agent_request(
     settings: "Settings",
     *,
     conversation: tuple[dict[str, Any], ...] = (),
-    with_credential: bool = True,
 ) -> "AgentRequest":
-    """What an agent needs, by the settings.
+    """What an agent needs, by the settings, but for its credential.
 
     Raises:
-        AuthenticationFailed: The model needs a credential and there is none.
         ConfigurationError: A tool cannot be loaded.
     """
     from ringfence.job.request import AgentRequest
-    from ringfence.model.registry import needs_credential
     from ringfence.runtime.limits import Limits
-    from ringfence.secret import resolve_credential
     from ringfence.tool.mcp_server import McpServer
     from ringfence.tool.python_function import import_tool
 
     limits = settings.limits
-    needs_one = with_credential and needs_credential(settings.run.model)
     return AgentRequest(
         prompt=prompt,
         model=settings.run.model,
@@ -143,6 +151,5 @@ def agent_request(
         prices=prices_of(settings),
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
-        credential=resolve_credential() if needs_one else None,
         conversation=conversation,
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.errors import ExitCode
+from ringfence.cli.settings import load_settings
+from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
@@ -34,9 +35,21 @@ def doctor(
             "--image", metavar="IMAGE", help="Image to open containers of; without one none is opened."
         ),
     ] = None,
+    auth: Annotated[
+        bool,
+        typer.Option(
+            "--auth", help="Instead: one real call with each credential. Exit 77 if one is refused."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Open sandboxes, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
+    if auth:
+        from ringfence.cli.credentials import check_credentials
+
+        if attack or image is not None:
+            raise UsageError("--auth looks at credentials only; leave out --attack and --image")
+        raise typer.Exit(check_credentials(load_settings(Path()), json=json))
     import anyio
 
     from ringfence.cli.escape import safe_json
@@ -53,11 +66,13 @@ def doctor(
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
+    from ringfence.cli.credentials import ending_credentials
     from ringfence.sandbox.bubblewrap.binary import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend
 
     limits = await find_plan()
+    ending = await ending_credentials(load_settings(Path()))
     bwrap = find_bwrap()
     backends = [
         await _backend(name, everything, image) for name in backend_names() if get_backend(name).is_fence
@@ -66,6 +81,7 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
         "machine": _machine(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
         "limits": {"by": limits.kind, "reason": limits.reason},
+        "credentials": ending,
         "backends": backends,
     }
 
@@ -171,12 +187,15 @@ def _state(one: dict[str, Any]) -> str:
 
 
 def _print(document: dict[str, Any]) -> None:
+    from ringfence.cli.credentials import credential_line
     from ringfence.cli.escape import visible
 
     limits = document["limits"]
     typer.echo(f"machine: {document['machine']}")
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
     typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
+    for one in document["credentials"]:
+        typer.echo(visible(credential_line(one), one_line=True))
     for one in document["backends"]:
         typer.echo(f"{one['name']}: {_state(one)}")
         for limit, how in sorted(one["enforced"].items()):

@@ -11,12 +11,12 @@ from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ExitCode, PolicyRefused, RingfenceError, is_full, next_step
 from ringfence.job.outcome import root_cause
-from ringfence.secret import Redactor, environment_secrets
+from ringfence.secret import Redactor, environment_secrets, remembered
 
 
 def tell(error: Exception) -> ExitCode:
     """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
-    redactor = Redactor(environment_secrets())
+    redactor = Redactor([*environment_secrets(), *remembered()])
     cause = root_cause(error)
     if isinstance(cause, RingfenceError):
         hint = in_the_way(str(cause)) if isinstance(cause, PolicyRefused) else None

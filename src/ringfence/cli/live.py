@@ -27,6 +27,7 @@ from ringfence.events import (
     ModelReplied,
     ModelRetried,
     SandboxCreated,
+    SecretExpiring,
     TextStreamed,
     ThinkingStreamed,
     ToolCalled,
@@ -195,6 +196,9 @@ class LiveView:
             return []
         return [(f"  checkpoint of {counted(event.files, 'file')} in {event.duration_ms:.0f} ms", "dim")]
 
+    def _expiring(self, event: SecretExpiring) -> list[Line]:
+        return [(f"  secret {event.secret} ends at {event.expires_at}: {event.reason}", "bold yellow")]
+
     def _retried(self, event: ModelRetried) -> list[Line]:
         return [(f"  model: {event.reason}; again in {event.wait_s:.1f} s (try {event.attempt})", "yellow")]
 
@@ -267,6 +271,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     SandboxCreated: LiveView._sandbox,
     CheckpointCreated: LiveView._checkpoint,
     ModelRetried: LiveView._retried,
+    SecretExpiring: LiveView._expiring,
     ModelReplied: LiveView._spent,
     ConversationCompacted: LiveView._compacted,
     ToolCalled: LiveView._call,

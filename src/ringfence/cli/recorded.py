@@ -40,6 +40,4 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
             "again; run the task anew with --sandbox bubblewrap to have one that can be replayed",
             rule="replay-host",
         )
-    return spec.model_copy(update={"soft_limits": True}), agent_request(
-        created.prompt, settings, with_credential=False
-    )
+    return spec.model_copy(update={"soft_limits": True}), agent_request(created.prompt, settings)

@@ -12,6 +12,7 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.job.request import AgentRequest, RunRequest
 
 
 def run(
@@ -45,6 +46,7 @@ def run(
     forward: options.ForwardOption = None,
     allow: options.AllowOption = None,
     env: options.EnvOption = None,
+    auth: options.AuthOption = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with the last run's conversation in this workspace.")
     ] = False,
@@ -61,6 +63,7 @@ def run(
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
         max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
+        auth=auth,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.model import warm_up
@@ -72,11 +75,17 @@ def run(
 
 
 async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool) -> int:
+    from ringfence.cli.agent import agent_run
+
+    async with agent_run(prompt, workspace, effective, go_on=go_on) as (run, agent):
+        return await _watched(run, agent, json)
+
+
+async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
     from functools import partial
 
     import anyio
 
-    from ringfence.cli.agent import agent_run
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
     from ringfence.cli.ndjson import print_event
@@ -84,7 +93,6 @@ async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool
     from ringfence.cli.summary import print_summary, say_end
     from ringfence.job.agent import run_agent
 
-    run, agent = await agent_run(prompt, workspace, effective, go_on=go_on)
     console = open_console()
     live = LiveView(console, agent.limits)
     async with anyio.create_task_group() as tasks:

@@ -132,7 +132,11 @@ def secrets_of(settings: "Settings") -> tuple[str, ...]:
 
     from ringfence.secret import environment_secrets
 
-    return environment_secrets({**os.environ, **settings.sandbox.env})
+    named = (os.environ.get(reference.env or "", "") for reference in settings.secrets.values())
+    return (
+        *environment_secrets({**os.environ, **settings.sandbox.env}),
+        *(value for value in named if value),
+    )
 
 
 def warn_about(effective: "Effective") -> None:

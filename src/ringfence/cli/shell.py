@@ -1,13 +1,16 @@
 """`ringfence shell`: a person's shell in a fence."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options
 from ringfence.cli.settings import load_settings, warn_about
 from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.job.result import JobResult
 
 
 def shell(
@@ -22,6 +25,7 @@ def shell(
     forward: options.ForwardOption = None,
     allow: options.AllowOption = None,
     env: options.EnvOption = None,
+    auth: options.AuthOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
     """Open a shell on this terminal, in a sandbox. Afterwards `ringfence diff last` and `undo last`. Journaled."""
@@ -42,18 +46,24 @@ def shell(
         forward=forward,
         allow=allow,
         env=env,
+        auth=auth,
     )
     warn_about(effective)
     import anyio
 
     from ringfence.cli.console import open_console
-    from ringfence.cli.execute import command_request
+    from ringfence.cli.execute import command_request, lent
     from ringfence.cli.running import run_to_end
     from ringfence.cli.summary import print_summary
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell")
     part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
-    result = anyio.run(partial(run_to_end, request, part))
+
+    async def lent_one() -> "JobResult":
+        async with lent(request, effective) as complete:
+            return await run_to_end(complete, part)
+
+    result = anyio.run(lent_one)
     print_summary(open_console(stderr=True), result)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

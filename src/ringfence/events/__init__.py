@@ -9,8 +9,20 @@ import msgspec
 
 from ringfence.events.event import Event, JSONObject, Usage
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
+from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
 
-__all__ = ["Event", "JSONObject", "ModelAsked", "ModelExchanged", "ModelReplied", "ModelRetried", "Usage"]
+__all__ = [
+    "Event",
+    "JSONObject",
+    "ModelAsked",
+    "ModelExchanged",
+    "ModelReplied",
+    "ModelRetried",
+    "SecretExpiring",
+    "SecretLeased",
+    "SecretRevoked",
+    "Usage",
+]
 """Those of other modules; the events below are as public."""
 
 
@@ -362,6 +374,9 @@ AnyEvent = (
     | EgressChanged
     | EngineCalled
     | EngineAnswered
+    | SecretLeased
+    | SecretExpiring
+    | SecretRevoked
     | PolicyLoosened
     | CheckpointCreated
     | MessageSent

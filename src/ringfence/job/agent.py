@@ -1,6 +1,6 @@
 """The agent's part of a run: its model, its tools, its loop."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from ringfence.errors import RingfenceError, UsageError
@@ -14,7 +14,7 @@ from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Task
 from ringfence.runtime.prompts import system_prompt
 from ringfence.sandbox import Sandbox
-from ringfence.secret import Credential
+from ringfence.secret import Credential, Provider
 from ringfence.tool.toolset import open_toolset
 
 
@@ -63,12 +63,18 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
     return outcome_of_agent(result.ended_by)
 
 
-async def access_for(request: AgentRequest, *, others: Sequence[Credential] = ()) -> ModelAccess:
+async def access_for(
+    request: AgentRequest,
+    *,
+    credentials: Sequence[Credential] = (),
+    renewals: Mapping[Provider, Callable[[], Awaitable[Credential]]] | None = None,
+) -> ModelAccess:
     """What the agent's gateway is made of.
 
     Args:
         request: The agent.
-        others: Credentials for other providers, whom those inside may ask too.
+        credentials: The one for its model, and others for providers whom those inside may ask too.
+        renewals: What gives them as they are at each request.
 
     Raises:
         AuthenticationFailed: There is no credential.
@@ -76,12 +82,13 @@ async def access_for(request: AgentRequest, *, others: Sequence[Credential] = ()
         UsageError: No model is named.
     """
     check_name(request.model)
-    if request.credential is None and needs_credential(request.model):
+    if not credentials and needs_credential(request.model):
         raise missing_credential(request.model)
     _, prices = await known_model(request.model)
     return ModelAccess(
         request.model,
-        credentials=[*([request.credential] if request.credential else []), *others],
+        credentials=credentials,
+        renewals=renewals or {},
         tokens=request.limits.tokens,
         cost_usd=request.limits.cost_usd,
         prices={**prices, **request.prices},

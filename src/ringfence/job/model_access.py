@@ -1,9 +1,9 @@
 """Whose models a run may ask, as whom, and how much: from it comes the run's one gateway."""
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,10 @@ from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, PUBLIC, Provided
-from ringfence.errors import AuthenticationFailed
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
-from ringfence.secret import Credential, Provider, resolve_credential
-
-_PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai")
+from ringfence.secret import Credential, Provider
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,8 @@ class ModelAccess:
     base_urls: Mapping[Provider, str] = field(default_factory=dict)
     """None for a provider: its variable of the environment, else the public one."""
     policy: ModelPolicy = field(default_factory=ModelPolicy)
+    renewals: Mapping[Provider, Callable[[], Awaitable[Credential]]] = field(default_factory=dict)
+    """What gives a provider's credential as it is at each request, for those that end. Stays in this process."""
 
     @cached_property
     def gateway(self) -> Gateway:
@@ -53,7 +52,13 @@ class ModelAccess:
             dummy = Credential("api_key", DUMMY_KEY)
             return [Provided("anthropic", dummy, "api_key", lambda: _scripted(script_of(self.model)))]
         return [
-            Provided(each.provider, each, each.kind, self._place(each.provider)) for each in self.credentials
+            Provided(
+                each.provider,
+                self.renewals.get(each.provider, each),
+                each.kind,
+                self._place(each.provider),
+            )
+            for each in self.credentials
         ]
 
     def _place(self, provider: Provider) -> str:
@@ -62,9 +67,9 @@ class ModelAccess:
         )
 
     def encoded(self) -> dict[str, Any]:
-        """As JSON has it, credentials included: for another process of ours, never for a file."""
+        """As JSON has it, for another process of ours; that one is lent its credentials itself."""
         return {
-            **asdict(self),
+            **asdict(replace(self, credentials=(), renewals={})),
             "policy": {"models": self.policy.models, "grants": sorted(self.policy.grants)},
         }
 
@@ -74,33 +79,12 @@ class ModelAccess:
         return cls(
             **{
                 **fields,
-                "credentials": [Credential(**each) for each in fields["credentials"]],
                 "prices": {name: _price(each) for name, each in fields["prices"].items()},
                 "policy": ModelPolicy(
                     tuple(fields["policy"]["models"]), frozenset(fields["policy"]["grants"])
                 ),
             }
         )
-
-
-def found_credentials() -> list[Credential]:
-    """Those of the host's environment, one for each provider that has one.
-
-    Raises:
-        AuthenticationFailed: There is none, or one cannot be read.
-    """
-    found = []
-    missing: AuthenticationFailed | None = None
-    for provider in _PROVIDERS:
-        try:
-            found.append(resolve_credential(provider=provider))
-        except AuthenticationFailed as exc:
-            if "there is no credential" not in str(exc):
-                raise
-            missing = missing or exc
-    if not found and missing is not None:
-        raise missing
-    return found
 
 
 def _price(fields: Mapping[str, Any]) -> Price:

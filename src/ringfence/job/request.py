@@ -1,6 +1,6 @@
 """What a run is asked to do: everything resolved, nothing to look up."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from ringfence.model.price_table import Price
 from ringfence.runtime.limits import Limits
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import PoolSize
-from ringfence.secret import Credential
+from ringfence.secret import KnownSecret, Lease
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
 
@@ -40,7 +40,15 @@ class RunRequest:
     loosenings: Sequence[tuple[str, str]] = ()
     """(what, by whom): weaker than the default, asked for by name."""
     secrets: Sequence[str] = ()
-    """Values taken out of everything that is written or shown."""
+    """Values taken out of everything that is written or shown, besides those of `leases`."""
+    leases: Sequence[Lease] = ()
+    """Secrets lent to the run. They are given back at its end, before the record is closed."""
+    injected: Sequence[Lease] = ()
+    """Those of them that are put inside, a loosening: the agent can read them and take them along."""
+    wanted: Sequence[KnownSecret] = ()
+    """Secrets that a standing sandbox's holder takes leases of by itself, as we are gone before it is."""
+    precheck: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Done while the workspace is prepared; what it raises ends the run before a sandbox is opened."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """The effective configuration, for the record."""
     protect: Sequence[str] = ()
@@ -71,7 +79,6 @@ class AgentRequest:
     prices: Mapping[str, Price] = field(default_factory=dict)
     functions: Sequence[Tool] = ()
     mcp_servers: Sequence[McpServer] = ()
-    credential: Credential | None = None
     model_access: ModelAccess | None = None
-    """What the gateway is made of; None: of the fields above."""
+    """What the gateway is made of; None: of the fields above, for a model that needs no credential."""
     conversation: tuple[dict[str, Any], ...] = ()

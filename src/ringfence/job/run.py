@@ -16,6 +16,7 @@ from ringfence.job.closing import unapplied_work
 from ringfence.job.crash import keep_crash
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.host import HOST, check_host
+from ringfence.job.lending import lent, meanwhile
 from ringfence.job.outcome import Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.request import Part, RunRequest
@@ -128,6 +129,11 @@ class JobRun:
         request = self._request
         self._store.create(self.id, session_id=self._session_id, workspace=str(request.workspace))
         await self._announce(recorder)
+        async with lent(request.leases, run=self.id, redactor=self._redactor, emit=recorder.emit):
+            return await self._fenced(recorder)
+
+    async def _fenced(self, recorder: Recorder) -> Outcome:
+        request = self._request
         self._move(JobState.STARTING)
         is_fenced = request.spec.backend != HOST
         if not is_fenced:
@@ -141,23 +147,34 @@ class JobRun:
             is_fenced=is_fenced,
             unseen=unseen,
         ):
-            prepared = await prepare(
-                request.workspace,
-                request.spec.mode,
-                run=self.id,
-                run_dir=self.dir,
-                state=state_dir(),
-                protect=request.protect,
-                earlier=await unapplied_work(request.continues) if request.continues else None,
-                is_fenced=is_fenced,
-                unseen=unseen,
-            )
+            async with meanwhile(request.precheck):
+                prepared = await prepare(
+                    request.workspace,
+                    request.spec.mode,
+                    run=self.id,
+                    run_dir=self.dir,
+                    state=state_dir(),
+                    protect=request.protect,
+                    earlier=await unapplied_work(request.continues) if request.continues else None,
+                    is_fenced=is_fenced,
+                    unseen=unseen,
+                )
             await recorder.emit(checkpoint_created(prepared.before, "before"))
             pool = None
             if request.pool is not None and is_fenced:
-                pool = Pool(state_dir() / "pool", request.pool, secrets=request.secrets)
+                values = [value for lease in request.leases for value in lease.values]
+                pool = Pool(state_dir() / "pool", request.pool, secrets=[*request.secrets, *values])
             gateway = request.model_access.gateway if request.model_access is not None else None
-            sandboxes = Sandboxes(request.spec, self.id, self._store, recorder, pool, gateway, self.gates)
+            sandboxes = Sandboxes(
+                request.spec,
+                self.id,
+                self._store,
+                recorder,
+                pool,
+                gateway,
+                self.gates,
+                injected=request.injected,
+            )
             outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:
                 delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)

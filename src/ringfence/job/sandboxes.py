@@ -1,7 +1,7 @@
 """Sandboxes of a run: opened under its name, told to its journal, each for one purpose."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,6 +16,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import environment_inside
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
+from ringfence.job.lending import inject
 from ringfence.job.recorder import Recorder
 from ringfence.job.request import Purpose
 from ringfence.job.store import JobStore
@@ -23,8 +24,10 @@ from ringfence.journal import run_dir
 from ringfence.sandbox import ExecResult, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
 from ringfence.sandbox.pool.pool import Pool
+from ringfence.secret import Lease
 
 _TELL_S = 10.0
+_INJECTABLE = frozenset({"agent", "exec", "shell"})
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -43,6 +46,8 @@ class Sandboxes:
     """What answers where the model is granted; a check, and what brings work out, have none."""
     gates: dict[str, Gate] = field(default_factory=dict)
     """The ways out of those that are open, by their ids."""
+    injected: Sequence[Lease] = ()
+    """Secrets that are put into the first one, a loosening."""
     last_notes: list[str] = field(default_factory=list)
     """What the user should be told of those that have ended."""
 
@@ -65,6 +70,8 @@ class Sandboxes:
                     self.store.add_sandbox(self.job_id, sandbox_id)
                 is_told = True
                 await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
+                if purpose in _INJECTABLE:
+                    await inject(self.injected, sandbox, self.recorder.emit)
                 gateway = self.gateway if purpose not in ("export", "verify") else None
                 async with opened_gate(
                     sandbox,

@@ -15,8 +15,10 @@ from typing import Any
 
 import anyio
 
+from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
 from ringfence.job.host import HOST
+from ringfence.job.lending import with_own_leases
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.job.request import Emit, RunRequest
@@ -28,6 +30,7 @@ from ringfence.sandbox.holder.serving import Life, hold
 from ringfence.sandbox.holder.starting import NotStarted, Order, start_holder, take_order
 from ringfence.sandbox.holder.state import HolderState, encode_spec, read_state, write_state
 from ringfence.sandbox.policy import effective_policy
+from ringfence.secret import KnownSecret
 
 _MODULE = "ringfence.job.standing"
 
@@ -62,7 +65,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
             _MODULE,
             place,
             lock,
-            {"request": _encode(request), "idle_s": idle_s},
+            {"request": _encode(request), "idle_s": idle_s, "environ": _kept_out(request)},
             secrets=request.secrets,
         )
     except BaseException:
@@ -101,6 +104,14 @@ def main() -> None:
 
 async def _hold(order: Order) -> None:
     request = _decode(order.fields["request"])
+    try:
+        async with with_own_leases(request, {**os.environ, **order.fields["environ"]}) as complete:
+            await _run(order, complete)
+    except RingfenceError as exc:
+        _leave(order, str(exc), exc.exit_code)
+
+
+async def _run(order: Order, request: RunRequest) -> None:
     job: JobRun | None = None
 
     async def part(sandbox: Sandbox, emit: Emit) -> Outcome:
@@ -192,6 +203,11 @@ def _leave(order: Order, reason: str, code: int) -> None:
         order.place.remove()
 
 
+def _kept_out(request: RunRequest) -> Mapping[str, str]:
+    """Variables that are not in the holder's environment, for the sources of secrets alone."""
+    return {name: value for name, value in os.environ.items() if value in request.secrets}
+
+
 def _encode(request: RunRequest) -> Mapping[str, Any]:
     fields = {name: getattr(request, name) for name in _FIELDS}
     access = request.model_access
@@ -199,6 +215,9 @@ def _encode(request: RunRequest) -> Mapping[str, Any]:
         **fields,
         "spec": encode_spec(request.spec),
         "model_access": access.encoded() if access is not None else None,
+        "wanted": [
+            {"name": one.name, "reference": one.reference.model_dump(mode="json")} for one in request.wanted
+        ],
     }
 
 
@@ -209,6 +228,10 @@ def _decode(fields: Mapping[str, Any]) -> RunRequest:
             "workspace": Path(fields["workspace"]),
             "spec": SandboxSpec.model_validate(fields["spec"]),
             "model_access": ModelAccess.decoded(fields["model_access"]) if fields["model_access"] else None,
+            "wanted": [
+                KnownSecret(one["name"], SecretReference.model_validate(one["reference"]), True)
+                for one in fields["wanted"]
+            ],
             "loosenings": tuple((what, by) for what, by in fields["loosenings"]),
         }
     )

@@ -50,6 +50,10 @@ class Sandbox:
     def _start_directory(self, fence: Fence) -> str:
         return str(self.placement.workspace or fence.facts.home)
 
+    def lend(self, environment: Mapping[str, str]) -> None:
+        """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
+        self._session.lent.update(environment)
+
     @property
     def facts(self) -> Facts:
         """What the sandbox turned out to be: limits and how they are enforced, environment, notes."""

@@ -44,6 +44,8 @@ class GuestSession:
     def __init__(self, fence: Fence, spec: "SandboxSpec", *, sandbox_id: str, directory: str) -> None:
         self.fence = fence
         self._spec = spec
+        self.lent: dict[str, str] = {}
+        """Variables of every command that are in no record."""
         self._id = sandbox_id
         self._directory = directory
         self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
@@ -229,7 +231,7 @@ class GuestSession:
                 raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
         if cwd is not None and not is_word(cwd):
             raise UsageError(f"{cwd!r} is not a path")
-        environment = {**self.fence.facts.environment, **self._spec.env, **(env or {})}
+        environment = {**self.fence.facts.environment, **self._spec.env, **self.lent, **(env or {})}
         fields: list[tuple[str, object]] = [("argv", word) for word in argv]
         fields += [("env", f"{name}={value}") for name, value in environment.items()]
         fields.append(("cwd", self.inside(cwd or ".")))

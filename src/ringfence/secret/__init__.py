@@ -6,16 +6,24 @@ from ringfence.secret.credentials import (
     Provider,
     environment_secrets,
     looks_secret,
-    resolve_credential,
 )
-from ringfence.secret.redact import Redactor
+from ringfence.secret.known import KnownSecret, credential_of, credentials_of, known_secrets
+from ringfence.secret.lease import Lease, glance, leased
+from ringfence.secret.redact import Redactor, remembered
 
 __all__ = [
     "Credential",
     "CredentialKind",
+    "KnownSecret",
+    "Lease",
     "Provider",
     "Redactor",
+    "credential_of",
+    "credentials_of",
     "environment_secrets",
+    "glance",
+    "known_secrets",
+    "leased",
     "looks_secret",
-    "resolve_credential",
+    "remembered",
 ]

@@ -5,11 +5,9 @@ A credential is read on the host and stays there; nothing here puts it into a sa
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -34,7 +32,6 @@ VARIABLES: Mapping[str, tuple[Provider, CredentialKind]] = {
 CODEX_LOGIN = "CODEX_AUTH"
 """The one that is not a value but a login: Codex's `auth.json`, which is renewed where it lies."""
 
-_FILE_LIMIT_BYTES = 64 * 1024
 _SECRET_WORDS = frozenset(
     [
         "KEY",
@@ -107,35 +104,6 @@ class Credential:
         return text.replace(self.value, "[credential]") if len(self.value) >= _LEAST_SECRET else text
 
 
-def resolve_credential(
-    environ: Mapping[str, str] | None = None, *, provider: Provider = "anthropic"
-) -> Credential:
-    """The credential for the model: the first of the provider's `VARIABLES` that is set.
-
-    Args:
-        environ: Instead of `os.environ`.
-        provider: Whose model it is.
-
-    Raises:
-        AuthenticationFailed: There is none, it is said twice, or it cannot be read or sent.
-    """
-    environ = os.environ if environ is None else environ
-    for name, (whose, kind) in VARIABLES.items():
-        value, source = _lookup(name, environ) if whose == provider else (None, name)
-        if value is not None:
-            return Credential(kind, value, source, provider)
-    if provider == "openai":
-        raise AuthenticationFailed(
-            "there is no credential for OpenAI's models; set OPENAI_API_KEY (or CODEX_API_KEY), also as "
-            "NAME_FILE=PATH"
-        )
-    raise AuthenticationFailed(
-        "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
-        "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by "
-        "`claude setup-token`), each also as NAME_FILE=PATH; or use --model scripted:FILE, which needs none"
-    )
-
-
 def environment_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Values of the environment that look secret by their name, or are passwords in a URL; for redaction.
 
@@ -159,35 +127,6 @@ def looks_secret(name: str) -> bool:
 
 def _fits_a_header(text: str) -> bool:
     return text.isascii() and (not text or text.isprintable()) and " " not in text
-
-
-def _lookup(name: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
-    value, file = environ.get(name, "").strip(), environ.get(f"{name}_FILE", "")
-    if value and file:
-        raise AuthenticationFailed(f"both {name} and {name}_FILE are set; unset one of them")
-    if file:
-        return _read(Path(file), f"{name}_FILE"), f"{name}_FILE"
-    return value or None, name
-
-
-def _read(file: Path, source: str) -> str:
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise AuthenticationFailed(f"{source}={str(file)!r} is not a regular file; name one")
-        with os.fdopen(descriptor, "rb") as stream:
-            content = stream.read(_FILE_LIMIT_BYTES + 1)
-    except OSError as exc:
-        raise AuthenticationFailed(
-            f"{source}={str(file)!r} cannot be read: {exc.strerror}; mend or unset it"
-        ) from exc
-    text = content.decode("utf-8", "replace").strip()
-    if not text or len(content) > _FILE_LIMIT_BYTES:
-        raise AuthenticationFailed(
-            f"{source}={str(file)!r} is empty or too large; put the credential alone in it"
-        )
-    return text
 
 
 def _url_passwords(value: str) -> set[str]:

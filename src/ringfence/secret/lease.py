@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.process import run_process
 from ringfence.secret.book import LeaseEntry, LeaseRecord, open_entry
 from ringfence.secret.codex import CodexLogin
+from ringfence.secret.codex.file import read_login_file
 from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES, Credential
 from ringfence.secret.known import KnownSecret
 from ringfence.secret.redact import remember
@@ -210,6 +212,21 @@ async def leased(
         with anyio.CancelScope(shield=True), anyio.move_on_after(_REVOKE_S):
             await lease.give_back()
         entry.close()
+
+
+async def glance(secret: KnownSecret, environ: Mapping[str, str] | None = None) -> SecretValue | None:
+    """A secret as it lies there, where looking takes no program, asks nobody and renews nothing; else None.
+
+    Raises:
+        AuthenticationFailed: It is not there, or is none.
+    """
+    environ = os.environ if environ is None else environ
+    where, path = f"secret {secret.name!r} ({secret.reference})", secret.reference.path
+    if not secret.is_cheap:
+        return None
+    if secret.name == CODEX_LOGIN and path is not None:
+        return (await anyio.to_thread.run_sync(read_login_file, path, where)).value(where)
+    return await open_source(secret.name, secret.reference, environ).read()
 
 
 async def revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) -> str | None:

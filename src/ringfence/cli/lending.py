@@ -1,0 +1,132 @@
+"""The secrets that a command's run is lent: the model's credential, and those that are put inside by name."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.secret import Credential, KnownSecret, Lease, Provider
+
+
+@dataclass(frozen=True)
+class Lent:
+    """What a run is lent."""
+
+    models: "tuple[Lease, ...]" = ()
+    """The credentials for models, one for each provider that can be asked."""
+    credentials: "tuple[Credential, ...]" = ()
+    """As they are now, in the same order."""
+    injected: "tuple[Lease, ...]" = ()
+    """Those put inside."""
+
+    @property
+    def leases(self) -> "tuple[Lease, ...]":
+        """All of them, once."""
+        return tuple(dict.fromkeys((*self.models, *self.injected)))
+
+    @property
+    def renewals(self) -> "dict[Provider, Callable[[], Awaitable[Credential]]]":
+        """What gives each provider's credential as it is then."""
+        pairs = zip(self.credentials, self.models, strict=True)
+        return {credential.provider: lease.credential for credential, lease in pairs}
+
+
+@asynccontextmanager
+async def lent_to_run(
+    effective: "Effective", workspace: Path, *, model: "Provider | None" = None, others: bool = False
+) -> AsyncIterator[Lent]:
+    """Lend a run what it needs, until the context is left.
+
+    Args:
+        effective: Says where secrets are, and whether any are put inside.
+        workspace: Where the agent works: no secret is read from there.
+        model: Whose model the run itself calls; None: nobody's.
+        others: Whether those inside may ask models, of any provider for which there is a credential.
+
+    Raises:
+        AuthenticationFailed: A credential is missing, has ended or cannot be had.
+        PolicyRefused: One lies in the workspace.
+        InfrastructureFault: A source cannot be reached.
+    """
+    from ringfence.config.paths import state_dir
+    from ringfence.secret import credential_of, known_secrets, leased
+
+    wants_inside = effective.settings.auth == "inject"
+    if model is None and not others and not wants_inside:
+        yield Lent()
+        return
+    known = known_secrets(effective.settings.secrets)
+    needed = [credential_of(model, known)] if model is not None else []
+    found = one_each(known) if others or wants_inside else []
+    needed += [secret for secret in found if others and secret.provider != model]
+    inside = found if wants_inside else []
+    await revoke_the_dead()
+    async with AsyncExitStack() as stack:
+        leases: dict[str, Lease] = {}
+        for secret in (*needed, *inside):
+            if secret.name not in leases:
+                refuse_in(workspace, secret)
+                leases[secret.name] = await stack.enter_async_context(leased(secret, state=state_dir()))
+                tell_warnings(leases[secret.name])
+        models = tuple(leases[secret.name] for secret in needed)
+        credentials = tuple([await lease.credential() for lease in models])
+        yield Lent(models, credentials, tuple(leases[secret.name] for secret in inside))
+
+
+async def revoke_the_dead() -> None:
+    """Revoke what runs that died were lent, and tell where that fails."""
+    import os
+
+    from ringfence.cli.running import say
+    from ringfence.config.paths import state_dir
+    from ringfence.secret.book import take_the_dead
+    from ringfence.secret.lease import revoke
+
+    for record in take_the_dead(state_dir()):
+        problem = await revoke(record, "", os.environ)
+        if problem is not None:
+            say(problem)
+
+
+def tell_warnings(lease: "Lease") -> None:
+    """Print what is amiss about where a secret is kept."""
+    from ringfence.cli.escape import visible
+
+    for warning in lease.warnings:
+        typer.echo(f"ringfence: WARNING: {visible(warning, one_line=True)}", err=True)
+
+
+def one_each(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
+    """The credential of each provider for which there is one.
+
+    Raises:
+        AuthenticationFailed: There is none at all.
+    """
+    from ringfence.secret import credential_of, credentials_of
+
+    found = [
+        mine[0] for mine in (credentials_of("anthropic", known), credentials_of("openai", known)) if mine
+    ]
+    return found or [credential_of("anthropic", known)]
+
+
+def refuse_in(workspace: Path, secret: "KnownSecret") -> None:
+    """See that a secret is not kept where the agent could read it.
+
+    Raises:
+        PolicyRefused: It is.
+    """
+    from ringfence.errors import PolicyRefused
+
+    path = secret.reference.path
+    if path is not None and path.resolve().is_relative_to(workspace.resolve()):
+        raise PolicyRefused(
+            f"secret {secret.name!r} ({secret.reference}) lies in the workspace, where the agent can read it; "
+            "move it elsewhere",
+            rule="secret-in-workspace",
+        )

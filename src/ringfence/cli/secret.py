@@ -1,0 +1,142 @@
+"""`ringfence secret`: which secrets there are, who has them now, and whether they can be had. Never what they are."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.settings import load_settings
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.secret import KnownSecret
+
+secret_app = typer.Typer(
+    name="secret",
+    help="Secrets by name: where they come from, and which run has them. Values are never shown.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@secret_app.command("ls")
+def list_secrets(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None:
+    """List secrets by name and source, and what runs are lent of them now. What runs that died had is revoked."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json, visible
+
+    document = anyio.run(_listed, load_settings(workspace))
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        return
+    for one in document["secrets"]:
+        row = (one["name"], one["source"], one["expires_at"] or "-", one["problem"] or one["said_by"])
+        typer.echo(visible("{:<24}  {:<32}  {:<25}  {}".format(*row), one_line=True))
+    for one in document["leases"]:
+        row = (one["name"], one["source"], one["expires_at"] or "-", one["run"] or f"process {one['pid']}")
+        typer.echo(visible("{:<24}  {:<32}  {:<25}  lent to {}".format(*row), one_line=True))
+    if not document["secrets"]:
+        typer.echo("no secret is named; `secrets:` in ringfence.yaml names them", err=True)
+
+
+@secret_app.command("test")
+def try_secret(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `ringfence secret ls` lists it.")],
+    *,
+    workspace: WorkspaceOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """See whether a secret can be had: its source is asked. Exit 77 if not, 75 if the source cannot be reached."""
+    import anyio
+
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.secret import known_secrets
+
+    known = known_secrets(load_settings(workspace).settings.secrets)
+    if name not in known:
+        raise UsageError(f"there is no secret {name!r}; known: {', '.join(known) or 'none'}")
+    found = anyio.run(_tested, known[name])
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
+        return
+    ends = f", ends {found['expires_at']}" if found["expires_at"] else ""
+    typer.echo(visible(f"{name} ({found['source']}): it can be had{ends}", one_line=True))
+
+
+async def _listed(effective: "Effective") -> dict[str, Any]:
+    from ringfence.cli.lending import revoke_the_dead
+    from ringfence.config.paths import state_dir
+    from ringfence.secret import known_secrets
+    from ringfence.secret.book import living
+
+    await revoke_the_dead()
+    known = known_secrets(effective.settings.secrets)
+    return {
+        "secrets": [await _row(secret, effective) for secret in known.values()],
+        "leases": [
+            {
+                "id": one.id,
+                "name": one.name,
+                "source": one.source,
+                "run": one.run,
+                "pid": one.pid,
+                "granted_at": written(one.granted_at),
+                "expires_at": None if one.expires_at is None else written(one.expires_at),
+            }
+            for one in living(state_dir())
+        ],
+    }
+
+
+async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
+    """A secret at a glance: no program is run for it."""
+    from ringfence.errors import RingfenceError
+    from ringfence.secret import glance
+
+    problem = expires_at = None
+    try:
+        value = await glance(secret)
+        expires_at = value.expires_at.timestamp() if value and value.expires_at else None
+    except RingfenceError as exc:
+        problem = str(exc)
+    origin = effective.origins.get(f"secrets.{secret.name}") if secret.is_configured else None
+    return {
+        "name": secret.name,
+        "source": str(secret.reference),
+        "provider": secret.provider,
+        "expires_at": None if expires_at is None else written(expires_at),
+        "said_by": str(origin) if origin is not None else "environment",
+        "problem": problem,
+    }
+
+
+async def _tested(secret: "KnownSecret") -> dict[str, Any]:
+    from ringfence.cli.lending import tell_warnings
+    from ringfence.cli.running import say
+    from ringfence.config.paths import state_dir
+    from ringfence.secret import leased
+
+    async with leased(secret, state=state_dir(), run="secret test") as lease:
+        if secret.provider is not None:
+            await lease.credential()
+        tell_warnings(lease)
+        end = lease.expires_at
+        problem = await lease.give_back()
+    if problem is not None:
+        say(problem)
+    return {
+        "name": secret.name,
+        "source": lease.source,
+        "expires_at": None if end is None else written(end.timestamp()),
+        "problem": problem,
+    }
+
+
+def written(seconds: float) -> str:
+    """A time in UTC, as everywhere in what programs read."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
