@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -63,3 +64,13 @@ def contents(root: Path) -> dict[str, tuple[str, bytes, bool]]:
             runs = not stat.S_ISLNK(mode) and bool(mode & 0o100)
             found[str(path.relative_to(root))] = (stat.filemode(mode)[0], text, runs)
     return found
+
+
+def wait_for_tick(beside: Path) -> None:
+    """Until a change to a file gets another time than any change before: that clock moves in steps."""
+    probe = beside / "clock"
+    probe.write_bytes(b"")
+    began = probe.lstat().st_ctime_ns
+    while probe.lstat().st_ctime_ns == began or time.time_ns() <= probe.lstat().st_ctime_ns:
+        probe.chmod(0o600)
+    probe.unlink()

@@ -4,6 +4,7 @@ Git works on git directories of ours that hold nothing but a copy of an index. R
 workspace are listed one by one, so that nothing can hide in one.
 """
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -58,6 +59,7 @@ class GitLister:
     """Repositories that were not listed."""
     notes: list[str] = field(default_factory=list)
     _repositories: list[_Repository] = field(default_factory=list)
+    _top: _Repository | None = None
     _room_for_rules: int = ROOM_FOR_RULES_BYTES
     _room_within: int = _ROOM_WITHIN_BYTES
     _excludes_left_out: int = 0
@@ -71,7 +73,7 @@ class GitLister:
         pending = [b""]
         while pending and len(self._repositories) < _MAX_REPOSITORIES:
             place = pending.pop()
-            repository = await self.actor.call(lambda place=place: self._open(place))  # type: ignore[misc]
+            repository = await self._opened(place)
             self._repositories.append(repository)
             for path in await self._list_one(repository):
                 if path.endswith(b"/"):
@@ -88,13 +90,38 @@ class GitLister:
         Raises:
             InfrastructureFault: Git does not answer.
         """
-        repository = await self.actor.call(lambda: self._open(b""))
-        nothing = repository.git.directory / "nothing"
-        await self.actor.call(nothing.mkdir)
-        git = replace(repository.git, work_tree=nothing)
+        repository = await self._opened(b"")
+        git = await self._without_tree(repository)
         told = await git.run("ls-files", "-z", "-c", accept=(0, 128), output_limit_bytes=MAX_NAMES_BYTES)
         self.paths = set(told.stdout.split(b"\0")) - {b""}
         return Rules(excludes={b"": repository.excludes})
+
+    async def asked(self) -> bytes:
+        """Digest of all that decides what `list_all` and `ignored` say, other than the tree; empty if there is none.
+
+        Of the index all but the status of files, which a mere `git status` renews.
+        """
+        repository = await self._opened(b"")
+        git = await self._without_tree(repository)
+        try:
+            index = await git.run("ls-files", "-z", "-s", "-v")
+        except InfrastructureFault:
+            return b""
+        parts = (repository.excludes, "\n".join(self.notes).encode(), index.stdout, index.stderr)
+        return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).digest()
+
+    async def _opened(self, place: bytes) -> _Repository:
+        """A repository of the workspace; the top one is opened once."""
+        if place or self._top is None:
+            repository = await self.actor.call(lambda: self._open(place))
+            self._top = self._top or repository
+            return repository
+        return self._top
+
+    async def _without_tree(self, repository: _Repository) -> Git:
+        nothing = repository.git.directory / "nothing"
+        await self.actor.call(lambda: nothing.mkdir(exist_ok=True))
+        return replace(repository.git, work_tree=nothing)
 
     def _open(self, place: bytes) -> _Repository:
         work_tree = self.root / os.fsdecode(place.rstrip(b"/"))

@@ -6,8 +6,10 @@ after a run are those from before it: an agent that edits `.gitignore` can neith
 files of the user look like its own.
 """
 
+import hashlib
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +20,9 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git_listing import GitLister
 from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules
 from ringfence.sandbox.workspace.ignored import ignored_among
-from ringfence.sandbox.workspace.memo import Memo, lies_in
+from ringfence.sandbox.workspace.memo import Memo, lies_in, mark_of
+from ringfence.sandbox.workspace.remembered import MAX_REMEMBERED_BYTES, Remembered, Told
+from ringfence.sandbox.workspace.scan import is_settled
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.survey import BEYOND, MAX_ENTRIES, Survey, survey
 from ringfence.sandbox.workspace.tree import Tree
@@ -28,7 +32,12 @@ from ringfence.sandbox.workspace.tree import Tree
 class Listing:
     """What was found; paths are bytes relative to the workspace."""
 
-    paths: set[bytes] = field(default_factory=set)
+    listed: set[bytes] | None = None
+    """All files to cover; None where `told` has them."""
+    told: Told | None = None
+    """What git said of it, now or at an earlier time."""
+    new: set[bytes] | None = None
+    """Those that were not known before, where the rest of them were."""
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own, wherever it is."""
     rules: Rules = field(default_factory=Rules)
@@ -46,10 +55,27 @@ class Listing:
     """Why there may be sockets and repositories that were not found; empty: there are none."""
     unlocked: tuple[bytes, ...] = ()
     """Directories on which the owner was given rights back; empty for the root."""
+    is_news: bool = True
+    """Whether what is remembered changed."""
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def paths(self) -> set[bytes]:
+        """All files to cover."""
+        if self.listed is None:
+            self.listed = set(self.told.paths.split(b"\0")) - {b""} if self.told else set()
+        return self.listed
 
-async def list_again(root: Path, actor: Actor, earlier: Memo, known: set[bytes]) -> Listing:
+
+async def list_again(
+    root: Path,
+    actor: Actor,
+    earlier: Memo,
+    known: set[bytes],
+    *,
+    remembered: Remembered | None = None,
+    surveyed: anyio.Event | None = None,
+) -> Listing:
     """List a tree after a run, by the rules from before it. Git does not enter it, and nothing in it is obeyed.
 
     Rights that the owner was deprived of are given back: what can be looked at is looked at.
@@ -59,12 +85,19 @@ async def list_again(root: Path, actor: Actor, earlier: Memo, known: set[bytes])
         actor: On whose behalf it is read.
         earlier: What was known before.
         known: Files of that time, which are covered whatever the rules.
+        remembered: From earlier looks at it; is brought up to date.
+        surveyed: Is set when the tree has been looked over, with more to do.
     """
-    found = await actor.call(lambda: survey(root, leave_out=earlier.ignored, shut=earlier.skipped))
+    found = await actor.call(
+        lambda: survey(root, leave_out=earlier.ignored, shut=earlier.skipped, remembered=remembered)
+    )
+    if surveyed:
+        surveyed.set()
     listing = _listing_of(found)
     listing.rules = earlier.rules
     new = {path for path in found.files - known if not lies_in(path, earlier.ignored)}
-    listing.paths = known | (new - await _ignored(new, earlier.rules, listing))
+    listing.new = new - await _ignored(new, earlier.rules, listing)
+    listing.listed = known | listing.new
     return listing
 
 
@@ -87,52 +120,90 @@ def _listing_of(found: Survey) -> Listing:
         specials=frozenset(found.specials),
         repositories=frozenset(found.repositories),
         blindness=found.blindness,
+        is_news=found.is_news,
         unlocked=found.unlocked,
         notes=[f"not all of the workspace was looked at: {found.blindness}"] if found.blindness else [],
     )
 
 
-async def list_before(root: Path, actor: Actor, *, excludes: bytes = b"") -> Listing:
+async def list_before(
+    root: Path,
+    actor: Actor,
+    *,
+    excludes: bytes = b"",
+    remembered: Remembered | None = None,
+    surveyed: anyio.Event | None = None,
+) -> Listing:
     """List a tree before a run, by the rules that are in it now.
 
     Args:
         root: The workspace.
         actor: On whose behalf it is read.
         excludes: The user's own ignore rules, that hold everywhere.
+        remembered: From earlier looks at it; is brought up to date.
+        surveyed: Is set when the tree has been looked over, with more to do.
     """
+    remembered = remembered or Remembered()
     async with scratch_directory(actor) as scratch:
         git = GitLister(root, actor, excludes, scratch)
-        found, hindrance = await _ask_git(git)
+        began_ns = time.time_ns()
+
+        async def look() -> Survey:
+            return await actor.call(
+                lambda: survey(root, gathers=False, remembered=remembered, began_ns=began_ns)
+            )
+
+        found, asked = await both(look, git.asked)
+        if surveyed:
+            surveyed.set()
+        question = await actor.call(lambda: _question(root, found, asked, began_ns))
+        if question and remembered.told and remembered.told.question == question:
+            return _recalled(remembered.told, found)
+        hindrance = await actor.call(lambda: _hindrance(root, found))
         if hindrance is None:
             try:
-                return await _told_by_git(git, found)
+                await git.list_all()
+                listing = await _told_by_git(git, found)
             except InfrastructureFault as exc:
                 hindrance = str(exc)
+            else:
+                _remember(remembered, listing, question)
+                return listing
     return await _listed_by_hand(root, actor, excludes, hindrance)
 
 
-async def _ask_git(git: GitLister) -> tuple[Survey, str | None]:
-    """Have the files listed while the tree is looked over; and what keeps git from listing them."""
-    hindrances: list[str] = []
+def _question(root: Path, found: Survey, asked: bytes, began_ns: int) -> bytes:
+    """Digest of all that decides what git says of these directories; empty where it must be asked each time.
 
-    async def look(asking: anyio.CancelScope) -> Survey:
-        found = await git.actor.call(lambda: survey(git.root, gathers=False))
-        hindrance = await git.actor.call(lambda: _hindrance(git.root, found))
-        if hindrance is not None:
-            hindrances.append(hindrance)
-            asking.cancel()
-        return found
+    Repositories within are one such case: git opens them, and what it makes of them is in no directory's names.
+    """
+    if not asked or found.git_entries or found.closed or found.blindness:
+        return b""
+    digest = hashlib.sha256(asked)
+    with Tree(root) as tree:
+        for path in sorted(found.ignore_files):
+            status = tree.lstat(path)
+            if status is None or not is_settled(status.st_ctime_ns, began_ns):
+                return b""
+            digest.update(b"%s\0%r" % (path, mark_of(status)))
+    return digest.digest()
 
-    async def ask(asking: anyio.CancelScope) -> None:
-        with asking:
-            try:
-                await git.list_all()
-            except InfrastructureFault as exc:
-                hindrances.append(str(exc))
 
-    asking = anyio.CancelScope()
-    found, _ = await both(lambda: look(asking), lambda: ask(asking))
-    return found, hindrances[0] if hindrances else None
+def _recalled(told: Told, found: Survey) -> Listing:
+    listing = _listing_of(found)
+    listing.told, listing.rules, listing.ignored = told, told.rules, told.ignored
+    listing.notes += told.notes
+    return listing
+
+
+def _remember(remembered: Remembered, listing: Listing, question: bytes) -> None:
+    size = sum(map(len, listing.paths)) + sum(map(len, listing.ignored))
+    if question and size <= MAX_REMEMBERED_BYTES:
+        paths = b"\0".join(listing.paths)
+        digest = hashlib.sha256(paths).digest()
+        listing.told = Told(question, paths, digest, listing.ignored, listing.rules, listing.notes)
+        remembered.told = listing.told
+    listing.is_news = True
 
 
 def _hindrance(root: Path, found: Survey) -> str | None:
@@ -151,7 +222,7 @@ def _hindrance(root: Path, found: Survey) -> str | None:
 
 async def _told_by_git(git: GitLister, found: Survey) -> Listing:
     listing = _listing_of(found)
-    listing.paths = git.paths
+    listing.listed = git.paths
     listing.rules, listing.ignored = await both(lambda: git.rules(frozenset(found.ignore_files)), git.ignored)
     listing.notes += git.notes
     if found.is_cut:
@@ -173,5 +244,5 @@ async def _listed_by_hand(root: Path, actor: Actor, excludes: bytes, hindrance: 
         listing.notes += git.notes
     untracked = found.files - git.paths
     ignored = await _ignored(untracked, listing.rules, listing)
-    listing.paths, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)
+    listing.listed, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)
     return listing

@@ -107,9 +107,10 @@ def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
         except OSError:
             continue
         if status is not None and not stat.S_ISDIR(status.st_mode):
-            marks[path] = _mark(status)
+            marks[path] = mark_of(status)
     return marks
 
 
-def _mark(status: os.stat_result) -> Mark:
+def mark_of(status: os.stat_result) -> Mark:
+    """What tells a file of this status from others."""
     return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)

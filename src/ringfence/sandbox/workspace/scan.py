@@ -4,8 +4,9 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from ringfence.sandbox.workspace.tree import Tree, may_be_hollow
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
+_Known = TypeVar("_Known")
 NO_FILE = "neither a file nor a link"
 """Why a fifo, socket or device is not covered."""
 HOLLOW = "a sparse file, most of which is not on disk"
@@ -37,6 +39,12 @@ class StatCache(msgspec.Struct):
     began_ns: int = 0
     """When that checkpoint was begun: files changed later than shortly before it are read again."""
     entries: dict[bytes, Entry] = {}
+    listing: bytes = b""
+    """Digest of the list of files to cover that it was taken by; empty where there is none."""
+    absent: list[bytes] = []
+    """Files of that list that are not among the entries."""
+    private: frozenset[bytes] | None = None
+    """Files that nobody but their owner has rights on."""
 
 
 @dataclass
@@ -51,6 +59,15 @@ class Scan:
     """Files that are not covered, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files that have more than one name: inode, and how many names it has."""
+
+    def suspect(self, path: bytes, status: os.stat_result) -> None:
+        """Take a file for one that has to be read, or skip what is none."""
+        if status.st_nlink > 1:
+            self.note_links(path, status)
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            self.suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
+        elif not stat.S_ISDIR(status.st_mode):
+            self.skipped[path] = NO_FILE
 
     def note_links(self, path: bytes, status: os.stat_result) -> None:
         """Remember a file that has more names."""
@@ -82,65 +99,84 @@ class Scan:
         self.linked.update(other.linked)
 
 
-def scan(tree: Tree, paths: Iterable[bytes], cache: StatCache) -> Scan:
-    """Compare the status of each path with the cache."""
-    found = Scan()
-    known, entries, suspects = cache.entries, found.entries, found.suspects
+def is_settled(ctime_ns: int, began_ns: int) -> bool:
+    """Whether a change since `began_ns` would have left another change time than this one."""
+    if ctime_ns >= began_ns - _TICK_NS:
+        return False
+    return ctime_ns < began_ns - _COARSE_NS or ctime_ns % _SECOND_NS != 0
+
+
+def scan_known(tree: Tree, cache: StatCache) -> Scan:
+    """Compare the status of each file of the cache with it."""
+    found = Scan(entries=dict(cache.entries))
     look = os.stat  # once: it is called fifty thousand times
     horizon, coarse = cache.began_ns - _TICK_NS, cache.began_ns - _COARSE_NS
-    for folder, names in _by_folder(paths).items():
-        try:
-            fd = tree.directory(folder)
-        except OSError as exc:
-            _note_unreadable(found, exc, folder, names)
-            continue
-        prefix = folder + b"/" if folder else b""
-        for name in names:
-            path = prefix + name
+    for fd, files in _opened(tree, cache.entries, found):
+        for name, path, entry in files:
             try:
                 status = look(name, dir_fd=fd, follow_symlinks=False)
             except OSError as exc:
-                _note_unreadable(found, exc, folder, [name])
+                _note_unreadable(found, exc, [path])
+                del found.entries[path]
                 continue
-            if status.st_nlink > 1:
-                found.note_links(path, status)
-            entry = known.get(path)
             ctime = status.st_ctime_ns
-            if (
-                entry is not None
+            if not (
                 # No change of contents, size, mode or times leaves the change time as it was, and no user can
                 # set it.
-                and entry.ctime_ns == ctime
+                entry.ctime_ns == ctime
                 and entry.inode == status.st_ino
                 and entry.size == status.st_size
+                # As `is_settled`, in place: the hot path.
                 and ctime < horizon
                 and (ctime < coarse or ctime % _SECOND_NS)
             ):
-                entries[path] = entry
-            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
-            elif not stat.S_ISDIR(status.st_mode):
-                found.skipped[path] = NO_FILE
+                del found.entries[path]
+                found.suspect(path, status)
+            elif status.st_nlink > 1:
+                found.note_links(path, status)
     return found
 
 
-def _by_folder(paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
-    folders: dict[bytes, list[bytes]] = {}
-    for path in paths:
+def scan_new(tree: Tree, paths: Iterable[bytes]) -> Scan:
+    """Look at files that the cache does not know."""
+    found = Scan()
+    for fd, files in _opened(tree, dict.fromkeys(paths), found):
+        for name, path, _ in files:
+            try:
+                found.suspect(path, os.stat(name, dir_fd=fd, follow_symlinks=False))
+            except OSError as exc:
+                _note_unreadable(found, exc, [path])
+    return found
+
+
+def _opened(
+    tree: Tree, known: Mapping[bytes, _Known], found: Scan
+) -> Iterator[tuple[int, list[tuple[bytes, bytes, _Known]]]]:
+    """Each directory opened, with names and paths of the files in it and what is known of them."""
+    folders: dict[bytes, list[tuple[bytes, bytes, _Known]]] = {}
+    for path, entry in known.items():
         folder, _, name = path.rpartition(b"/")
         try:
-            folders[folder].append(name)
+            folders[folder].append((name, path, entry))
         except KeyError:
-            folders[folder] = [name]
-    return dict(sorted(folders.items()))
+            folders[folder] = [(name, path, entry)]
+    for folder, files in sorted(folders.items()):
+        try:
+            fd = tree.directory(folder)
+        except OSError as exc:
+            paths = [path for _, path, _ in files]
+            _note_unreadable(found, exc, paths)
+            for path in paths:
+                found.entries.pop(path, None)
+        else:
+            yield fd, files
 
 
-def _note_unreadable(found: Scan, error: OSError, folder: bytes, names: list[bytes]) -> None:
+def _note_unreadable(found: Scan, error: OSError, paths: Iterable[bytes]) -> None:
     """A file that is gone is just not there; one that we may not look at is reported."""
     if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
         return
-    for name in names:
-        found.skipped[folder + b"/" + name if folder else name] = os.strerror(error.errno or 0).lower()
+    found.skipped.update(dict.fromkeys(paths, os.strerror(error.errno or 0).lower()))
 
 
 @dataclass(frozen=True)

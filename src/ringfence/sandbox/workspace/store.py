@@ -124,7 +124,7 @@ class CheckpointStore:
             earlier = await self.memo(base) if base else None
             taker = Taker(self._git, root, actor, label, shut=earlier.skipped if earlier else None)
             listing = await self._list(root, actor, earlier, taker)
-            taken = await taker.take(listing.paths, began_ns)
+            taken = await taker.take(listing, began_ns)
             await self._remember(taken, listing, taker, earlier=earlier, base=base)
             shared = () if earlier else await taker.links_note(taken, listing.ignored)
         return Checkpoint(
@@ -145,11 +145,20 @@ class CheckpointStore:
 
     async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
         await taker.load()
-        if earlier is None:
-            listing, _ = await both(lambda: list_before(root, actor, excludes=self._excludes), taker.prepare)
-            return listing
-        known = taker.files_of(earlier.tree) or await self._paths(earlier.tree)
-        listing, _ = await both(lambda: list_again(root, actor, earlier, known), taker.prepare)
+        remembered = await taker.remembered()
+        surveyed = anyio.Event()
+        known = (taker.files_of(earlier.tree) or await self._paths(earlier.tree)) if earlier else set()
+
+        async def find() -> Listing:
+            if earlier is None:
+                return await list_before(
+                    root, actor, excludes=self._excludes, remembered=remembered, surveyed=surveyed
+                )
+            return await list_again(root, actor, earlier, known, remembered=remembered, surveyed=surveyed)
+
+        listing, _ = await both(find, lambda: taker.prepare(surveyed))
+        if listing.is_news:
+            await taker.remember(remembered)
         return listing
 
     async def _remember(

@@ -6,14 +6,19 @@ is bounded, and what lies beyond a bound is named.
 """
 
 import errno
+import hashlib
+import itertools
 import os
 import stat
+import time
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringfence.sandbox.workspace.protected import TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.sandbox.workspace.protected import PROTECTED, TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.remembered import DIRECTORY, FILE, LINK, SPECIAL, Folders, Held, Remembered
 from ringfence.sandbox.workspace.tree import MAX_DEPTH, Tree
 
 MAX_ENTRIES = 2_000_000
@@ -29,11 +34,14 @@ _MAX_WATCHED_BYTES = 16 * 1024**2
 _MAX_PENDING_BYTES = 128 * 1024**2
 """Of the names of directories that are still to be looked into."""
 _PATH_COST_BYTES = 128
+_AT_ONCE = 100_000
+"""Entries of one directory that are held at a time."""
 _MAX_NAMED = 1000
 _SHOWN_LENGTH = 200
 _REPOSITORY_NAMES = frozenset({"head", "objects", "refs", "commondir"})
 """What git takes a directory for a repository by, whatever the directory is called (gitrepository-layout(5))."""
 _WATCHED_NAMES = TRUSTED_NAMES | _REPOSITORY_NAMES | {".git", ".gitignore"}
+_READ_AS = hashlib.sha256(repr((1, sorted(_WATCHED_NAMES), PROTECTED)).encode()).digest()
 
 
 @dataclass
@@ -57,6 +65,8 @@ class Survey:
     unlocked: tuple[bytes, ...] = ()
     """Directories on which the owner was given rights back; empty for the root."""
 
+    is_news: bool = True
+    """Whether something came to be remembered, or is no more."""
     blindness: str = ""
     """Why there may be sockets and repositories that are not among these, and what to remove; empty: there are none."""
 
@@ -66,7 +76,7 @@ class Survey:
         return BEYOND in self.closed.values()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: those take four times as long to make
 class _Folder:
     """A directory to look into. It holds its own name only: the whole path of each would be room to flood."""
 
@@ -93,6 +103,8 @@ def survey(
     gathers: bool = True,
     leave_out: Container[bytes] = (),
     shut: Container[bytes] | None = None,
+    remembered: Remembered | None = None,
+    began_ns: int | None = None,
 ) -> Survey:
     """Look over the tree at `root`; links are not entered. A root that cannot be read is `closed`.
 
@@ -102,22 +114,32 @@ def survey(
         leave_out: Directories, ending in a slash, whose files are not wanted.
         shut: Directories on which the owner's rights stay as they are; on others, what is needed to look is
             given back. None: on all.
+        remembered: What is known from earlier looks: directories that are as they were are not read again. Is
+            brought up to date.
+        began_ns: When the first look at it began that what is remembered is part of; default: now.
     """
+    remembered = remembered or Remembered()
+    if remembered.read_as != _READ_AS:
+        remembered.read_as, remembered.folders = _READ_AS, {}
     unlock = 0 if shut is None else stat.S_IRUSR | stat.S_IXUSR
     try:
         with Tree(root, unlock=unlock, shut=shut or ()) as tree:
-            surveyor = _Surveyor(tree, leave_out, gathers=gathers)
-            surveyor.look_over()
+            folders = Folders(tree.directory(b""), remembered, began_ns or time.time_ns())
+            surveyor = _Surveyor(tree, folders, leave_out, gathers=gathers)
+            with paused_collector():
+                surveyor.look_over()
             surveyor.found.unlocked = tuple(tree.unlocked)
+            surveyor.found.is_news = folders.end()
             return surveyor.found
     except OSError as exc:
         return Survey(closed={ELSEWHERE: _reason(exc)}, blindness=f"the workspace: {_reason(exc)}")
 
 
 class _Surveyor:
-    def __init__(self, tree: Tree, leave_out: Container[bytes], *, gathers: bool) -> None:
+    def __init__(self, tree: Tree, folders: Folders, leave_out: Container[bytes], *, gathers: bool) -> None:
         self.found = Survey()
         self._tree = tree
+        self._folders = folders
         self._leave_out = leave_out
         self._pending = [_Folder(None, b"", is_left_out=not gathers)]
         # The last: what is in them takes no room from what lies in the open.
@@ -138,71 +160,97 @@ class _Surveyor:
             if self._entries_left < 0:
                 self._give_up_on(path)
                 continue
-            before = self._entries_left
-            try:
-                with os.scandir(self._tree.directory(path)) as entries:
-                    self._look_into(folder, path, entries)
-            except OSError as exc:
-                self._note_unreadable(folder, path, exc)
-            self._crowds[path.partition(b"/")[0]] += before - self._entries_left
+            self._parts.clear()
+            held = self._folders.recall(path)
+            if held is not None:
+                self._take_in(folder, path, held)
+            else:
+                self._folders.is_same = self._folders.is_same and folder.in_git
+                try:
+                    for part in self._read(folder, path):
+                        self._take_in(folder, path, part)
+                except OSError as exc:
+                    self._note_unreadable(folder, path, exc)
+            if self._entries_left < 0:
+                self._give_up_on(path)
         if self.found.blindness == BEYOND:
             self.found.blindness = self._crowd()
 
-    def _look_into(self, folder: _Folder, path: bytes, entries: Iterable[os.DirEntry[str]]) -> None:
-        files, gathers = self.found.files, not folder.is_left_out
+    def _read(self, folder: _Folder, path: bytes) -> Iterator[Held]:
+        """What a directory holds, in parts of a bounded size; one entry too many tells that not all was looked at."""
+        fd = self._tree.directory(path)
+        status = os.fstat(fd)
+        with os.scandir(fd) as entries:
+            left = itertools.islice(entries, self._entries_left + 1)
+            part = self._read_part(folder, left)
+            if part.count < _AT_ONCE and part.count <= self._entries_left:
+                part.inode, part.ctime_ns = status.st_ino, status.st_ctime_ns
+                self._folders.note(path, status, part)
+            while part.count:
+                yield part
+                part = self._read_part(folder, left)
+
+    @staticmethod
+    def _read_part(folder: _Folder, entries: Iterable[os.DirEntry[str]]) -> Held:
+        plain: list[str] = []
+        others: list[tuple[bytes, int]] = []
         is_plain = not folder.is_trusted and not folder.in_git
-        prefix = path + b"/" if path else b""
-        self._parts.clear()
-        for entry in entries:
-            self._entries_left -= 1
-            if self._entries_left < 0:
-                self._give_up_on(path)
-                return
+        count = 0
+        for count, entry in enumerate(itertools.islice(entries, _AT_ONCE), 1):  # noqa: B007 - used after the loop
             name = entry.name
             # The hot path: fifty thousand times in a large workspace.
             if is_plain and entry.is_file(follow_symlinks=False) and name.lower() not in _WATCHED_NAMES:
-                if gathers:
-                    self._gather(prefix + os.fsencode(name), path, files)
-            elif folder.in_git:
-                self._look_at_inner(entry, prefix + os.fsencode(name), folder)
+                plain.append(name)
+            elif (kind := _kind_of(entry)) in (DIRECTORY, SPECIAL) or not folder.in_git:
+                others.append((os.fsencode(name), kind))
+        return Held(0, 0, count, os.fsencode("\0".join(plain)), others)
+
+    def _take_in(self, folder: _Folder, path: bytes, held: Held) -> None:
+        self._entries_left -= held.count
+        self._crowds[path.partition(b"/")[0]] += held.count
+        prefix = path + b"/" if path else b""
+        if held.plain and not folder.is_left_out:
+            self._gather_all([prefix + name for name in held.plain.split(b"\0")], path)
+        for name, kind in held.others:
+            if folder.in_git:
+                self._look_at_inner(name, kind, prefix + name, folder)
             else:
-                self._look_at(entry, prefix + os.fsencode(name), folder)
+                self._look_at(name, kind, folder, prefix + name)
         if not folder.in_git and "head" in self._parts and self._parts & {"objects", "refs", "commondir"}:
             for part in (b"HEAD", b"config"):
                 self._keep(prefix + part, self.found.repositories)
 
-    def _look_at(self, entry: os.DirEntry[str], path: bytes, folder: _Folder) -> None:
-        name = entry.name
-        lowered = name.lower()
+    def _look_at(self, name: bytes, kind: int, folder: _Folder, path: bytes) -> None:
+        lowered = os.fsdecode(name).lower()
         trusts = folder.is_trusted or (lowered in TRUSTED_NAMES and is_trusted(os.fsdecode(path)))
         if lowered in _REPOSITORY_NAMES:
             self._parts.add(lowered)
-        if name == ".git":
-            self._look_at_git(entry, path, folder)
-        elif entry.is_dir(follow_symlinks=False):
+        if name == b".git":
+            self._look_at_git(kind, path, folder)
+        elif kind == DIRECTORY:
             is_left_out = folder.is_left_out or path + b"/" in self._leave_out
-            inner = _Folder(folder, os.fsencode(name), is_left_out=is_left_out, is_trusted=trusts)
+            inner = _Folder(folder, name, is_left_out=is_left_out, is_trusted=trusts)
             self._put_off(inner, self._pending)
         else:
             if not folder.is_left_out:
                 self._gather(path, path.rpartition(b"/")[0], self.found.files)
             if trusts:
                 self._keep(path, self.found.trusted)
-            if name == ".gitignore":
+            if name == b".gitignore":
                 self._keep(path, self.found.ignore_files)
-            if _is_special(entry):
+            if kind == SPECIAL:
                 self._keep(path, self.found.specials)
 
-    def _look_at_git(self, entry: os.DirEntry[str], path: bytes, folder: _Folder) -> None:
+    def _look_at_git(self, kind: int, path: bytes, folder: _Folder) -> None:
         if folder.above is not None:
             self._keep(path, self.found.git_entries)
-        self._look_at_inner(entry, path, folder)
+        self._look_at_inner(b".git", kind, path, folder)
 
-    def _look_at_inner(self, entry: os.DirEntry[str], path: bytes, folder: _Folder) -> None:
+    def _look_at_inner(self, name: bytes, kind: int, path: bytes, folder: _Folder) -> None:
         # Git's own daemon listens in a git directory, and what else may, anywhere below.
-        if entry.is_dir(follow_symlinks=False):
-            self._put_off(_Folder(folder, os.fsencode(entry.name), in_git=True), self._pending_git)
-        elif _is_special(entry):
+        if kind == DIRECTORY:
+            self._put_off(_Folder(folder, name, is_left_out=True, in_git=True), self._pending_git)
+        elif kind == SPECIAL:
             self._keep(path, self.found.specials)
 
     def _put_off(self, folder: _Folder, pending: list[_Folder]) -> None:
@@ -220,6 +268,15 @@ class _Surveyor:
         else:
             files.add(path)
             self._files_left -= len(path) + _PATH_COST_BYTES
+
+    def _gather_all(self, paths: list[bytes], folder: bytes) -> None:
+        size = sum(map(len, paths)) + _PATH_COST_BYTES * len(paths)
+        if size <= self._files_left:
+            self.found.files.update(paths)
+            self._files_left -= size
+        else:
+            for path in paths:
+                self._gather(path, folder, self.found.files)
 
     def _keep(self, path: bytes, among: set[bytes]) -> None:
         self._watched_left[id(among)] += len(path) + _PATH_COST_BYTES
@@ -264,8 +321,12 @@ def _shown(path: bytes) -> str:
     return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}...")
 
 
-def _is_special(entry: os.DirEntry[str]) -> bool:
-    return not entry.is_file(follow_symlinks=False) and not entry.is_symlink()
+def _kind_of(entry: os.DirEntry[str]) -> int:
+    if entry.is_dir(follow_symlinks=False):
+        return DIRECTORY
+    if entry.is_symlink():
+        return LINK
+    return FILE if entry.is_file(follow_symlinks=False) else SPECIAL
 
 
 def _reason(error: OSError) -> str:

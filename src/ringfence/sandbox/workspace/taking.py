@@ -1,6 +1,5 @@
 """How a checkpoint is taken: list, compare with the last one, read what may have changed, hand it to git."""
 
-import gc
 import hashlib
 import os
 import stat
@@ -9,15 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.collector import paused_collector
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.listing import Listing
 from ringfence.sandbox.workspace.memo import Mark, marks_of
-from ringfence.sandbox.workspace.scan import Content, Entry, Scan, StatCache, git_mode, read_batch, scan
+from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
+from ringfence.sandbox.workspace.scan import (
+    Content,
+    Entry,
+    Scan,
+    StatCache,
+    git_mode,
+    read_batch,
+    scan_known,
+    scan_new,
+)
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.ways_out import links_note
 
@@ -40,13 +52,8 @@ class Taken:
     """Files that have more than one name: inode, and how many names it has."""
     unlocked: tuple[bytes, ...]
     """Files that the owner could not read and was given the right to."""
-
-    @property
-    def private(self) -> frozenset[bytes]:
-        """Files that nobody but their owner has rights on."""
-        return frozenset(
-            path for path, entry in self.entries.items() if not entry.mode & 0o077 and entry.mode & 0o100000
-        )
+    private: frozenset[bytes]
+    """Files that nobody but their owner has rights on."""
 
 
 class Taker:
@@ -72,41 +79,78 @@ class Taker:
         key = cache_key(root)
         self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
         self._cache_file = git.directory / "cache" / key
+        self._remembered_file = git.directory / "cache" / f"{key}.folders"
         self._cache = StatCache()
         self._found = Scan()
+        self._is_continued = False
+        """Whether a listing starts from the files of the last checkpoint."""
+        self._digest = b""
+        self._absent: set[bytes] = set()
+        """Files that may be listed and not be there."""
 
     async def load(self) -> None:
         """Read what is known of the last checkpoint."""
         self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
 
+    async def remembered(self) -> Remembered:
+        """What earlier looks at the directory left to know."""
+        return await anyio.to_thread.run_sync(load_remembered, self._remembered_file, self._actor.uid)
+
+    async def remember(self, remembered: Remembered) -> None:
+        """Keep it for the next one."""
+        await anyio.to_thread.run_sync(save_remembered, self._remembered_file, remembered)
+
     def files_of(self, tree: str) -> set[bytes] | None:
         """The files of a tree, where it is that of the last checkpoint."""
-        return set(self._cache.entries) if tree == self._cache.tree else None
+        self._is_continued = tree == self._cache.tree
+        return set(self._cache.entries) if self._is_continued else None
 
-    async def prepare(self) -> None:
-        """Compare the files of the last checkpoint with the disk; which to cover is still being found."""
-        self._found = await self._in_tree(lambda tree: scan(tree, self._cache.entries, self._cache))
-
-    async def take(self, paths: set[bytes], began_ns: int) -> Taken:
-        """Put the files at `paths` into the store.
+    async def prepare(self, after: anyio.Event) -> None:
+        """Compare the files of the last checkpoint with the disk; which to cover is still being found.
 
         Args:
-            paths: All files to cover.
+            after: To wait for: two threads that ask for the status of files hinder each other.
+        """
+        await after.wait()
+        self._found = await self._in_tree(lambda tree: scan_known(tree, self._cache))
+
+    async def take(self, listing: Listing, began_ns: int) -> Taken:
+        """Put the files of a listing into the store.
+
+        Args:
+            listing: All files to cover.
             began_ns: When the work began, before `prepare`.
         """
         cache, found = self._cache, self._found
-        new = paths - cache.entries.keys()
-        found.narrow(paths)
+        new = self._new(listing)
         if new:
-            found.add(await self._in_tree(lambda tree: scan(tree, new, cache)))
+            found.add(await self._in_tree(lambda tree: scan_new(tree, new)))
         try:
             return await self._take(found, cache, began_ns)
         except InfrastructureFault:
             # The last tree may have been lost with a full disk or a crash; the files are still there.
             if not cache.tree:
                 raise
-            found = await self._in_tree(lambda tree: scan(tree, paths, StatCache()))
+            paths = listing.paths
+            found = await self._in_tree(lambda tree: scan_new(tree, paths))
             return await self._take(found, StatCache(), began_ns)
+
+    def _new(self, listing: Listing) -> set[bytes]:
+        """Files of the listing that the cache does not know; what only the cache knows is forgotten."""
+        self._digest = listing.told.digest if listing.told else b""
+        if self._digest and self._digest == self._cache.listing:
+            self._absent.update(self._cache.absent)
+            return set(self._cache.absent)
+        if self._is_continued and listing.new is not None:
+            if not listing.new:
+                self._digest = self._cache.listing
+                self._absent.update(self._cache.absent)
+            return listing.new
+        paths = listing.paths
+        self._found.narrow(paths)
+        new = paths - self._cache.entries.keys()
+        self._absent.update(new)
+        return new
 
     async def links_note(self, taken: Taken, ignored: frozenset[bytes]) -> tuple[str, ...]:
         """Tell which files have names elsewhere."""
@@ -131,13 +175,27 @@ class Taker:
 
     async def _keep(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
         commit, tree = await self._import(found, cache)
-        if found.suspects or len(found.entries) != len(cache.entries) or not cache.tree:
-            save_cache(self._cache_file, StatCache(tree, began_ns, found.entries))
-        return Taken(commit, tree, found.entries, found.skipped, found.linked, tuple(self._unlocked))
+        is_same = bool(cache.tree) and not found.suspects and len(found.entries) == len(cache.entries)
+        private = cache.private if is_same else None
+        if private is None:
+            private = frozenset(path for path, entry in found.entries.items() if _is_private(entry.mode))
+        if not is_same or cache.listing != self._digest:
+            gone = () if is_same else cache.entries
+            absent = (
+                [path for path in {*self._absent, *gone} if path not in found.entries] if self._digest else []
+            )
+            save_cache(
+                self._cache_file, StatCache(tree, began_ns, found.entries, self._digest, absent, private)
+            )
+        return Taken(commit, tree, found.entries, found.skipped, found.linked, tuple(self._unlocked), private)
 
     async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
         suspects = iter(found.suspects)
-        gone = cache.entries.keys() - found.entries.keys() - set(found.suspects)
+        gone = set()
+        if len(found.entries) != len(cache.entries):
+            gone = {
+                path for path in cache.entries if path not in found.entries and path not in found.suspects
+            }
         commit, tree = "", cache.tree
         while True:
             batch = await self._in_tree(
@@ -174,6 +232,10 @@ class Taker:
         return await self._actor.call(run)
 
 
+def _is_private(mode: int) -> bool:
+    return not mode & 0o077 and bool(mode & 0o100000)
+
+
 def _differs(content: Content, cache: StatCache) -> bool:
     known = cache.entries.get(content.path)
     return known is None or known.blob != content.entry.blob or git_mode(known.mode) != content.git_mode
@@ -186,16 +248,11 @@ def cache_key(root: Path) -> str:
 
 def load_cache(path: Path) -> StatCache:
     """The cache at `path`; an empty one if it is absent or damaged, which costs a reading of all files."""
-    # Tens of thousands of small objects at once: the collector would walk them again and again for nothing.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
-    except (OSError, msgspec.DecodeError):
-        return StatCache()
-    finally:
-        if enabled:
-            gc.enable()
+    with paused_collector():
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
+        except (OSError, msgspec.DecodeError):
+            return StatCache()
 
 
 def save_cache(path: Path, cache: StatCache) -> None:
