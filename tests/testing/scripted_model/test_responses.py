@@ -79,6 +79,22 @@ async def test_a_tool_loop_goes_through_the_script():
     assert (second.output_text, server.turns_done) == ("done", 2)
 
 
+async def test_tools_may_be_offered_by_an_item():
+    """As codex does for some models, in a namespace; its `exec` gets a command as JavaScript."""
+    offer = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
+    items: list[Any] = [
+        {"type": "additional_tools", "role": "developer", "tools": [offer]},
+        {"role": "user", "content": "hi"},
+    ]
+    async with speaking("- tools: [{run: ls}]") as (_, client):
+        call = (await client.responses.create(model="any", input=items)).output[0]
+    assert call.type == "custom_tool_call"
+    assert (call.name, call.input) == (
+        "exec",
+        'const done = await tools.exec_command({cmd: "ls"}); text(done.output);',
+    )
+
+
 async def test_cached_tokens_are_part_of_the_input():
     """Unlike in the Messages API."""
     turn = (

@@ -19,8 +19,12 @@ SHELLS: Final = {
     "exec_command": "cmd",
     "shell_command": "command",
     "bash": "command",
+    "exec": "input",
 }
 """Tools that run a command, by name, with the argument that takes it; in the order of preference."""
+
+_SCRIPTED_RUN: Final = "const done = await tools.exec_command({cmd: %s}); text(done.output);"
+"""What `exec`, which takes JavaScript, is given."""
 
 
 def content_blocks(
@@ -54,7 +58,8 @@ def _call(call: ToolCall, offered: Collection[str]) -> JSONObject:
     name, arguments = call.name, call.input
     if call.run is not None:
         name = shell_of(offered)
-        arguments = {SHELLS.get(name or "", "command"): call.run}
+        command = _SCRIPTED_RUN % json.dumps(call.run) if name == "exec" else call.run
+        arguments = {SHELLS.get(name or "", "command"): command}
         if name == "shell":
             arguments["reasoning"] = "the script says so"
     return {"type": "tool_use", "id": call.id, "name": name, "input": arguments}

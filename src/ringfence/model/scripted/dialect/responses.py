@@ -49,7 +49,8 @@ class ResponsesDialect(OpenAIDialect):
         guiding = [
             text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")
         ]
-        tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        more = [item.get("tools") for item in items if item.get("type") == "additional_tools"]
+        tools = [tool for some in (body.get("tools"), *more) for tool in _tools(some)]
         return Asked(
             system="\n".join([text_of(body.get("instructions")), *guiding]),
             user_text=by_user[-1] if by_user else None,
@@ -90,6 +91,14 @@ class ResponsesDialect(OpenAIDialect):
         error = {"code": fault.type or "server_error", "message": fault.message}
         failed = {**reply, "status": "failed", "output": [], "usage": None, "error": error}
         return _frame({"type": "response.failed", "response": failed}, sent)
+
+
+def _tools(given: Any) -> Iterator[JSONObject]:
+    """Tools in a list, those of its namespaces too."""
+    for tool in given if isinstance(given, list) else []:
+        if isinstance(tool, dict):
+            inner = tool.get("tools")
+            yield from _tools(inner) if isinstance(inner, list) else [tool]
 
 
 def _items(body: JSONObject) -> list[JSONObject]:
