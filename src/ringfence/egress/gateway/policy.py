@@ -8,49 +8,11 @@ client offers such tools by itself, and works without them); what changes the me
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
-
-Grant = Literal[
-    "web_search",
-    "web_fetch",
-    "code_execution",
-    "mcp",
-    "files",
-    "file_search",
-    "image_generation",
-    "computer",
-    "urls",
-]
-"""What may be asked of a provider beside answers: its tools, files kept there, and addresses that it fetches."""
-
-GRANTS: tuple[Grant, ...] = get_args(Grant)
-
-_TOOLS: Mapping[str, tuple[tuple[str, Grant | None], ...]] = {
-    "anthropic": (
-        # Carried out by the client, inside; a search among the request's own tools stays with the provider.
-        *(
-            (name, None)
-            for name in ("custom", "bash", "text_editor", "computer", "memory", "tool_search_tool")
-        ),
-        ("web_search", "web_search"),
-        ("web_fetch", "web_fetch"),
-        ("code_execution", "code_execution"),
-        ("mcp_toolset", "mcp"),
-    ),
-    "openai": (
-        *((name, None) for name in ("function", "custom", "local_shell", "apply_patch", "tool_search")),
-        ("web_search", "web_search"),
-        ("file_search", "file_search"),
-        ("code_interpreter", "code_execution"),
-        ("mcp", "mcp"),
-        ("image_generation", "image_generation"),
-        ("computer", "computer"),
-    ),
-}
-"""Kinds of tools, by the first words of their `type`. An unknown kind is taken out."""
+from ringfence.egress.gateway.tools import Grant, check_tools_within, clean_tools
 
 
 def _words(text: str) -> frozenset[str]:
@@ -106,8 +68,7 @@ _BETAS: tuple[tuple[str, Grant], ...] = (
     ("web-search-", "web_search"),
 )
 _SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
-_WORD_END = frozenset("_-")
-_POINTERS = (b'"source"', b'"image_url"', b'"file_id"', b'"file_url"', b'"container_upload"')
+_POINTERS = (b'"source"', b'"image_url"', b'"file_id"', b'"file_url"', b'"container_upload"', b'"tool":')
 _MOST_VALUES = 2_000_000
 
 
@@ -144,14 +105,14 @@ def clean(api: Api, body: dict[str, Any], policy: ModelPolicy) -> tuple[str, ...
     Raises:
         Denied: It holds what cannot be left out.
     """
-    stripped = [*_clean_fields(api, body, policy), *_clean_tools(api, body, policy)]
+    stripped = [*_clean_fields(api, body, policy), *clean_tools(api, body, policy.grants)]
     if api == "responses":
         body["store"] = False
     return tuple(stripped)
 
 
 def check_pointers(encoded: bytes, body: dict[str, Any], policy: ModelPolicy) -> None:
-    """See that no content is fetched by the provider, from an address or from its files.
+    """See that no content is fetched by the provider, from an address or from its files, nor offers its tools.
 
     Args:
         encoded: The body as it will be sent: quicker to look at than `body`.
@@ -161,9 +122,12 @@ def check_pointers(encoded: bytes, body: dict[str, Any], policy: ModelPolicy) ->
     Raises:
         Denied: Some is.
     """
-    if not any(word in encoded for word in _POINTERS):
+    is_told_once = encoded.count(b'"tools":') <= ("tools" in body)
+    if is_told_once and not any(word in encoded for word in _POINTERS):
         return
+    api: Api = "responses" if "input" in body else "messages"
     for number, block in enumerate(_objects(body)):
+        check_tools_within(api, block, policy.grants)
         grant = _needed(block)
         if grant is not None and grant not in policy.grants:
             raise Denied(
@@ -203,53 +167,6 @@ def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterat
         if grant is None or grant not in policy.grants:
             del body[name]
             yield name[:50]
-
-
-def _clean_tools(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterator[str]:
-    tools = body.get("tools")
-    if tools is None:
-        return
-    if not isinstance(tools, list):
-        raise Denied(400, "`tools` is not a list")
-    kept = [tool for tool in tools if _is_kept(api, tool, policy)]
-    gone = [tool for tool in tools if not _is_kept(api, tool, policy)]
-    if not gone:
-        return
-    body["tools"] = kept
-    names = {str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else "" for tool in gone}
-    choice = body.get("tool_choice")
-    if not kept or (isinstance(choice, dict) and str(choice.get("name") or choice.get("type")) in names):
-        body.pop("tool_choice", None)
-    if not kept:
-        del body["tools"]
-    yield from (f"tool {str(tool.get('type') if isinstance(tool, dict) else tool)[:50]}" for tool in gone)
-
-
-def _is_kept(api: Api, tool: object, policy: ModelPolicy) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    provider = "anthropic" if api in ("messages", "count_tokens") else "openai"
-    kind = tool.get("type")
-    if kind is None:
-        return provider == "anthropic" and "input_schema" in tool
-    if kind == "namespace" and isinstance(tool.get("tools"), list):
-        return all(_is_kept(api, one, policy) for one in tool["tools"])
-    if kind == "shell":
-        return _is_local(tool)
-    for start, grant in _TOOLS[provider]:
-        if (
-            isinstance(kind, str)
-            and kind.startswith(start)
-            and kind[len(start) : len(start) + 1] in ("", *_WORD_END)
-        ):
-            return grant is None or grant in policy.grants
-    return False
-
-
-def _is_local(tool: dict[str, Any]) -> bool:
-    """Whether a `shell` is the client's own; otherwise it runs in a container of the provider."""
-    environment = tool.get("environment")
-    return isinstance(environment, dict) and environment.get("type") == "local"
 
 
 def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
