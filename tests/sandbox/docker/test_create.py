@@ -65,6 +65,18 @@ def test_volumes_of_an_image() -> None:
     assert "/data" in host(image=facts)["Tmpfs"]
 
 
+@pytest.mark.parametrize("place", ["/w", "/w/", "/x/../w", "//w/.git", "/data/."])
+def test_no_volume_of_an_image_hides_what_was_asked_for(place: str) -> None:
+    """Where an image declares a volume at the workspace, or at a mount, what is written there is no memory."""
+    facts = parse_image("a:1", {"Id": "sha256:1", "Config": {"Volumes": {place: {}, "/other": {}}}})
+    overlay = Overlay(Path("/git"), Path("/w/.git"), read_only=False)
+    placement = Placement(1500, 1500, Path("/w"), Path("/w"), overlays=(overlay,))
+    spec = SandboxSpec(mounts=(Mount(source=Path("/srv/data"), target="/data"),))
+    inner = host(image=facts, placement=placement, spec=spec)
+    assert set(inner["Tmpfs"]) == {"/tmp", "/var/tmp", "/home/agent", "/other"}
+    assert {"/w", "/w/.git", "/data"} <= {mount["Target"] for mount in inner["Mounts"]}
+
+
 def test_workspace_at_its_own_path() -> None:
     """The workspace is shown where it is outside; overlays and mounts come after it, in order."""
     placement = Placement(

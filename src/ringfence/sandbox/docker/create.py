@@ -1,5 +1,6 @@
 """The configuration of a container, hardening and all, from what is to be launched and what the engine is. Pure."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,13 @@ def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
         id=str(found["Id"]),
         reference=reference,
         environment={name: value for name, _, value in pairs},
-        volumes=tuple(sorted(configuration.get("Volumes") or {})),
+        volumes=tuple(sorted({_normal(str(place)) for place in configuration.get("Volumes") or {}})),
     )
+
+
+def _normal(place: str) -> str:
+    """A path inside as engines take it; `normpath` alone keeps two slashes at the start."""
+    return f"/{os.path.normpath(place).lstrip('/')}"
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,19 @@ def _security_options(facts: EngineFacts, seccomp: str | None) -> list[str]:
     return options
 
 
+def memory_volumes(recipe: Recipe) -> tuple[str, ...]:
+    """The image's volumes that are memory: all but those where something is mounted that was asked for."""
+    placement = recipe.launch.placement
+    taken = {
+        str(placement.workspace),
+        *(str(overlay.target) for overlay in placement.overlays),
+        *(_normal(mount.target) for mount in recipe.launch.spec.mounts),
+        *recipe.account_files,
+        *((_CLOSED,) if stands_in_closed(placement) else ()),
+    }
+    return tuple(place for place in recipe.image.volumes if place not in taken)
+
+
 def memory_places(recipe: Recipe) -> tuple[str, ...]:
     """Where a file system of memory is mounted."""
     return tuple(dict(_memory_places(recipe)))
@@ -169,7 +188,7 @@ def _memory_places(recipe: Recipe) -> Iterator[tuple[str, str]]:
     size = f"size={int(spec.tmp)}"
     # Podman 4.3 takes no owner for a tmpfs; nobody else is inside.
     own = "mode=1777" if recipe.engine.is_podman else f"mode=0700,uid={placement.uid},gid={placement.gid}"
-    for place in recipe.image.volumes:
+    for place in memory_volumes(recipe):
         yield place, f"rw,nosuid,nodev,exec,{size},mode=1777"
     yield "/tmp", f"rw,nosuid,nodev,{'exec' if spec.tmp_exec else 'noexec'},{size},mode=1777"  # noqa: S108
     yield SCRATCH, f"rw,nosuid,nodev,exec,{size},mode=1777"

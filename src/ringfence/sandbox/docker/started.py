@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ringfence.sandbox.base import Facts
-from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, memory_places
+from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, memory_places, memory_volumes
 from ringfence.sandbox.docker.limits import ContainerLimits
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -69,7 +69,7 @@ def _notes(recipe: Recipe) -> list[str]:
         notes.append(
             "gVisor answers system calls itself; the guest, not the engine, puts our filter on all commands"
         )
-    notes += [f"the image's volume {place} is memory, gone at the end" for place in recipe.image.volumes]
+    notes += [f"the image's volume {place} is memory, gone at the end" for place in memory_volumes(recipe)]
     if recipe.seccomp is None:
         notes.append(
             "the engine puts its own system call filter on the container, the guest ours on all commands"
