@@ -67,6 +67,11 @@ class Attached:
         except (OSError, ProtocolError):
             return  # no more, or nothing that can be read
 
+    def hang_up(self) -> None:
+        """Let the engine see that nobody takes anything more; the descriptor stays."""
+        with suppress(OSError):  # it has gone by itself
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End the connection: the container's stdin ends with it."""
         self._connection.close()

@@ -30,6 +30,7 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _KILLED_CODE = 128 + 9
 _ANSWER_S = 20.0
+_LAST_WORDS_S = 1.0
 _USABLE_S = 60.0
 _NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 """Variables that decide which engine is meant."""
@@ -253,13 +254,22 @@ class DockerFence(Fence):
         if self._is_killed:
             return
         self._is_killed = True
+        failure: EngineError | None = None
         try:
-            failure = await self._remove()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._hang_up)
+                failure = await self._remove()
+                tasks.cancel_scope.cancel()
             if self._carrier is not None:
                 await self._carrier.end(failure)
         finally:
             self._attached.close()
             await self._engine.aclose()
+
+    async def _hang_up(self) -> None:
+        """An engine does not end a container as long as it has words of it that nobody takes."""
+        await anyio.sleep(_LAST_WORDS_S)
+        self._attached.hang_up()
 
     async def _remove(self) -> EngineError | None:
         """Remove the container; why something in it may still live, if so."""
