@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 _HEAD_BYTES = 32 * 1024
 _BODY_BYTES = 256 * 1024
 _REQUEST_S = 30.0
-_READ = 16 * 1024
+_READ = 64 * 1024
 _LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line end of one character, or a line that goes on with the one before: readers differ about both."""
 

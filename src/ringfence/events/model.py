@@ -29,7 +29,7 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
 
 
 class ModelAsked(Event, frozen=True, kw_only=True, tag="model.asked"):
-    """A model's API was asked through the gateway, or would have been. In the journal before it is asked."""
+    """A model's API was asked through the gateway, or was not. In the journal before anything of the answer is told."""
 
     sandbox_id: str
     """Whose process asked; empty for the agent's own loop on the host."""

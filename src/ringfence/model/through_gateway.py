@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ringfence.egress.conversation import Asked
+from ringfence.egress.gateway import upstream
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import DUMMIES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def model_through(gateway: Gateway, *, patience: Patience | None = None) -> AnthropicModel:
     """A model whose requests go through `gateway`, which is open; within this process, without a socket."""
     warm_up()
+    upstream.warm_up()
     kind = gateway.kinds["anthropic"]
     base_url = gateway.base_url("anthropic")
 

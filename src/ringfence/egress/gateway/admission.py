@@ -77,7 +77,7 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
         if body.get("stream") is True and route.api == "chat":
             body["stream_options"] = {"include_usage": True}
     encoded = _write(body)
-    check_pointers(encoded, body, policy)
+    check_pointers(route.api, encoded, body, policy)
     return Admitted(route, encoded, model, stripped, max_tokens)
 
 

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 
 import anyio
+import anyio.lowlevel
 
 from ringfence.egress.conversation import Asked
 from ringfence.egress.forwarding import Emit
@@ -40,6 +41,8 @@ _MOST_FAULTS = 50
 
 _MOST_BYTES = 64 * 1024 * 1024
 _SHOWN = 500
+_TURNS_TO_SEND = 3
+"""Turns of the event loop until a request has left."""
 
 
 class Gateway:
@@ -157,7 +160,6 @@ class Gateway:
             await self._tell(number, asked, sandbox_id, reason=str(denied))
             return _refused("anthropic" if is_anthropic(asked) else "openai", denied)
         redactor = self._redactors.of(credential)
-        await self._tell(number, asked, sandbox_id, admitted=admitted, redactor=redactor)
         passage = Passage(
             number,
             sandbox_id,
@@ -167,7 +169,8 @@ class Gateway:
             kept=Kept(self._room, wanted=bool(sandbox_id)),
         )
         try:
-            return await self._ask(asked, passage, credential, redactor)
+            came = await self._ask(asked, passage, credential, redactor)
+            return await self._passed_on(came, passage, redactor)
         except UpstreamGone as exc:
             passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
             await self._finish(passage)
@@ -201,16 +204,45 @@ class Gateway:
 
     async def _ask(
         self, asked: Asked, passage: Passage, credential: Credential, redactor: Redactor
-    ) -> Answer:
-        assert self._upstream is not None
+    ) -> UpstreamAnswer:
+        """Ask the API, and write it down while that thinks; what it answers is given when both are done."""
+        upstream = self._upstream
+        assert upstream is not None
         route = passage.admitted.route
-        came = await self._upstream.ask(
-            asked.method,
-            self._base_urls[route.provider],
-            route.path,
-            asking(asked.headers, credential, self._policy),
-            passage.admitted.body,
-        )
+        came: UpstreamAnswer | None = None
+        error: Exception | None = None
+
+        async def ask() -> None:
+            nonlocal came, error
+            try:
+                came = await upstream.ask(
+                    asked.method,
+                    self._base_urls[route.provider],
+                    route.path,
+                    asking(asked.headers, credential, self._policy),
+                    passage.admitted.body,
+                )
+            except UpstreamGone as exc:
+                error = exc
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            for _ in range(_TURNS_TO_SEND):
+                await anyio.lowlevel.checkpoint()
+            try:
+                await self._tell(
+                    passage.number, asked, passage.sandbox_id, admitted=passage.admitted, redactor=redactor
+                )
+            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+                error = exc
+                tasks.cancel_scope.cancel()
+        if error is not None or came is None:
+            if came is not None:
+                await came.aclose()
+            raise error or anyio.ClosedResourceError
+        return came
+
+    async def _passed_on(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> Answer:
         passage.status = came.status
         passage.first_byte_s = time.monotonic() - passage.began
         headers = answering(came.headers, redactor)

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringfence.egress.gateway.routes import Api
+from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
 from ringfence.egress.gateway.tools import Grant, check_tools_within, clean_tools
+from ringfence.secret.credentials import Provider
 
 
 def _words(text: str) -> frozenset[str]:
@@ -68,7 +69,10 @@ _BETAS: tuple[tuple[str, Grant], ...] = (
     ("web-search-", "web_search"),
 )
 _SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
-_POINTERS = (b'"source"', b'"image_url"', b'"file_id"', b'"file_url"', b'"container_upload"', b'"tool":')
+_POINTERS: Mapping[Provider, tuple[bytes, ...]] = {
+    "anthropic": (b'"source"', b'"container_upload"', b'"tool":'),
+    "openai": (b'"image_url"', b'"file_id"', b'"file_url"', b'"tool":'),
+}
 _MOST_VALUES = 2_000_000
 
 
@@ -111,10 +115,11 @@ def clean(api: Api, body: dict[str, Any], policy: ModelPolicy) -> tuple[str, ...
     return tuple(stripped)
 
 
-def check_pointers(encoded: bytes, body: dict[str, Any], policy: ModelPolicy) -> None:
+def check_pointers(api: Api, encoded: bytes, body: dict[str, Any], policy: ModelPolicy) -> None:
     """See that no content is fetched by the provider, from an address or from its files, nor offers its tools.
 
     Args:
+        api: Whose words the body uses.
         encoded: The body as it will be sent: quicker to look at than `body`.
         body: The same.
         policy: What is granted.
@@ -123,9 +128,8 @@ def check_pointers(encoded: bytes, body: dict[str, Any], policy: ModelPolicy) ->
         Denied: Some is.
     """
     is_told_once = encoded.count(b'"tools":') <= ("tools" in body)
-    if is_told_once and not any(word in encoded for word in _POINTERS):
+    if is_told_once and not any(word in encoded for word in _POINTERS[provider_of(api)]):
         return
-    api: Api = "responses" if "input" in body else "messages"
     for number, block in enumerate(_objects(body)):
         check_tools_within(api, block, policy.grants)
         grant = _needed(block)

@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # not in typeshed
@@ -66,15 +67,31 @@ class Upstream(Protocol):
         """Close the connections."""
 
 
+def warm_up() -> threading.Thread:
+    """Begin to import the HTTP client, which takes a fifth of a second, in a thread."""
+    thread = threading.Thread(target=_import_client, name="import-aiohttp", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import_client() -> None:
+    import aiohttp  # noqa: F401
+
+
+@lru_cache(maxsize=4)
+def _certificates(_file: str | None, _directory: str | None) -> ssl.SSLContext:
+    """As the SDK makes it: SSL_CERT_FILE and SSL_CERT_DIR, else where this system has its certificates."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
 class HttpUpstream:
-    """APIs over HTTP. Its library takes a fifth of a second to import, so that is begun in a thread."""
+    """APIs over HTTP."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._prepared: ssl.SSLContext | None = None
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._prepare, name="import-aiohttp", daemon=True)
-        self._thread.start()
+        self._verified: ssl.SSLContext | None = None
 
     async def ask(
         self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
@@ -87,6 +104,10 @@ class HttpUpstream:
         session = await self._opened()
         import aiohttp
 
+        if self._verified is None and base_url.startswith("https:"):
+            places = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+            self._verified = await anyio.to_thread.run_sync(_certificates, *places)
+
         proxy = proxy_for(base_url)
         try:
             response = await session.request(
@@ -96,7 +117,7 @@ class HttpUpstream:
                 headers=headers,
                 proxy=proxy,
                 allow_redirects=False,
-                ssl=self._prepared or True,
+                ssl=self._verified or True,
             )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as exc:
             raise _gone(exc, origin_of(base_url)) from exc
@@ -115,18 +136,9 @@ class HttpUpstream:
         if session is not None:
             await session.close()
 
-    def _prepare(self) -> None:
-        import aiohttp  # noqa: F401
-        import httpx2
-
-        with self._lock:
-            if self._prepared is None:
-                # As the SDK makes it: SSL_CERT_FILE and SSL_CERT_DIR, else where this system has its certificates.
-                self._prepared = httpx2.create_ssl_context()
-
     async def _opened(self) -> "aiohttp.ClientSession":
-        if self._prepared is None:
-            await anyio.to_thread.run_sync(self._prepare)
+        if self._session is None:
+            await anyio.to_thread.run_sync(_import_client)
         import aiohttp
 
         if self._session is None:
