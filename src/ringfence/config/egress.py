@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -62,7 +63,7 @@ class EgressRule(BaseModel):
     """Instead of a host: `packages`, `model` or `open`."""
     host: str | None = None
     """A name, `*.` and a name for everything below it, or an address."""
-    ports: tuple[Annotated[int, AfterValidator(_port)], ...] = ()
+    ports: tuple[Annotated[int, BeforeValidator(_port)], ...] = ()
     """Empty: 80 and 443 in `allow`, any in `deny`."""
     methods: tuple[Annotated[str, AfterValidator(_method)], ...] = ()
     """Of plain HTTP; a rule with methods or paths opens no TLS, in which they cannot be seen. Empty: any."""

@@ -136,9 +136,13 @@ def gated(web: Web, record: Record) -> Gated:
 
     @asynccontextmanager
     async def open_one(
-        *allow: Any, deny: Sequence[Any] = (), env: dict[str, str] | None = None, **fields: Any
+        *allow: Any,
+        with_mirror: bool = True,
+        deny: Sequence[Any] = (),
+        env: dict[str, str] | None = None,
+        **fields: Any,
     ) -> AsyncIterator[Sandbox]:
-        egress = Egress(allow=(*allow, *web.opened()), deny=tuple(deny))
+        egress = Egress(allow=(*allow, *(web.opened() if with_mirror else ())), deny=tuple(deny))
         asked = SandboxSpec(**{"backend": "bubblewrap", **fields}, egress=egress)
         spec = asked.model_copy(update={"env": environment_for(asked, {**TRUST, **(env or {})})})
         async with (

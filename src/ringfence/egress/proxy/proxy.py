@@ -263,6 +263,9 @@ class ForwardProxy:
                 return _ESTABLISHED
             relay = Relay(inside, outside, head, passed)
             await relay.run()
+            if relay.status == 0 and passed.ended_by == "limit":
+                await inside.send(failure("the bytes that its rule allows are used up"))
+                return _UNREACHABLE
             if relay.status == 0:
                 raise Unreachable(f"its answer could not be read ({passed.ended_by})")
             return relay.status

@@ -1,0 +1,135 @@
+"""How rules about what may be reached are written, and that each has one spelling."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ringfence.config import Flag, load
+from ringfence.config.egress import Egress, EgressRule
+from ringfence.errors import ConfigurationError, UsageError
+
+Write = Callable[[str], Path]
+
+GOOD: dict[str, str] = {
+    "packages": "packages",
+    "open": "open",
+    "Pypi.ORG.": "pypi.org",
+    "*.Example.com": "*.example.com",
+    "host:8443": "host:8443",
+    "10.0.0.5": "10.0.0.5",
+    "[fd00::1]:8080": "[fd00::1]:8080",
+    "fd00::1": "[fd00::1]",
+    "b\u00fccher.example": "xn--bcher-kva.example",
+}
+BAD: dict[str, str] = {
+    "*": "the preset 'open'",
+    "*.com": "anybody can register",
+    "*.co.uk": "anybody can register",
+    "*.*.example.com": "no pattern",
+    "a*.example.com": "no pattern",
+    "*.10.0.0.5": "nothing is below an address",
+    "https://pypi.org": "has a scheme; write the host alone: 'pypi.org'",
+    "pypi.org/simple": "has a path",
+    "pakages": "did you mean 'packages'",
+    "moddel": "did you mean 'model'",
+    "pypi.org:0": "a port is a number",
+    "pypi.org:65536": "a port is a number",
+    "pypi.org:": "a port is a number",
+    "127.1": "write it as 127.0.0.1",
+    "2130706433": "write it as 127.0.0.1",
+    "localhost:80": "means the sandbox itself",
+    "user@pypi.org": "is no rule",
+    "a b": "is no rule",
+    "": "is no rule",
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_read(text: str) -> None:
+    """Each way of writing a rule has one spelling, which means the same."""
+    rule = EgressRule.model_validate(text)
+    assert str(rule) == GOOD[text]
+    assert EgressRule.model_validate(GOOD[text]) == rule
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_refused(text: str) -> None:
+    """What is no rule, opens too much or hides what it opens is refused with a reason."""
+    with pytest.raises(ValidationError, match=BAD[text].replace(".", r"\.")):
+        Egress(allow=(text,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "a preset or a host"),
+        ({"preset": "open", "ports": [1]}, "takes nothing beside it"),
+        ({"host": "a.example:80", "ports": [81]}, "names a port, and so does"),
+        ({"host": "a.example", "methods": ["CONNECT"]}, "no method"),
+        ({"host": "a.example", "paths": ["simple"]}, "no path"),
+        ({"host": "a.example", "paths": ["/a/../b"]}, "no path"),
+        ({"host": "a.example", "ports": [True]}, "no port"),
+    ],
+    ids=str,
+)
+def test_mappings_that_are_refused(fields: dict[str, Any], reason: str) -> None:
+    """A mapping that contradicts itself, or names what there is not, is refused with a reason."""
+    with pytest.raises(ValidationError, match=reason):
+        EgressRule.model_validate(fields)
+
+
+@given(text=st.text(alphabet="ab1.:[]*x%-,/@\u00e9", max_size=30))
+def test_any_text(text: str) -> None:
+    """Any text is a rule that survives being written down and read again, or is refused."""
+    try:
+        egress = Egress(allow=(text,))  # type: ignore[arg-type]
+    except ValidationError:
+        return
+    assert Egress.model_validate(egress.model_dump(mode="json")) == egress
+    assert Egress.model_validate_json(egress.model_dump_json()) == egress
+
+
+def test_error_has_its_place(project: Path, project_file: Write) -> None:
+    """A bad rule in a file is told with line and column."""
+    project_file("egress:\n  deny:\n    - pypi.org\n    - 'https://x.example'\n")
+    with pytest.raises(ConfigurationError, match="has a scheme") as caught:
+        load(project)
+    assert (caught.value.line, caught.value.column) == (4, 7)
+
+
+def test_error_names_its_flag(project: Path) -> None:
+    """A bad rule in an option is told with the option."""
+    with pytest.raises(UsageError, match=r"--allow: .*did you mean 'packages'"):
+        load(project, flags=[Flag("egress.allow", "--allow", ["pakages"])])
+
+
+def test_open_in_a_file(user_file: Write, project: Path) -> None:
+    """A file opens every host only where it says that this is unsafe; and then it is told as a loosening."""
+    user_file("egress: {allow: [open]}\n")
+    with pytest.raises(ConfigurationError, match=r"unsafe: \[egress\]"):
+        load(project)
+    user_file("egress: {allow: [open]}\nunsafe: [egress]\n")
+    assert "egress to every public host" in [what for what, _ in load(project).loosenings()]
+
+
+def test_open_by_flag(project: Path) -> None:
+    """The user may open every host at a call; it is told as a loosening."""
+    effective = load(project, flags=[Flag("egress.allow", "--allow", ["open"])])
+    assert ("egress to every public host", "--allow") in effective.loosenings()
+
+
+def test_untrusted_file_only_removes(user_file: Write, project: Path, project_file: Write) -> None:
+    """A project's file can take rules away and deny hosts, and add none, until it is trusted."""
+    user_file("egress: {allow: [packages, a.example], deny: [b.example]}\n")
+    project_file("egress: {allow: [a.example], deny: [c.example]}\n")
+    egress = load(project).settings.egress
+    assert [str(rule) for rule in egress.allow] == ["a.example"]
+    assert [str(rule) for rule in egress.deny] == ["b.example", "c.example"]
+    project_file("egress: {allow: [packages, evil.example]}\n")
+    with pytest.raises(ConfigurationError, match="an untrusted file can only tighten"):
+        load(project)
