@@ -50,7 +50,12 @@ def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",
         "ANTHROPIC_BASE_URL",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "CODEX_API_KEY",
         "RINGFENCE_HOST",
         "AGENT_LOOP_HOST",
     ):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CODEX_HOME", str(home / "codex"))

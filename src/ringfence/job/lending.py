@@ -28,11 +28,10 @@ async def lent(leases: Sequence[Lease], *, run: str, redactor: Redactor, emit: E
     Args:
         leases: What the run is lent.
         run: Its id.
-        redactor: Learns every value that they get.
+        redactor: Knows their values, and learns every further one that they get.
         emit: Writes an event.
     """
     for lease in leases:
-        redactor.learn(lease.values)
         lease.on_value = redactor.learn
         lease.bind(run)
     try:

@@ -62,7 +62,8 @@ class JobRun:
         self._part = part
         self._view = view
         self._store = store or JobStore()
-        self._redactor = Redactor([*request.secrets])
+        lent_values = (value for lease in request.leases for value in lease.values)
+        self._redactor = Redactor([*request.secrets, *lent_values])
         self._progress = _Progress()
         self._stops = Stops()
         self._problems: list[str] = []
