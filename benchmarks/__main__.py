@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks import audit_verify, containers, pool, sandbox_speed, start_up, turn_overhead
+from benchmarks import audit_verify, checkpoint, containers, pool, sandbox_speed, start_up, turn_overhead
 from benchmarks.claim import Row, machine
 
 _TARGET = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
@@ -29,6 +29,7 @@ def main() -> int:
         *anyio.run(pool.measure),
         *turn_overhead.measure(),
         *audit_verify.measure(),
+        *anyio.run(checkpoint.measure),
         *anyio.run(containers.measure_if_there),
     ]
     text = _HEAD.format(machine=machine()) + "".join(_line(row) for row in rows)

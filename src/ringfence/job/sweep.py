@@ -1,13 +1,16 @@
-"""Closing what a dead process left: its runs' records, its sandboxes' remains."""
+"""Closing what a dead process left: its runs' records, its sandboxes' remains, its views of directories."""
 
 from contextlib import suppress
 from pathlib import Path
+
+import anyio.to_thread
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
 from ringfence.journal import is_alive, mark_interrupted, run_dir, summarize
 from ringfence.sandbox.registry import backend_names, get_backend
+from ringfence.sandbox.workspace.layers import sweep as sweep_views
 
 
 async def sweep(store: JobStore) -> list[str]:
@@ -15,6 +18,8 @@ async def sweep(store: JobStore) -> list[str]:
     dead = [row for row in store.unfinished() if not is_alive(run_dir(row.id))]
     for row in dead:
         await _close(row, store)
+    with suppress(RingfenceError):  # one that cannot be removed now is tried again the next time
+        await anyio.to_thread.run_sync(sweep_views)
     ends = {row.id: store.get(row.id) for row in dead}
     return [name for name, end in ends.items() if end is not None and end.state is JobState.INTERRUPTED]
 

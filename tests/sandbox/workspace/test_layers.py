@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.job.store import JobStore
+from ringfence.job.sweep import sweep as sweep_the_dead
 from ringfence.sandbox.workspace.layers import Layer, sweep, why_no_layers
 
 
@@ -126,6 +128,24 @@ def test_what_a_killed_process_left_is_swept(lower: Path, place: Path):
         assert sweep(place) == 1
         assert list(place.glob("*/merged")) == [layer.merged]
         assert contents(layer.merged) == contents(lower)
+
+
+@pytest.mark.anyio
+async def test_each_run_and_gc_begin_with_a_sweep(
+    lower: Path, place: Path, ground: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What a killed process left where views are kept by default is removed with the remains of dead runs."""
+    state = ground / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(state))
+    program = (
+        "import os, sys; from pathlib import Path; from ringfence.sandbox import Layer;"
+        "Layer(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, lower], check=False)  # noqa: ASYNC221 - nothing else waits
+    assert len(list((state / "views").glob("*/merged"))) == 1
+    await sweep_the_dead(JobStore())
+    assert not list((state / "views").iterdir())
 
 
 def test_nothing_is_left(lower: Path, place: Path):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ringfence.config.paths import make_private_dir
+from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.layer_changes import LayerChanges, changes_between
@@ -38,14 +38,16 @@ class Layer:
 
     Args:
         lower: The directory; a link is refused.
-        place: A directory of ours on the file system that shall hold the changes, for all views.
+        place: A directory of ours on the file system that shall hold the changes, for all views. Default:
+            `views_dir`, where the next run or `ringfence gc` sweeps; elsewhere the caller does.
 
     Raises:
         UsageError: One of the two lies in the other.
         InfrastructureFault: The kernel does not let us; see `why_no_layers`.
     """
 
-    def __init__(self, lower: Path, place: Path) -> None:
+    def __init__(self, lower: Path, place: Path | None = None) -> None:
+        place = place or views_dir()
         one, other = lower.resolve(), place.resolve()
         if one.is_relative_to(other) or other.is_relative_to(one):
             raise UsageError(
@@ -155,8 +157,14 @@ class Layer:
                 os.close(descriptor)
 
 
-def why_no_layers(place: Path) -> str | None:
+def views_dir() -> Path:
+    """Where views are kept unless another place is named."""
+    return state_dir() / "views"
+
+
+def why_no_layers(place: Path | None = None) -> str | None:
     """Why there can be no views with their changes in `place`; None if there can."""
+    place = place or views_dir()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ringfence-") as probe,
@@ -167,14 +175,16 @@ def why_no_layers(place: Path) -> str | None:
         return str(exc)
 
 
-def sweep(place: Path) -> int:
+def sweep(place: Path | None = None) -> int:
     """Remove the views of processes that ended without dropping them; return how many.
+
+    Each run and `ringfence gc` begin with this, for the default place.
 
     Raises:
         InfrastructureFault: Something cannot be removed.
     """
     removed = 0
-    for lock in place.glob(f"*/{_LOCK}"):
+    for lock in (place or views_dir()).glob(f"*/{_LOCK}"):
         with suppress(FileNotFoundError, BlockingIOError), lock.open("r+b") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:

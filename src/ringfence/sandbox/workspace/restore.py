@@ -19,7 +19,7 @@ from typing import TypeVar
 import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError
-from ringfence.sandbox.workspace.actor import Actor, give
+from ringfence.sandbox.workspace.actor import Actor, both, give
 from ringfence.sandbox.workspace.blobs import Blob
 from ringfence.sandbox.workspace.difference import Diff, FileChange
 from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
@@ -138,8 +138,9 @@ async def _only_expected(
 ) -> tuple[FileChange, ...]:
     """Those of the changes that lead from the expected state to the wanted one; others of the user's stay."""
     expected, present, wanted = states
-    to_change = {change.raw_path for change in (await store.diff(expected, wanted)).files}
-    moved_on = {change.raw_path for change in (await store.diff(expected, present)).files}
+    to_change, moved_on = await both(
+        lambda: store.changed_paths(expected, wanted), lambda: store.changed_paths(expected, present)
+    )
     # A file that already is as wanted is in nobody's way.
     clashes = to_change & moved_on & {change.raw_path for change in changes}
     if clashes and not force:

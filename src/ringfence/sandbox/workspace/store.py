@@ -232,6 +232,12 @@ class CheckpointStore:
         )
         return parse_diff(result.stdout)
 
+    async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
+        """Files that differ between two checkpoints."""
+        command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", earlier, later)
+        result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        return set(result.stdout.split(b"\0")) - {b""}
+
     async def patch(self, earlier: str, later: str) -> bytes:
         """The changes as a patch that `git apply` takes, binary files included.
 
