@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,36 @@ def test_a_file_size_limit_ends_the_run_in_a_line(start: Cli, workspace: Path, s
     process = start("run", "x", "-C", workspace, "--model", script(*turns), preexec_fn=limit)
     out, err = process.communicate(timeout=90)
     assert (process.returncode, b"Traceback" in out + err) == (75, False), (out + err)[-2000:]
+
+
+def test_a_second_run_waits_for_its_turn(run: Cli, start: Cli, workspace: Path):
+    """With `--wait` it starts when the first has left the workspace, and finds what that made."""
+    first = run(command="touch made; sleep 1000")
+    options = ("-C", workspace, "--mode", "bind")
+    assert start("exec", *options, "--", "true").wait(60) == 4
+    known = set(runs_dir().iterdir())
+    second = start("exec", *options, "--wait", "5m", "--", "ls", "made")
+    _until_begun(second, known)
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    assert second.communicate(timeout=60)[0] == b"made\n"
+
+
+def test_an_interrupt_ends_the_wait(run: Cli, start: Cli, workspace: Path):
+    """At the first one: there is nothing to bring out."""
+    first = run()
+    known = set(runs_dir().iterdir())
+    second = start("exec", "-C", workspace, "--mode", "bind", "--wait", "5m", "--", "true")
+    _until_begun(second, known)
+    second.send_signal(signal.SIGINT)
+    assert second.wait(60) == 130
+    first.kill()
+
+
+def _until_begun(process: "subprocess.Popen[bytes]", known: set[Path]) -> None:
+    """Until it has a record of its own."""
+    deadline = time.monotonic() + 60
+    while set(runs_dir().iterdir()) == known:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)

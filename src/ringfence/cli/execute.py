@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import check_image, load_settings, pool_of, secrets_of, spec_of, warn_about
+from ringfence.cli.settings import (
+    check_image,
+    load_settings,
+    pool_of,
+    secrets_of,
+    spec_of,
+    wait_of,
+    warn_about,
+)
 from ringfence.errors import PolicyRefused
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ def execute(
     pids: options.PidsOption = None,
     disk: options.DiskOption = None,
     timeout: options.TimeoutOption = None,
+    wait: options.WaitOption = "0",
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
@@ -44,14 +53,19 @@ def execute(
         auth=auth,
     )  # fmt: skip
     warn_about(effective)
-    request = command_request(tuple(command), workspace, effective, purpose="exec")
+    request = command_request(tuple(command), workspace, effective, purpose="exec", wait_s=wait_of(wait))
     import anyio
 
     raise typer.Exit(anyio.run(_execute, request, tuple(command), effective))
 
 
 def command_request(
-    command: tuple[str, ...], workspace: Path, effective: "Effective", *, purpose: "Purpose"
+    command: tuple[str, ...],
+    workspace: Path,
+    effective: "Effective",
+    *,
+    purpose: "Purpose",
+    wait_s: float = 0.0,
 ) -> "RunRequest":
     """A run whose inside is `command`; what it is lent comes later.
 
@@ -77,6 +91,7 @@ def command_request(
         workspace=place,
         spec=spec,
         purpose=purpose,
+        wait_s=wait_s,
         wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
         loosenings=effective.loosenings(),
         secrets=secrets_of(settings),

@@ -80,6 +80,10 @@ EnvOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="Variable inside. Never a secret."),
 ]
+WaitOption = Annotated[
+    str, typer.Option("--wait", metavar="TIME", help="Wait so long for another run to leave the workspace.")
+]
+
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="Wall clock limit, like 30m.")
 ]

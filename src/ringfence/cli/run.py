@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import load_settings, warn_about
+from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.cli.task import read_task
 from ringfence.errors import UsageError
 
@@ -37,6 +37,7 @@ def run(
     pids: options.PidsOption = None,
     disk: options.DiskOption = None,
     timeout: options.TimeoutOption = None,
+    wait: options.WaitOption = "0",
     max_turns: options.MaxTurnsOption = None,
     max_tool_calls: options.MaxToolCallsOption = None,
     max_tokens: options.MaxTokensOption = None,
@@ -71,14 +72,18 @@ def run(
     warm_up()
     import anyio
 
-    raise typer.Exit(anyio.run(_run, text, workspace, effective, continue_, json))
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, continue_, json, wait_of(wait)))
 
 
-async def _run(prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool) -> int:
+async def _run(
+    prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool, wait_s: float
+) -> int:
+    from dataclasses import replace
+
     from ringfence.cli.agent import agent_run
 
     async with agent_run(prompt, workspace, effective, go_on=go_on) as (run, agent):
-        return await _watched(run, agent, json)
+        return await _watched(replace(run, wait_s=wait_s), agent, json)
 
 
 async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:

@@ -155,3 +155,19 @@ def parse_environment(items: Sequence[str]) -> dict[str, str]:
         if "=" not in item:
             raise UsageError(f"--env {item!r} has no '='; write NAME=VALUE")
     return dict(item.split("=", 1) for item in items)
+
+
+def wait_of(text: str) -> float:
+    """Seconds that a run waits for its workspace.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    from ringfence.config.units import parse_duration
+
+    if text.strip() == "0":
+        return 0.0
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise UsageError(f"--wait: {exc}") from exc

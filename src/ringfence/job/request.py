@@ -34,6 +34,8 @@ class RunRequest:
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
     """Of the part inside; bringing out and checking come after it."""
+    wait_s: float = 0.0
+    """How long it waits for another run to leave the workspace."""
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox."""
     require_verified: bool = False

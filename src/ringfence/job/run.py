@@ -1,6 +1,7 @@
 """One run in a fence: prepared, worked, brought out, checked, ended once."""
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -12,6 +13,7 @@ from ringfence.config.units import format_duration
 from ringfence.egress.gate import Gate
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
+from ringfence.job.claiming import claim
 from ringfence.job.closing import unapplied_work
 from ringfence.job.crash import keep_crash
 from ringfence.job.delivery import Delivery, checkpoint_created
@@ -29,7 +31,6 @@ from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import why_unseen
-from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.secret import Redactor
 
@@ -140,14 +141,9 @@ class JobRun:
         if not is_fenced:
             check_host(request.spec, request.protect)
         unseen = await why_unseen(request.spec) if is_fenced else None
-        with claimed(
-            request.workspace,
-            request.spec.mode,
-            run=self.id,
-            state=state_dir(),
-            is_fenced=is_fenced,
-            unseen=unseen,
-        ):
+        with ExitStack() as claims:
+            if not await claim(claims, request, self._stops, run=self.id, is_fenced=is_fenced, unseen=unseen):
+                return Outcome(JobState.CANCELLED, self._stops.reason)
             async with meanwhile(request.precheck):
                 prepared = await prepare(
                     request.workspace,

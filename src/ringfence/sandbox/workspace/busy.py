@@ -23,6 +23,8 @@ from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.untrusted import expect_no_git, settle_git
 
 _TEXT_LIMIT = 8192
+BUSY = "workspace-busy"
+"""The rule by which a workspace that another run has is refused."""
 _GATE = "workspaces.gate"
 _GATE_WAIT_S = 10.0
 _GATE_LOOK_S = 0.02
@@ -145,9 +147,9 @@ def _busy(by: str, held_workspace: Path, wanted: Path) -> PolicyRefused:
         relation = "lies in it" if wanted.is_relative_to(held_workspace) else "holds it"
         why = f", and {str(wanted)!r} {relation}"
     return PolicyRefused(
-        f"{who} is working on {str(held_workspace)!r} just now{why}; wait for its end (a standing sandbox: `ringfence"
-        " sandbox ls`, then `sandbox rm`), or use --mode clone",
-        rule="workspace-busy",
+        f"{who} is working on {str(held_workspace)!r} just now{why}; wait for its end (--wait 10m does; a standing"
+        " sandbox: `ringfence sandbox ls`, then `sandbox rm`), or use --mode clone",
+        rule=BUSY,
     )
 
 
