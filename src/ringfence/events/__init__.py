@@ -216,6 +216,10 @@ class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
     reason: str
     """Why it was refused."""
     container: str | None = None
+    command: list[str] | None = None
+    """Of an `exec` that was passed on: its words, together at most 8192 characters; what goes beyond is cut."""
+    user: str | None = None
+    """Whom that was asked to run as, if not the container's own user."""
 
 
 class EngineAnswered(Event, frozen=True, kw_only=True, tag="engine.answered"):

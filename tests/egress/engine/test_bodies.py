@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.engine.bodies import BadBody, exec_body, start_body
+from ringfence.egress.engine.bodies import BadBody, command_of, exec_body, start_body
 
 CLIENTS = {
     "docker 28": {
@@ -92,3 +92,18 @@ def test_any_bytes(body: bytes) -> None:
     except BadBody:
         return
     assert built["Cmd"]
+
+
+@pytest.mark.parametrize(
+    ("command", "recorded"),
+    [
+        (["id", "-u"], ["id", "-u"]),
+        (["a" * 9000, "b"], ["a" * 8192 + "...", "..."]),
+        (["a"] * 5000, ["a"] * 4096 + ["..."]),
+    ],
+    ids=["short", "long word", "many words"],
+)
+def test_what_is_recorded_of_a_command(command: list[str], recorded: list[str]) -> None:
+    """All of one that a person would write, and a bounded part of any."""
+    body = exec_body(json.dumps({"Cmd": command, "User": "root"}).encode(), may_choose_user=True)
+    assert command_of(body) == (recorded, "root")

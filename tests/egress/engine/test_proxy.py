@@ -160,6 +160,9 @@ async def test_command(called: Called, lab: str) -> None:
     """A command in a container is held as a connection, both ways."""
     assert await called.says(f'print(run("{lab}", "echo", "from within"))') == "b'from within\\n'"
     assert [action for action, _ in called.decisions] == ["exec", "exec_start"]
+    made, started = [event for event in called.record if isinstance(event, EngineCalled)]
+    assert made.command
+    assert started.command is None
 
 
 async def test_large_output(called: Called, lab: str) -> None:

@@ -125,6 +125,17 @@ def test_a_skeleton_without_its_like_does_not_fit(
     assert not fits(slot, run_dir)
 
 
+@pytest.mark.parametrize("name", ["PATH", "DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST"])
+def test_shapes_differ_by_where_engines_are_found(
+    placement: Placement, run_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """A warm sandbox of one engine is none of another."""
+    spec = SandboxSpec(workspace=INSIDE)
+    before = shape_of(spec, placement, run_dir).key
+    monkeypatch.setenv(name, "/elsewhere")
+    assert shape_of(spec, placement, run_dir).key != before
+
+
 def test_shapes_differ_by_all_that_a_sandbox_shows(placement: Placement, run_dir: Path, tmp_path: Path):
     """And by nothing that is applied at hand-over."""
     spec = SandboxSpec(workspace=INSIDE)

@@ -28,6 +28,8 @@ _START = {
     "consolesize": ("ConsoleSize", list),
 }
 
+_RECORDED_CHARS = 8192
+
 
 class BadBody(Exception):
     """A body that is not passed on; the text says why."""
@@ -49,6 +51,20 @@ def exec_body(body: bytes, *, may_choose_user: bool) -> bytes:
     for name in ("Privileged", "Detach", "Container"):  # what clients say besides, and what is in the path
         fields.pop(name, None)
     return json.dumps(fields).encode()
+
+
+def command_of(body: bytes) -> tuple[list[str], str | None]:
+    """What a body that `exec_body` made runs, cut to what goes into a record, and as whom."""
+    fields = json.loads(body)
+    words: list[str] = []
+    left = _RECORDED_CHARS
+    for word in fields["Cmd"]:
+        if left <= 0:
+            words.append("...")
+            break
+        words.append(word if len(word) <= left else f"{word[:left]}...")
+        left -= len(word) + 1
+    return words, fields.get("User") or None
 
 
 def start_body(body: bytes) -> tuple[bytes, bool]:

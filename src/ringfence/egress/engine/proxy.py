@@ -11,6 +11,7 @@ from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.conversation import Asked, Conversation, Unreadable
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import Answer, EngineGone, asked
+from ringfence.egress.engine.bodies import command_of
 from ringfence.egress.engine.decision import Decided, Decider, Denied
 from ringfence.egress.engine.routes import Refusal, find_call
 from ringfence.egress.forwarding import Emit
@@ -78,7 +79,7 @@ class EngineProxy:
             await conversation.refuse(502, f"the engine {exc}")
             return
         number = await self._tell(
-            request.method, request.target, action=action, allowed=True, container=decided.container
+            request.method, request.target, action=action, allowed=True, decided=decided
         )
         await self._pass_on(conversation, decided, number)
 
@@ -193,10 +194,11 @@ class EngineProxy:
         action: str,
         allowed: bool,
         reason: str = "",
-        container: str | None = None,
+        decided: Decided | None = None,
     ) -> int:
         self._calls += 1
         number = self._calls
+        command, user = command_of(decided.body) if decided and action == "exec" else (None, None)
         await self._emit(
             EngineCalled(
                 sandbox_id=self._sandbox_id,
@@ -206,7 +208,9 @@ class EngineProxy:
                 allowed=allowed,
                 action=action,
                 reason=reason[:_PATH_CHARS],
-                container=container,
+                container=decided.container if decided else None,
+                command=command,
+                user=user,
             )
         )
         return number

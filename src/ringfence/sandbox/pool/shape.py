@@ -22,6 +22,10 @@ from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.ways_out import COVER
 
 _DIGITS = 16
+_AROUND = (
+    "PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Variables by which toolchains, and engines, are found."""
 _PER_RUN = frozenset({"setup", "env", "ttl_s", "egress"})
 """Applied to each command, or at hand-over: they need not be the same."""
 
@@ -63,8 +67,7 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
         "uid": placement.uid,
         "gid": placement.gid,
         "workspace": placement.workspace,
-        # Toolchains are found by them.
-        "around": [os.environ.get(name) for name in ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT")],
+        "around": [os.environ.get(name) for name in _AROUND],
     }
     mounted = [
         [
