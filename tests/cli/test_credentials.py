@@ -92,7 +92,7 @@ def _error(status: int, kind: str, message: str) -> tuple[int, Any]:
         (_error(403, "permission_error", "no"), "refused", 77),
         (_error(503, "api_error", "down"), "unreachable", 75),
         (_error(404, "not_found_error", "what"), "unclear", 75),
-        ((302, {}), "unclear", 75),
+        ((302, {}), "unreachable", 75),
         ((401, f"<html>{SECRET}</html>"), "refused", 77),
     ],
     ids=["200", "429", "401", "403", "503", "404", "redirect", "no json"],

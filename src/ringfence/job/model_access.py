@@ -1,6 +1,5 @@
 """Whose models a run may ask, as whom, and how much: from it comes the run's one gateway."""
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -13,7 +12,7 @@ import anyio.to_thread
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, PUBLIC, Provided
+from ringfence.egress.gateway.provided import Provided, base_url_of
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
@@ -56,15 +55,10 @@ class ModelAccess:
                 each.provider,
                 self.renewals.get(each.provider, each),
                 each.kind,
-                self._place(each.provider),
+                self.base_urls.get(each.provider) or base_url_of(each),
             )
             for each in self.credentials
         ]
-
-    def _place(self, provider: Provider) -> str:
-        return (
-            self.base_urls.get(provider) or os.environ.get(BASE_URL_VARIABLES[provider]) or PUBLIC[provider]
-        )
 
     def encoded(self) -> dict[str, Any]:
         """As JSON has it, for another process of ours; that one is lent its credentials itself."""

@@ -4,24 +4,22 @@ A server that cannot be reached says nothing about a credential, and one that do
 """
 
 import json
-import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 import anyio
-import anyio.to_thread
 
+from ringfence.egress.conversation import Asked
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.provided import Provided, base_url_of
+from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of
 from ringfence.errors import AuthenticationFailed
+from ringfence.events import Event
 from ringfence.secret import Credential
-
-if TYPE_CHECKING:
-    import httpx2
 
 Verdict = Literal["ok", "refused", "unreachable", "unclear"]
 
-_LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 _ANSWER_BYTES = 8 * 1024
 _REASON_CHARS = 200
 _TIMEOUT_S = 10.0
@@ -42,35 +40,30 @@ class Probe:
     """What was answered, in a line, without the credential."""
 
 
-def base_url_of(credential: Credential, environ: Mapping[str, str] | None = None) -> str:
-    """Where the API is that takes a credential: as the provider's own clients find it."""
-    environ = os.environ if environ is None else environ
-    if credential.provider == "anthropic":
-        return environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
-    is_login = credential.kind == "oauth"
-    usual = "https://chatgpt.com/backend-api/codex" if is_login else "https://api.openai.com/v1"
-    return environ.get("OPENAI_BASE_URL") or usual
-
-
 async def probe(
     credential: Credential, *, base_url: str | None = None, model: str = "", timeout_s: float = _TIMEOUT_S
 ) -> Probe:
-    """Ask the API whether a credential is good; never raises for what comes of it.
+    """Ask the API whether a credential is good, through a model gateway as a run does.
 
     Args:
         credential: What is asked about.
         base_url: Where the API is; None: as `base_url_of`.
         model: For the second question, where the first is not answered: how many tokens a word has for it.
         timeout_s: Of all questions together.
+
+    Raises:
+        UsageError: The base URL is none.
     """
-    base = (base_url or base_url_of(credential)).rstrip("/")
-    where = _origin(base)
+    base = base_url or base_url_of(credential)
+    where = origin_of(check_base_url(base))
+    gateway = Gateway([Provided(credential.provider, credential, credential.kind, base)])
     found = Probe("unreachable", where, f"no answer in {timeout_s:g} s")
     with anyio.move_on_after(timeout_s):
-        for method, path, body in _questions(credential, model):
-            found = await _ask(credential, method, base + path, body)
-            if found.verdict != "unclear" and not found.detail.startswith("403"):
-                break
+        async with gateway.opened(_unrecorded):
+            for method, path, body in _questions(credential, model):
+                found = await _ask(gateway, credential, where, method, path, body)
+                if found.verdict != "unclear" and not found.detail.startswith("403"):
+                    break
     return found
 
 
@@ -93,7 +86,7 @@ def checked_before(credential: Credential, model: str) -> Callable[[], Coroutine
 
 def _questions(credential: Credential, model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
     if credential.provider == "openai":
-        return [("GET", "/models", None)]
+        return [("GET", "/v1/models", None)]
     first: tuple[str, str, dict[str, Any] | None] = ("GET", "/v1/models?limit=1", None)
     if not model:
         return [first]
@@ -102,40 +95,27 @@ def _questions(credential: Credential, model: str) -> list[tuple[str, str, dict[
     return [first, ("POST", "/v1/messages/count_tokens", message)]
 
 
-async def _ask(credential: Credential, method: str, url: str, body: dict[str, Any] | None) -> Probe:
-    httpx2 = await anyio.to_thread.run_sync(_import_client)
-    where = _origin(url)
-    headers = credential.headers()
-    if credential.provider == "anthropic":
-        headers["anthropic-version"] = _VERSION
-    try:
-        async with (
-            httpx2.AsyncClient(
-                mounts=dict.fromkeys(_LOOPBACK),
-                follow_redirects=False,  # it would take the credential to another host
-                timeout=_TIMEOUT_S,
-            ) as client,
-            client.stream(method, url, headers=headers, json=body) as response,
-        ):
-            return _read(credential, where, response.status_code, await _beginning(response))
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as exc:
-        reason = credential.redact(f"{type(exc).__name__}: {exc}")[:_REASON_CHARS]
-        return Probe("unreachable", where, " ".join(reason.split()))
-
-
-def _import_client() -> Any:
-    import httpx2
-
-    return httpx2
-
-
-async def _beginning(response: "httpx2.Response") -> bytes:
+async def _ask(
+    gateway: Gateway, credential: Credential, where: str, method: str, path: str, body: dict[str, Any] | None
+) -> Probe:
+    headers = (("anthropic-version", _VERSION),) if credential.provider == "anthropic" else ()
+    content = json.dumps(body).encode() if body is not None else b""
+    answer = await gateway.answer(Asked(method, path, content, wants_upgrade=False, headers=headers))
     raw = bytearray()
-    async for chunk in response.aiter_bytes():
-        raw += chunk
-        if len(raw) > _ANSWER_BYTES:
-            break
-    return bytes(raw)
+    try:
+        async for piece in answer.pieces():
+            raw += piece[:_ANSWER_BYTES]
+            if len(raw) >= _ANSWER_BYTES:
+                break
+    except UpstreamGone as exc:
+        return Probe("unreachable", where, str(exc))
+    finally:
+        await answer.aclose()
+    return _read(credential, where, answer.status, bytes(raw))
+
+
+async def _unrecorded(_event: Event) -> None:
+    """A question of ours is no part of a run."""
 
 
 def _read(credential: Credential, where: str, status: int, raw: bytes) -> Probe:
@@ -157,9 +137,3 @@ def _reason(credential: Credential, raw: bytes) -> str:
     except (ValueError, AttributeError, RecursionError):
         return ""
     return " ".join(credential.redact(text).split())[:_REASON_CHARS] if isinstance(text, str) else ""
-
-
-def _origin(url: str) -> str:
-    """Scheme, host and port: a base URL may hold a password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

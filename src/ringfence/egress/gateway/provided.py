@@ -1,5 +1,6 @@
 """A provider's API as the gateway asks it: where it is, who asks, and the dummy that stands for him inside."""
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ BASE_URL_VARIABLES: Mapping[Provider, str] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",
 }
+LOGINS = "https://chatgpt.com/backend-api/codex"
+"""Where a ChatGPT login is taken instead of the platform's API. Not reached by any test: unverified."""
 DUMMIES: Mapping[tuple[Provider, CredentialKind], tuple[str, str]] = {
     ("anthropic", "api_key"): ("ANTHROPIC_API_KEY", "sk-ant-api03-dummy-the-gate-adds-the-key"),
     ("anthropic", "bearer"): ("ANTHROPIC_AUTH_TOKEN", "dummy-the-gate-adds-the-token"),
@@ -73,6 +76,17 @@ class Redactors:
             values = [*self._known, credential.value][-self._MOST :]
             self._known = {value: Redactor(values) for value in values}
         return self._known[credential.value]
+
+
+def base_url_of(credential: Credential, environ: Mapping[str, str] | None = None) -> str:
+    """Where the API is that takes a credential: as the provider's own clients find it."""
+    environ = os.environ if environ is None else environ
+    usual = (
+        LOGINS
+        if credential.kind == "oauth" and credential.provider == "openai"
+        else PUBLIC[credential.provider]
+    )
+    return environ.get(BASE_URL_VARIABLES[credential.provider]) or usual
 
 
 def environment_inside(providers: Mapping[Provider, CredentialKind]) -> dict[str, str]:
