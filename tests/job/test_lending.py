@@ -44,9 +44,11 @@ def _secret(folder: Path, *, lasts: str, **more: Any) -> KnownSecret:
 async def test_a_run_records_what_it_is_lent_and_gives_back(tmp_path: Path):
     """By name and source; what a revocation could not do is in the record, too."""
     record = Record()
-    async with leased(_secret(tmp_path, lasts="7200", revoke=["false"]), state=tmp_path / "s") as lease:
-        async with lent([lease], run="run-1", redactor=Redactor(), emit=record.emit):
-            pass
+    async with (
+        leased(_secret(tmp_path, lasts="7200", revoke=["false"]), state=tmp_path / "s") as lease,
+        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+    ):
+        pass
     granted, revoked = record.events
     assert isinstance(granted, SecretLeased)
     assert isinstance(revoked, SecretRevoked)
@@ -61,10 +63,12 @@ async def test_a_run_records_what_it_is_lent_and_gives_back(tmp_path: Path):
 async def test_a_secret_that_ends_and_cannot_be_renewed_is_warned_of(tmp_path: Path):
     """Once, before it ends."""
     record = Record()
-    async with leased(_secret(tmp_path, lasts="60"), state=tmp_path / "s") as lease:
-        async with lent([lease], run="run-1", redactor=Redactor(), emit=record.emit):
-            with anyio.fail_after(30):
-                await record.expiring.wait()
+    async with (
+        leased(_secret(tmp_path, lasts="60"), state=tmp_path / "s") as lease,
+        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+    ):
+        with anyio.fail_after(30):
+            await record.expiring.wait()
     (warning,) = [event for event in record.events if isinstance(event, SecretExpiring)]
     assert (warning.secret, warning.lease) == ("DEPLOY", lease.id)
     assert isinstance(record.events[-1], SecretRevoked)
@@ -73,22 +77,29 @@ async def test_a_secret_that_ends_and_cannot_be_renewed_is_warned_of(tmp_path: P
 async def test_a_secret_that_was_renewed_is_learnt_by_the_redactor(tmp_path: Path):
     """Nobody knew it when the run began."""
     redactor = Redactor()
-    async with leased(_secret(tmp_path, lasts="(60 if count == 1 else 7200)"), state=tmp_path / "s") as lease:
-        async with lent([lease], run="run-1", redactor=redactor, emit=Record().emit):
-            lease._asked_at = lease._asked_at.replace(year=2000)
-            value = await lease.current()
-            assert value.text == "token-number-2"
-            assert redactor.redact("it is token-number-2!") == "it is [redacted]!"
+    async with (
+        leased(_secret(tmp_path, lasts="(60 if count == 1 else 7200)"), state=tmp_path / "s") as lease,
+        lent([lease], run="run-1", redactor=redactor, emit=Record().emit),
+    ):
+        lease._asked_at = lease._asked_at.replace(year=2000)
+        value = await lease.current()
+        assert value.text == "token-number-2"
+        assert redactor.redact("it is token-number-2!") == "it is [redacted]!"
+
+
+async def _failing(secret: KnownSecret, state: Path, record: Record) -> None:
+    async with (
+        leased(secret, state=state) as lease,
+        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+    ):
+        raise ConfigurationError("wrong")
 
 
 async def test_what_is_lent_is_given_back_when_the_run_fails(tmp_path: Path):
     """By whatever it fails."""
     record = Record()
-    with pytest.raises(BaseExceptionGroup) as raised:
-        async with leased(_secret(tmp_path, lasts="7200"), state=tmp_path / "s") as lease:
-            async with lent([lease], run="run-1", redactor=Redactor(), emit=record.emit):
-                raise ConfigurationError("wrong")
-    assert raised.group_contains(ConfigurationError)
+    with pytest.RaisesGroup(ConfigurationError):
+        await _failing(_secret(tmp_path, lasts="7200"), tmp_path / "s", record)
     assert isinstance(record.events[-1], SecretRevoked)
     assert list((tmp_path / "s" / "leases").iterdir()) == []
 
