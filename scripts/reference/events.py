@@ -16,7 +16,11 @@ happen; the journal holds them, each with its sequence number, time and the hash
 
 An event is in the journal before its effect is told to anybody. Those marked *live* are for looking on only
 and are not kept: the whole text follows in `model.replied`.
+
+An event that was read from another program's transcript has an [`origin`](#origin) besides its fields; no other has.
 """
+_PARTS = (events.Usage, events.Origin, events.TranscriptFile)
+"""What stands in fields of events."""
 
 
 def page() -> str:
@@ -28,8 +32,9 @@ def page() -> str:
         rows = list(_rows(kind))
         if rows:
             parts.append(table(("field", "type", "default", ""), rows))
-    parts += ["## Usage\n", f"{first_paragraph(events.Usage.__doc__)}\n"]
-    parts.append(table(("field", "type", "default", ""), _rows(events.Usage)))
+    for part in _PARTS:
+        parts += [f"## {part.__name__}\n", f"{first_paragraph(part.__doc__)}\n"]
+        parts.append(table(("field", "type", "default", ""), _rows(part)))
     return "\n".join(parts)
 
 
@@ -38,12 +43,18 @@ def _rows(kind: type[msgspec.Struct]) -> list[tuple[str, str, str, str]]:
     return [
         (code(field.encode_name), code(_type(field.type)), code(_default(field)), docs.get(field.name, ""))
         for field in msgspec.structs.fields(kind)
+        if field.name != "origin"
     ]
 
 
 def _type(kind: object) -> str:
     text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return text.replace("typing.", "").replace("ringfence.events.", "").replace("dict[str, Any]", "object")
+    return (
+        text.replace("typing.", "")
+        .replace("ringfence.events.", "")
+        .replace("transcript.", "")
+        .replace("dict[str, Any]", "object")
+    )
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

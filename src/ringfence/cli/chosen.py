@@ -9,7 +9,7 @@ import typer
 from ringfence.errors import RecordError, UsageError
 
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
-_NO_AGENT = frozenset({"exec", "shell", "standing"})
+_NO_AGENT = frozenset({"exec", "shell", "standing", "imported"})
 
 
 def chosen_run(reference: str, *, of_agents: bool = False) -> Path:

@@ -20,6 +20,7 @@ from ringfence.cli.replay import replay
 from ringfence.cli.run import run
 from ringfence.cli.sandbox import sandbox_app
 from ringfence.cli.secret import secret_app
+from ringfence.cli.session import session_app
 from ringfence.cli.shell import shell
 from ringfence.cli.work import apply, diff, undo
 from ringfence.errors import ExitCode
@@ -47,6 +48,7 @@ app.command("undo")(undo)
 app.add_typer(checkpoint_app)
 app.command("replay")(replay)
 app.add_typer(audit_app)
+app.add_typer(session_app)
 app.add_typer(image_app)
 app.add_typer(secret_app)
 app.command("doctor")(doctor)

@@ -1,5 +1,6 @@
 """A journal's events as people read them. Every text in it is escaped: an agent wrote most of it."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +16,12 @@ from ringfence.events import (
     JournalSealed,
     MessageSent,
     ModelReplied,
+    Origin,
+    SessionImported,
     ToolCalled,
     ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
     VerificationEnded,
 )
 from ringfence.journal import Record, UnknownEvent
@@ -29,7 +34,12 @@ _INDENT = "    "
 
 
 def print_record(console: "Console", record: Record) -> None:
-    """Print a record as some lines of a transcript.
+    """Print a record, as `print_event` does."""
+    print_event(console, record.event, record.time)
+
+
+def print_event(console: "Console", event: Event, time: datetime | None) -> None:
+    """Print an event as some lines of a transcript; one that was read elsewhere with the time it had there.
 
     On a terminal a title is cut to its line and a body is wrapped under its indent, so that no text of an
     agent begins at the left edge, where the titles stand. Elsewhere no line is cut or wrapped.
@@ -37,8 +47,9 @@ def print_record(console: "Console", record: Record) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    title, title_style, body, body_style = _parts(record.event)
-    head = Text(f"{record.time.astimezone():%H:%M:%S}  ", style="dim")
+    title, title_style, body, body_style = _parts(event)
+    title = f"{_whose(event)}{title}"
+    head = Text(_clock(event, time), style="dim")
     head.append(visible(title, one_line=True), style=title_style)
     lines = visible(body).rstrip("\n").split("\n") if body else []
     if console.is_terminal:
@@ -49,6 +60,22 @@ def print_record(console: "Console", record: Record) -> None:
     console.print(head, soft_wrap=True)
     for line in lines:
         console.print(Text(f"{_INDENT}{line}", style=body_style), soft_wrap=True)
+
+
+def _clock(event: Event, time: datetime | None) -> str:
+    at = event.origin.at if isinstance(event.origin, Origin) else None
+    if at is not None:
+        try:
+            time = datetime.fromisoformat(at).astimezone()
+        except (ValueError, OverflowError):
+            time = None
+    return f"{time.astimezone():%H:%M:%S}  " if time is not None else "--:--:--  "
+
+
+def _whose(event: Event) -> str:
+    """The sub-agent that an event is of, if it is one's."""
+    agent = event.origin.agent if isinstance(event.origin, Origin) else None
+    return f"[{agent}] " if agent else ""
 
 
 def _parts(event: Event) -> tuple[str, str, str, str]:
@@ -82,9 +109,22 @@ def _housekeeping(event: Event) -> tuple[str, str, str, str]:
             return f"{event.state}: {event.reason}", "bold", _spent(event), ""
         case JournalSealed():
             return "sealed", "dim", "", ""
+        case SessionImported():
+            title = f"imported from the {event.client} CLI {event.client_version}, session {event.session_id}"
+            return title, "bold", _sources(event), "dim"
+        case TranscriptNoted():
+            return f"({event.kind})", "dim", event.text, ""
+        case TranscriptDamaged():
+            where = f" ({event.origin.file}:{event.origin.line})" if isinstance(event.origin, Origin) else ""
+            return f"not read: {event.reason}{where}", "bold red", "", ""
         case _:
             fields = event.fields if isinstance(event, UnknownEvent) else msgspec.to_builtins(event)
             return f"{event.name}  {_fields(fields)}".rstrip(), "dim", "", ""
+
+
+def _sources(event: SessionImported) -> str:
+    lines = [f"{file.path}  {file.size_bytes} bytes, SHA-256 {file.sha256}" for file in event.files]
+    return "\n".join([*lines, "what follows proves what these files held, not that it happened"])
 
 
 def _reply_title(event: ModelReplied) -> str:
@@ -93,7 +133,8 @@ def _reply_title(event: ModelReplied) -> str:
 
 
 def _ended(what: str, is_error: bool, duration_ms: float) -> str:
-    return f"{what} {'failed' if is_error else 'returned'} after {duration_ms / 1000:.2f} s"
+    after = f" after {duration_ms / 1000:.2f} s" if duration_ms else ""
+    return f"{what} {'failed' if is_error else 'returned'}{after}"
 
 
 def _spent(event: JobEnded) -> str:
@@ -116,6 +157,8 @@ def _result(event: ToolReturned) -> str:
 def _arguments(event: ToolCalled) -> str:
     rest = {key: value for key, value in event.arguments.items() if key != "reasoning"}
     command = rest.pop("command", None)
+    if command is None and isinstance(rest.get("cmd"), str):
+        command = rest.pop("cmd")
     lines = [f"# {event.reasoning}"] if event.reasoning else []
     if isinstance(command, str):
         lines.append(f"$ {command}")
@@ -146,7 +189,7 @@ def _block(block: Any) -> str:
 
 def _fields(fields: Any) -> str:
     if isinstance(fields, dict):
-        fields = {key: value for key, value in fields.items() if key != "event"}
+        fields = {key: value for key, value in fields.items() if key not in ("event", "origin")}
     text = safe_json(fields) if fields else ""
     return (
         text

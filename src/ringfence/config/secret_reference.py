@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from ringfence.config.secret_shape import KNOWN_SHAPES
 from ringfence.config.units import Seconds
 
 SecretKind = Literal["env", "file", "cmd", "keyring", "age"]
@@ -28,16 +29,7 @@ _SHAPE = (
     "{age: /PATH, identity: /PATH}"
 )
 _SHORT = ("env", "file", "keyring")
-_KNOWN_SHAPES = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"sk-(?:ant-|proj-|svcacct-|or-)[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9]{32,}"
-    r"|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])|AIza[A-Za-z0-9_-]{35}|xox[abeoprs]-[A-Za-z0-9-]{10,}"
-    r"|npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{50,}|hf_[A-Za-z0-9]{30,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{50,}|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
-    r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----"
-)
-"""Keys and tokens that tell what they are by their beginning, as their issuers document it."""
+_KNOWN_SHAPES = re.compile(KNOWN_SHAPES)
 
 
 def holds_a_secret(text: str) -> bool:

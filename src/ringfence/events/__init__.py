@@ -7,20 +7,30 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ringfence.events.event import Event, JSONObject, Usage
+from ringfence.events.event import Event, JSONObject, Origin, Usage
+from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
 from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
+from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
     "Event",
     "JSONObject",
+    "JournalOpened",
+    "JournalRepaired",
+    "JournalSealed",
     "ModelAsked",
     "ModelExchanged",
     "ModelReplied",
     "ModelRetried",
+    "Origin",
     "SecretExpiring",
     "SecretLeased",
     "SecretRevoked",
+    "SessionImported",
+    "TranscriptDamaged",
+    "TranscriptFile",
+    "TranscriptNoted",
     "Usage",
 ]
 """Those of other modules; the events below are as public."""
@@ -339,29 +349,6 @@ class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):
     duration_s: float = 0.0
 
 
-class JournalOpened(Event, frozen=True, kw_only=True, tag="journal.opened"):
-    """The first line of every journal: binds it to its run."""
-
-    run_id: str
-    format: int
-    version: str
-
-
-class JournalRepaired(Event, frozen=True, kw_only=True, tag="journal.repaired"):
-    """A journal whose writer died was opened again. `dropped_bytes` of a line that was never whole were cut off."""
-
-    dropped_bytes: int
-    dropped_sha256: str
-
-
-class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
-    """The last line of a closed journal: the head it signs is the previous line's hash. All in hexadecimal."""
-
-    head: str
-    signature: str
-    public_key: str
-
-
 AnyEvent = (
     JobCreated
     | JobStarted
@@ -397,6 +384,9 @@ AnyEvent = (
     | VerificationEnded
     | WorkExported
     | JobEnded
+    | SessionImported
+    | TranscriptNoted
+    | TranscriptDamaged
     | JournalOpened
     | JournalRepaired
     | JournalSealed

@@ -34,11 +34,26 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place in another program's transcript that an event was read from. Nobody vouches for what it says."""
+
+    file: str
+    line: int
+    """Counted from 1."""
+    at: str | None = None
+    """When it happened, as the transcript says."""
+    agent: str | None = None
+    """Of a sub-agent, which."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Root of all events."""
 
     journaled: ClassVar[bool] = True
     """False for events that only a live view wants (text as it streams)."""
+
+    origin: Origin | msgspec.UnsetType = msgspec.UNSET
+    """Only of events that were read from a transcript."""
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from ringfence.runtime.conversation import Conversation
 
 _LOOK_BACK = 200
 _CHAIN = 100
-_NO_AGENT = frozenset({"exec", "shell"})
+_NO_AGENT = frozenset({"exec", "shell", "imported"})
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ringfence.events import (
     JournalOpened,
     MessageSent,
     ModelReplied,
+    Origin,
     ToolCalled,
     ToolReturned,
     Usage,
@@ -108,7 +109,9 @@ def build(records: Iterable[Record]) -> SessionDocument:
     document = SessionDocument(session_id="")
     calls: dict[str, ToolCall] = {}
     for record in records:
-        _add(document, calls, event=record.event, time=format_time(record.time))
+        origin = record.event.origin
+        time = origin.at if isinstance(origin, Origin) and origin.at else format_time(record.time)
+        _add(document, calls, event=record.event, time=time)
     document.message_count = len(document.messages)
     return document
 
@@ -142,7 +145,7 @@ def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event,
         case JobCreated():
             document.session_id = event.session_id
             document.model, document.workspace = event.model, event.workspace
-        case MessageSent() if not _is_only_results(event.content):
+        case MessageSent() if not is_only_results(event.content):
             document.messages.append(Message(timestamp=time, role="user", content=event.content))
         case ModelReplied():
             document.messages.append(Message(timestamp=time, role="assistant", content=event.content))
@@ -156,7 +159,7 @@ def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event,
             document.outcome = _outcome(event)
 
 
-def _is_only_results(content: Any) -> bool:
+def is_only_results(content: Any) -> bool:
     """Whether it only hands tool results to the model: they stand at their calls already."""
     return (
         isinstance(content, list)

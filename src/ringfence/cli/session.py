@@ -1,0 +1,250 @@
+"""`ringfence session`: sessions of the claude and codex CLIs, listed, shown, followed, taken into our records."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.events import Event
+    from ringfence.runtime.transcript import ImportedSession
+
+session_app = typer.Typer(
+    name="session",
+    help="List, show, follow and import sessions of the claude and codex CLIs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_Session = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH|ID",
+        help="A transcript's file, a session's id or the beginning of one, or 'last': the newest of the clients.",
+    ),
+]
+_All = Annotated[bool, typer.Option("--all", help="Bookkeeping of the client, too.")]
+_CLIENTS = ("claude", "codex", "ringfence")
+
+
+@session_app.command("ls")
+def list_(
+    *,
+    json: JsonOption = False,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="Show so many of the newest.")] = 20,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="NAME", help="Only those of claude, codex or ringfence.")
+    ] = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-C", metavar="DIR", help="Only those on this directory.")
+    ] = None,
+) -> None:
+    """List sessions of the clients on this machine and our own, the newest first. Their text is not verified."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.sessions import listed_sessions
+
+    if client is not None and client not in _CLIENTS:
+        raise UsageError(f"there is no client {client!r}; there are: {', '.join(_CLIENTS)}")
+    found = listed_sessions(number, client=client, workspace=workspace)
+    if json:
+        import msgspec
+
+        typer.echo(safe_json(msgspec.to_builtins(found), indent=2))
+        return
+    if not found:
+        typer.echo("no sessions found; see --client, --workspace, CLAUDE_CONFIG_DIR and CODEX_HOME", err=True)
+        return
+    from ringfence.cli.console import open_console, print_line
+
+    console = open_console()
+    rows = [one.row() for one in found]
+    if console.is_terminal:
+        rows.insert(0, ("session", "client", "changed", "size", "workspace", "task"))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
+        print_line(console, "  ".join(cells).rstrip(), "bold" if row[0] == "session" else "")
+
+
+@session_app.command()
+def show(session: _Session, *, everything: _All = False, json: JsonOption = False) -> None:
+    """Print what a transcript tells, in order, sub-agents last. Text of agents is shown escaped."""
+    from ringfence.journal import read, resolve
+    from ringfence.runtime.transcript import opening, read_events, survey
+
+    path = _found(session)
+    printer = _Printer(json=json, everything=everything)
+    if path is None:
+        for record in read(resolve(session)):
+            printer.show(record.event, record.time)
+        return
+    overview = survey(path)
+    printer.show(opening(overview, path, overview.session_id))
+    for event in read_events(path):
+        printer.show(event)
+    printer.tell_hidden()
+
+
+@session_app.command()
+def follow(
+    session: _Session,
+    *,
+    new: Annotated[bool, typer.Option("--new", help="Leave out what is in it already.")] = False,
+    idle: Annotated[
+        str | None, typer.Option("--idle", metavar="TIME", help="End when nothing was added for so long.")
+    ] = None,
+    everything: _All = False,
+    json: JsonOption = False,
+) -> None:
+    """Print what a transcript tells as it is written, sub-agents too, until interrupted. It may be empty still."""
+    import anyio
+
+    from ringfence.runtime.transcript import follow_events
+
+    path = _found(session)
+    if path is None:
+        raise UsageError(
+            f"{session!r} is a run of ringfence; follow it by `ringfence audit follow {session}`"
+        )
+    idle_s = None if idle is None else _seconds(idle)
+    printer = _Printer(json=json, everything=everything)
+
+    async def print_all() -> None:
+        async for event in follow_events(path, from_end=new, idle_s=idle_s):
+            printer.show(event)
+
+    anyio.run(print_all)
+    printer.tell_hidden()
+
+
+@session_app.command("import")
+def import_(
+    session: _Session,
+    *,
+    again: Annotated[
+        bool, typer.Option("--again", help="Even if these very bytes were imported before.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Take a transcript into the records as a sealed run of its own, without secrets.
+
+    The record proves what the files held when they were read, not that it happened: whoever could write them could
+    write anything.
+    """
+    from ringfence.runtime.transcript import import_session, login_secrets
+
+    path = _found(session)
+    if path is None:
+        raise UsageError(f"{session!r} is a run of ringfence, and has its record already; name a transcript")
+    imported = import_session(path, secrets=login_secrets(), is_again=again)
+    _tell_import(imported, json=json)
+
+
+def _seconds(idle: str) -> float:
+    from ringfence.config.units import parse_duration
+
+    try:
+        return parse_duration(idle)
+    except ValueError as exc:
+        raise UsageError(f"--idle: {exc}") from exc
+
+
+def _found(reference: str) -> Path | None:
+    """The transcript that is meant; None where it is a run of ours."""
+    from ringfence.journal import resolve
+    from ringfence.runtime.transcript import find_session
+
+    try:
+        return find_session(reference)
+    except UsageError as exc:
+        try:
+            resolve(reference)
+        except UsageError:
+            raise exc from None
+        return None
+
+
+def _tell_import(imported: "ImportedSession", *, json: bool) -> None:
+    from ringfence.cli.console import open_console, print_line
+    from ringfence.cli.plural import counted
+
+    if json:
+        import dataclasses
+
+        import msgspec
+
+        from ringfence.cli.escape import safe_json
+
+        document = msgspec.to_builtins(dataclasses.asdict(imported))
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        return
+    console = open_console()
+    if not imported.is_new:
+        print_line(
+            console,
+            f"run {imported.run_id}  these very bytes were imported before; --again does so once more",
+        )
+        return
+    events, files = counted(imported.events, "event"), counted(len(imported.files), "file")
+    print_line(console, f"run {imported.run_id}  imported and sealed: {events} of {files}")
+    if imported.damaged:
+        places = counted(imported.damaged, "place")
+        print_line(console, f"{places} could not be read, or only in part; the record says which", "yellow")
+    print_line(console, "what looks like a secret was taken out; other secrets in it were not found", "dim")
+    print_line(console, "it proves what the file held when it was read, not that it happened", "dim")
+
+
+class _Printer:
+    """Shows events: as lines for people, or each as a line of JSON."""
+
+    def __init__(self, *, json: bool, everything: bool) -> None:
+        from ringfence.cli.console import open_console
+
+        self._json = json
+        self._everything = everything
+        self._hidden = 0
+        self._console = open_console()
+
+    def show(self, event: "Event", time: Any = None) -> None:
+        """Show one event; bookkeeping only when all is wanted."""
+        import msgspec
+
+        from ringfence.cli.escape import safe_json
+        from ringfence.cli.ndjson import SCHEMA_VERSION
+        from ringfence.cli.transcript import print_event
+
+        if not self._everything and _is_bookkeeping(event):
+            self._hidden += 1
+        elif not self._everything and _is_only_results(event):
+            pass  # they stand at their calls
+        elif self._json:
+            typer.echo(safe_json({"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(event)}))
+        else:
+            print_event(self._console, event, time)
+
+    def tell_hidden(self) -> None:
+        """Say how much was left out."""
+        from ringfence.cli.plural import counted
+
+        if self._hidden:
+            typer.echo(
+                f"{counted(self._hidden, 'record')} of bookkeeping left out; --all shows them", err=True
+            )
+
+
+def _is_bookkeeping(event: "Event") -> bool:
+    """What the client wrote for itself."""
+    from ringfence.events import TranscriptNoted
+
+    return isinstance(event, TranscriptNoted) and not event.text
+
+
+def _is_only_results(event: "Event") -> bool:
+    """Whether it is a message that only hands results to the model."""
+    from ringfence.events import MessageSent
+    from ringfence.journal.session import is_only_results
+
+    return isinstance(event, MessageSent) and is_only_results(event.content)

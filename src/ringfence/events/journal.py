@@ -1,0 +1,26 @@
+"""Events about a journal itself."""
+
+from ringfence.events.event import Event
+
+
+class JournalOpened(Event, frozen=True, kw_only=True, tag="journal.opened"):
+    """The first line of every journal: binds it to its run."""
+
+    run_id: str
+    format: int
+    version: str
+
+
+class JournalRepaired(Event, frozen=True, kw_only=True, tag="journal.repaired"):
+    """A journal whose writer died was opened again. `dropped_bytes` of a line that was never whole were cut off."""
+
+    dropped_bytes: int
+    dropped_sha256: str
+
+
+class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
+    """The last line of a closed journal: the head it signs is the previous line's hash. All in hexadecimal."""
+
+    head: str
+    signature: str
+    public_key: str

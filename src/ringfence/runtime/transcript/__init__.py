@@ -1,0 +1,62 @@
+"""Sessions that the claude and codex CLIs wrote, read as events of ours: listed, shown, followed, imported."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.runtime.transcript.base import ClientName, Overview
+    from ringfence.runtime.transcript.client import identify, survey
+    from ringfence.runtime.transcript.importing import ImportedSession, import_session
+    from ringfence.runtime.transcript.places import (
+        FoundSession,
+        claude_project_dir,
+        find_session,
+        list_sessions,
+        login_secrets,
+    )
+    from ringfence.runtime.transcript.reading import TranscriptReader, read_items
+    from ringfence.runtime.transcript.session import follow_events, opening, read_events
+
+_HOMES = {
+    "ClientName": "base",
+    "FoundSession": "places",
+    "ImportedSession": "importing",
+    "Overview": "base",
+    "TranscriptReader": "reading",
+    "claude_project_dir": "places",
+    "find_session": "places",
+    "follow_events": "session",
+    "identify": "client",
+    "import_session": "importing",
+    "list_sessions": "places",
+    "login_secrets": "places",
+    "opening": "session",
+    "read_events": "session",
+    "read_items": "reading",
+    "survey": "client",
+}
+
+__all__ = [
+    "ClientName",
+    "FoundSession",
+    "ImportedSession",
+    "Overview",
+    "TranscriptReader",
+    "claude_project_dir",
+    "find_session",
+    "follow_events",
+    "identify",
+    "import_session",
+    "list_sessions",
+    "login_secrets",
+    "opening",
+    "read_events",
+    "read_items",
+    "survey",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

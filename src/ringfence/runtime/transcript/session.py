@@ -1,0 +1,257 @@
+"""A session as events: that of its own file, and those of its sub-agents' files."""
+
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from ringfence.errors import RecordError, RingfenceError
+from ringfence.events import Event, JobCreated, Origin, TranscriptDamaged
+from ringfence.runtime.transcript.base import ClientName, Overview, Translator
+from ringfence.runtime.transcript.client import client_of, identify, translator, unknown
+from ringfence.runtime.transcript.reading import TranscriptReader, read_items
+from ringfence.runtime.transcript.record import Item, Record
+from ringfence.runtime.transcript.subagents import MAX_FILES, subagent_files
+
+IMPORTED = "imported"
+"""The runtime of sessions that were not made here."""
+
+_SETTLED_S = 0.2
+_LOOK_AGAIN_S = 0.5
+_AT_ONCE = 8
+_UNKNOWN_ITEMS = 32
+
+
+def opening(overview: Overview, session: Path, job_id: str) -> JobCreated:
+    """What was asked, as the first event of a session that was made elsewhere."""
+    return JobCreated(
+        origin=Origin(file=session.name, line=1, at=overview.started_at or None),
+        job_id=job_id,
+        session_id=overview.session_id,
+        prompt=overview.prompt,
+        model=overview.model or "unknown",
+        runtime=IMPORTED,
+        toolset=overview.client,
+        workspace=overview.workspace,
+        version=overview.client_version,
+    )
+
+
+def label(path: Path, session: Path) -> str:
+    """The name of a session's file, from the directory that the session is in."""
+    return str(path.relative_to(session.parent))
+
+
+def read_events(session: Path, sizes: Mapping[Path, int] | None = None) -> Iterator[Event]:
+    """The events of a session in the order of its file, then those of each sub-agent's.
+
+    Args:
+        session: The session's file.
+        sizes: Read only these files, each as if it ended there.
+
+    Raises:
+        RecordError, UsageError: The session's file is no transcript, or cannot be read.
+    """
+    client = identify(session)
+    yield from file_events(session, session, client, None, until=(sizes or {}).get(session))
+    for one in subagent_files(session)[:MAX_FILES]:
+        if sizes is None or one.path in sizes:
+            yield from _subagent_events(
+                one.path, session, client, one.agent, until=(sizes or {}).get(one.path)
+            )
+    if len(subagent_files(session)) > MAX_FILES:
+        yield unread(session, session, f"there are more than {MAX_FILES} sub-agents; the others are not read")
+
+
+def file_events(
+    path: Path, session: Path, client: ClientName, agent: str | None, *, until: int | None, digest: Any = None
+) -> Iterator[Event]:
+    """The events of one file of a session.
+
+    Args:
+        path: The file.
+        session: The session's own file.
+        client: Who wrote it.
+        agent: The sub-agent whose it is.
+        until: Take it as if it ended there.
+        digest: A hash that takes in all bytes that are read.
+
+    Raises:
+        RecordError, UsageError: It cannot be read.
+    """
+    told = translator(client, label(path, session), agent)
+    for item in read_items(path, below=session.parent, until_bytes=until, digest=digest):
+        yield from told.translate(item)
+    yield from told.flush()
+
+
+def _subagent_events(
+    path: Path, session: Path, client: ClientName, agent: str, *, until: int | None
+) -> Iterator[Event]:
+    try:
+        yield from file_events(path, session, client, agent, until=until)
+    except RingfenceError as exc:  # one that is not there or no file does not hide the others
+        yield unread(path, session, str(exc), agent)
+
+
+def unread(path: Path, session: Path, reason: str, agent: str | None = None) -> Event:
+    """What is told of a session's file that cannot be read."""
+    origin = Origin(file=label(path, session), line=1, agent=agent)
+    return TranscriptDamaged(origin=origin, reason=reason, offset=0, size_bytes=0)
+
+
+async def follow_events(
+    session: Path, *, from_end: bool = False, idle_s: float | None = None, poll_s: float = 0.05
+) -> AsyncGenerator[Event, None]:
+    """The events of a session and its sub-agents, then those that are added, until cancelled.
+
+    Args:
+        session: The session's file; it may be empty still.
+        from_end: Leave out what is in it already.
+        idle_s: End when nothing was added for so long.
+        poll_s: How often to look for more.
+
+    Raises:
+        RecordError, UsageError: It is no transcript, or what came in its place is no file.
+    """
+    followed = await anyio.to_thread.run_sync(_Followed, session, from_end)
+    last = time.monotonic()
+    try:
+        while True:
+            events, is_read = await anyio.to_thread.run_sync(followed.poll)
+            for event in events:
+                yield event
+            if is_read:
+                last = time.monotonic()
+            elif idle_s is not None and time.monotonic() - last >= idle_s:
+                break
+            else:
+                await anyio.sleep(poll_s)
+        for event in followed.end():
+            yield event
+    finally:
+        followed.close()
+
+
+class _FollowedFile:
+    """One file that grows. Whose it is shows with its first record."""
+
+    def __init__(self, path: Path, session: Path, agent: str | None, *, from_end: bool) -> None:
+        self._path, self._session, self._agent = path, session, agent
+        self.reader = TranscriptReader(path, below=session.parent)
+        self._translator: Translator | None = None
+        self._waiting: list[Item] = []
+        self._quiet_since = time.monotonic()
+        if from_end:
+            self._pass_over()
+
+    def poll(self) -> tuple[list[Event], bool]:
+        """What was added, and whether anything was."""
+        items: list[Item] = []
+        is_read = False
+        for _ in range(_AT_ONCE):
+            taken = self.reader.take()
+            if taken is None:
+                break
+            items += taken
+            is_read = True
+        if is_read:
+            self._quiet_since = time.monotonic()
+        else:
+            told = self.reader.reopen_if_changed()
+            items += [told] if told is not None else []
+        events = self._events(items)
+        if self._translator is not None and time.monotonic() - self._quiet_since >= _SETTLED_S:
+            events += self._translator.flush()
+        return events, is_read
+
+    def end(self) -> list[Event]:
+        """What is left when nothing more is waited for."""
+        events = self._events(self.reader.rest())
+        return [*events, *(self._translator.flush() if self._translator is not None else [])]
+
+    def _pass_over(self) -> None:
+        while (items := self.reader.take()) is not None:
+            self._events(items)
+        if self._translator is not None:
+            self._translator.flush()
+
+    def _events(self, items: list[Item]) -> list[Event]:
+        if self._translator is None:
+            self._waiting += items
+            items = self._known()
+        if self._translator is None:
+            return []
+        return [event for item in items for event in self._translator.translate(item)]
+
+    def _known(self) -> list[Item]:
+        """What waited, once it is known whose it is."""
+        clients = (client_of(item.value) for item in self._waiting if isinstance(item, Record))
+        client = next((client for client in clients if client is not None), None)
+        if client is None:
+            if len(self._waiting) >= _UNKNOWN_ITEMS:
+                raise unknown(self._path, self._waiting[0])
+            return []
+        self._translator = translator(client, label(self._path, self._session), self._agent)
+        known, self._waiting = self._waiting, []
+        return known
+
+
+class _Followed:
+    """A session's file and those of its sub-agents, as they come."""
+
+    def __init__(self, session: Path, from_end: bool) -> None:
+        self._session = session
+        self._files = {session: _FollowedFile(session, session, None, from_end=from_end)}
+        self._refused: set[Path] = set()
+        self._looked_at = 0.0
+        if from_end:
+            self._look(from_end=True)
+
+    def poll(self) -> tuple[list[Event], bool]:
+        """What was added to any of them, and whether anything was."""
+        events = self._look() if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S else []
+        is_any_read = False
+        for path, file in list(self._files.items()):
+            try:
+                added, is_read = file.poll()
+            except RecordError:
+                if path == self._session:
+                    raise
+                added, is_read = [self._drop(path)], False
+            events += added
+            is_any_read = is_any_read or is_read
+        return events, is_any_read
+
+    def end(self) -> list[Event]:
+        """What is left of all of them."""
+        return [event for file in self._files.values() for event in file.end()]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files.values():
+            file.reader.close()
+
+    def _look(self, *, from_end: bool = False) -> list[Event]:
+        """Take up the files of new sub-agents."""
+        self._looked_at = time.monotonic()
+        events: list[Event] = []
+        for one in subagent_files(self._session):
+            if one.path in self._files or one.path in self._refused or len(self._files) > MAX_FILES:
+                continue
+            try:
+                file = _FollowedFile(one.path, self._session, one.agent, from_end=from_end)
+            except RingfenceError as exc:
+                self._refused.add(one.path)
+                events.append(unread(one.path, self._session, str(exc), one.agent))
+            else:
+                self._files[one.path] = file
+        return events
+
+    def _drop(self, path: Path) -> Event:
+        self._files.pop(path).reader.close()
+        self._refused.add(path)
+        return unread(path, self._session, "it is no transcript, and is not followed any more")
