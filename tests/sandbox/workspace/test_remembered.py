@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringfence.sandbox.workspace import scan
+from ringfence.sandbox.workspace import scan, taking
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.listing import Listing, list_before
 from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
@@ -104,6 +104,35 @@ CHANGES = st.lists(
     min_size=1,
     max_size=4,
 )
+
+
+async def test_what_is_ignored_by_now_does_not_come_back(repository: Path, store: CheckpointStore, no_wait):
+    """A file that is covered no more stays so, also where the list of files is remembered."""
+    await store.take("r/a")
+    run_git(repository, "rm", "-q", "--cached", "a.txt")
+    (repository / ".git" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "info" / "exclude").write_text("a.txt\n")
+    trees = set()
+    for number in range(3):
+        wait_for_tick(repository.parent)
+        taken = await store.take(f"r{number}/b")
+        trees.add((taken.tree, taken.files))
+    assert trees == {(taken.tree, 2)}
+
+
+async def test_what_was_too_large_is_covered_when_it_is_not(
+    repository: Path, store: CheckpointStore, no_wait, monkeypatch
+):
+    """A file that could not be kept is looked at each time, also where the list of files is remembered."""
+    monkeypatch.setattr(taking, "FILE_LIMIT_BYTES", 10)
+    (repository / "a.txt").write_text("x" * 20)
+    for number in range(3):
+        wait_for_tick(repository.parent)
+        assert (await store.take(f"r{number}/a")).files == 2
+    with (repository / "a.txt").open("r+") as file:
+        file.truncate(5)
+    wait_for_tick(repository.parent)
+    assert (await store.take("r/b")).files == 3
 
 
 @_SETTINGS
@@ -248,7 +277,7 @@ async def test_repositories_within_are_asked_each_time(repository: Path, no_wait
 
 @pytest.mark.slow
 @settings(_SETTINGS, max_examples=15)
-@given(steps=st.lists(st.lists(st.sampled_from(range(10)), min_size=1, max_size=3), min_size=1, max_size=4))
+@given(steps=st.lists(st.lists(st.sampled_from(range(11)), min_size=1, max_size=3), min_size=1, max_size=4))
 async def test_checkpoints_with_a_memory_are_those_without(steps: list[list[int]]):
     """A store that has seen a workspace before keeps what one that sees it for the first time keeps."""
     with tempfile.TemporaryDirectory() as top, pytest.MonkeyPatch.context() as patch:
@@ -263,7 +292,9 @@ async def test_checkpoints_with_a_memory_are_those_without(steps: list[list[int]
                 _work(root, act, number)
             wait_for_tick(Path(top))
             fresh = CheckpointStore(root, Path(top, f"new{number}"))
-            assert (await old.take(f"r{number}/a")).tree == (await fresh.take("r/a")).tree
+            wanted = (await fresh.take("r/a")).tree
+            for again in ("a", "c", "d"):
+                assert (await old.take(f"r{number}/{again}")).tree == wanted
             kept = await old.take(f"r{number}/b", base=before)
             if before is not None:
                 # By the rules of the one before, which the new store does not know.
@@ -291,5 +322,7 @@ def _work(root: Path, act: int, number: int) -> None:
     elif act == 8:
         (root / "f1").unlink(missing_ok=True)
         os.mkfifo(root / "f1")
+    elif act == 9:
+        run_git(root, "rm", "-q", "-r", "--cached", "--ignore-unmatch", ".")
     else:
         os.utime(root, (0, 0))

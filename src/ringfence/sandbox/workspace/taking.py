@@ -85,8 +85,8 @@ class Taker:
         self._is_continued = False
         """Whether a listing starts from the files of the last checkpoint."""
         self._digest = b""
-        self._absent: set[bytes] = set()
-        """Files that may be listed and not be there."""
+        self._paths: set[bytes] | None = None
+        """The files that are listed; None: those that the last checkpoint was taken by."""
 
     async def load(self) -> None:
         """Read what is known of the last checkpoint."""
@@ -131,7 +131,7 @@ class Taker:
             # The last tree may have been lost with a full disk or a crash; the files are still there.
             if not cache.tree:
                 raise
-            paths = listing.paths
+            self._paths = paths = listing.paths
             found = await self._in_tree(lambda tree: scan_new(tree, paths))
             return await self._take(found, StatCache(), began_ns)
 
@@ -139,18 +139,14 @@ class Taker:
         """Files of the listing that the cache does not know; what only the cache knows is forgotten."""
         self._digest = listing.told.digest if listing.told else b""
         if self._digest and self._digest == self._cache.listing:
-            self._absent.update(self._cache.absent)
             return set(self._cache.absent)
         if self._is_continued and listing.new is not None:
-            if not listing.new:
-                self._digest = self._cache.listing
-                self._absent.update(self._cache.absent)
+            self._digest = b"" if listing.new else self._cache.listing
             return listing.new
         paths = listing.paths
         self._found.narrow(paths)
-        new = paths - self._cache.entries.keys()
-        self._absent.update(new)
-        return new
+        self._paths = paths
+        return paths - self._cache.entries.keys()
 
     async def links_note(self, taken: Taken, ignored: frozenset[bytes]) -> tuple[str, ...]:
         """Tell which files have names elsewhere."""
@@ -180,13 +176,12 @@ class Taker:
         if private is None:
             private = frozenset(path for path, entry in found.entries.items() if _is_private(entry.mode))
         if not is_same or cache.listing != self._digest:
-            gone = () if is_same else cache.entries
-            absent = (
-                [path for path in {*self._absent, *gone} if path not in found.entries] if self._digest else []
-            )
-            save_cache(
-                self._cache_file, StatCache(tree, began_ns, found.entries, self._digest, absent, private)
-            )
+            known = StatCache(tree, began_ns, found.entries, self._digest, private=private)
+            if self._digest:
+                last = (*self._cache.absent, *self._cache.entries)
+                listed = last if self._paths is None else self._paths
+                known.absent = [path for path in listed if path not in found.entries]
+            save_cache(self._cache_file, known)
         return Taken(commit, tree, found.entries, found.skipped, found.linked, tuple(self._unlocked), private)
 
     async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
