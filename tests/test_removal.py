@@ -68,3 +68,14 @@ def test_odd_names_and_kinds_are_removed(tmp_path: Path):
         os.mkfifo(tree / str(number))
     remove_tree(tree)
     assert not tree.exists()
+
+
+def test_it_ends_where_somebody_goes_on_writing(tmp_path: Path):
+    """A directory that is not empty when the time is up stays; one that is goes."""
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    with pytest.raises(TimeoutError, match="not get empty"):
+        remove_tree(tree, limit_s=0)
+    (tree / "inner").rmdir()
+    remove_tree(tree, limit_s=0)
+    assert not tree.exists()

@@ -4,9 +4,12 @@ Directories are moved up to the top one before they are emptied, so that two ope
 that recurses, or holds each level open, ends with an error where an agent nested a few thousand.
 """
 
+import errno
 import itertools
+import math
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,29 +19,33 @@ _AT_ONCE = 1000
 """Names read before they are acted on."""
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Path, *, limit_s: float = math.inf) -> None:
     """Remove the directory `path` with all in it. What is left by an error, a second call removes.
 
-    Nobody else may write in it any more.
+    Args:
+        path: The directory.
+        limit_s: Where somebody else may still write in it: so long at most, for he can go on for ever.
 
     Raises:
         OSError: Something in it cannot be removed, or `path` is a link.
+        TimeoutError: It was not empty after `limit_s`.
     """
+    deadline_s = time.monotonic() + limit_s
     prefix = secrets.token_hex(8)
     free_names = (f"{prefix}-{number}" for number in itertools.count())
     with _opened(path) as top:
-        for name, is_directory in _entries(top):
+        for name, is_directory in _entries(top, deadline_s):
             if is_directory:
-                _dissolve(name, top, free_names)
+                _dissolve(name, top, free_names, deadline_s)
             else:
                 os.unlink(name, dir_fd=top)
     path.rmdir()
 
 
-def _dissolve(name: str, top: int, free_names: Iterator[str]) -> None:
+def _dissolve(name: str, top: int, free_names: Iterator[str], deadline_s: float) -> None:
     """Remove the directory `name` of `top`; the directories in it become directories of `top`."""
     with _opened(name, dir_fd=top) as here:
-        for inner, is_directory in _entries(here):
+        for inner, is_directory in _entries(here, deadline_s):
             if is_directory:
                 with _opened(inner, dir_fd=here):  # one that is closed to its owner cannot be moved
                     os.rename(inner, next(free_names), src_dir_fd=here, dst_dir_fd=top)
@@ -47,7 +54,7 @@ def _dissolve(name: str, top: int, free_names: Iterator[str]) -> None:
     os.rmdir(name, dir_fd=top)
 
 
-def _entries(directory: int) -> Iterator[tuple[str, bool]]:
+def _entries(directory: int, deadline_s: float) -> Iterator[tuple[str, bool]]:
     """Names and whether they are directories, until none is left: whoever asks removes what is given."""
     while True:
         with os.scandir(directory) as found:
@@ -57,6 +64,8 @@ def _entries(directory: int) -> Iterator[tuple[str, bool]]:
             ]
         if not some:
             return
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(errno.ETIMEDOUT, "it does not get empty")
         yield from some
 
 

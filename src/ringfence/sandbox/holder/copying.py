@@ -26,6 +26,7 @@ LIMIT_BYTES = 4 * 1024**3
 LIMIT_ENTRIES = 200_000
 _SAID_BYTES = 2000
 _LAST_WORDS_S = 2.0
+_REMOVE_S = 60.0
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -237,8 +238,10 @@ def _pack(source: Path, name: str, put: Callable[[bytes], None], placement: Plac
 
 
 def _discard(name: str, folder: int) -> None:
-    with suppress(OSError):  # what somebody inside has put in its place is not ours to remove
-        remove_tree(Path(f"/proc/self/fd/{folder}", name))
+    with suppress(
+        OSError
+    ):  # what somebody inside has put in its place, or goes on putting there, is not ours
+        remove_tree(Path(f"/proc/self/fd/{folder}", name), limit_s=_REMOVE_S)
 
 
 def _check_free(final: Path) -> None:
