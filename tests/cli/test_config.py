@@ -198,5 +198,10 @@ def test_sandbox_settings_are_the_arguments_of_a_spec() -> None:
     settings = SandboxSettings.model_validate(dict(SandboxSettings()))
     arguments = settings.spec_arguments()
     del arguments["fallback"], arguments["protect"]
-    assert set(arguments) == set(SandboxSpec.model_fields) - {"workspace", "engine_access", "unsafe"}
+    assert set(arguments) == set(SandboxSpec.model_fields) - {
+        "workspace",
+        "engine_access",
+        "egress",
+        "unsafe",
+    }
     assert SandboxSpec.model_validate(arguments) == SandboxSpec()

@@ -34,7 +34,12 @@ def test_nothing_leads_out_of_an_export():
     assert (spec.forward, spec.engine_access, spec.setup) == ((), None, ())
 
 
-@pytest.mark.parametrize("purpose", ["agent", "verify", "standing"])
+@pytest.mark.parametrize("purpose", ["agent", "verify"])
 def test_without_an_engine_nothing_is_added(purpose: str):
     """No variable points to what is not there."""
     assert _spec_for(SandboxSpec(env={"A": "1"}), purpose).env == {"A": "1"}  # type: ignore[arg-type]
+
+
+def test_a_standing_sandbox_has_a_proxy_from_the_start():
+    """What is allowed later is found by what was started before."""
+    assert _spec_for(SandboxSpec(), "standing").env["HTTPS_PROXY"] == "http://127.0.0.1:3128"
