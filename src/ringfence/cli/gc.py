@@ -53,6 +53,7 @@ async def _clear_holders() -> None:
 
 
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
+    from ringfence.cli.lending import revoke_the_dead
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
@@ -71,6 +72,7 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
     if not dry_run:
         await _clear_engines()
         await _clear_holders()
+        await revoke_the_dead()
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)
