@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,7 @@ class ModelAccess:
 
     def _provided(self) -> list[Provided]:
         if not needs_credential(self.model):
-            from ringfence.model.scripted import DUMMY_KEY
-
-            dummy = Credential("api_key", DUMMY_KEY)
-            return [Provided("anthropic", dummy, "api_key", lambda: _scripted(script_of(self.model)))]
+            return _scripted(script_of(self.model))
         return [
             Provided(
                 each.provider,
@@ -86,10 +83,36 @@ def _price(fields: Mapping[str, Any]) -> Price:
     return Price(**{**fields, "long_prompt": _price(long_prompt) if long_prompt else None})
 
 
-@asynccontextmanager
-async def _scripted(path: Path) -> AsyncIterator[str]:
-    from ringfence.model.scripted import ScriptedModelServer, load_script
+def _scripted(path: Path) -> list[Provided]:
+    from ringfence.model.scripted import DUMMY_KEY
 
-    script = await anyio.to_thread.run_sync(load_script, path)
-    async with ScriptedModelServer.serve(script) as server:
-        yield server.base_url
+    server = _ScriptedServer(path)
+    below: Mapping[Provider, str] = {"anthropic": "", "openai": "/v1"}
+    return [
+        Provided(each, Credential("api_key", DUMMY_KEY, provider=each), "api_key", partial(server.at, path))
+        for each, path in below.items()
+    ]
+
+
+class _ScriptedServer:
+    """One server for all APIs: whichever is asked, the script is one line of turns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._base_url = ""
+
+    @asynccontextmanager
+    async def at(self, below: str) -> AsyncIterator[str]:
+        """The base URL of an API; who asks first has the server, and leaves last."""
+        if self._base_url:
+            yield self._base_url + below
+            return
+        from ringfence.model.scripted import ScriptedModelServer, load_script
+
+        script = await anyio.to_thread.run_sync(load_script, self._path)
+        async with ScriptedModelServer.serve(script) as server:
+            self._base_url = server.base_url
+            try:
+                yield server.base_url + below
+            finally:
+                self._base_url = ""

@@ -33,6 +33,15 @@ def test_roots(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", [".local/share/claude/versions", ".local/lib/node_modules", ".npm-global/bin"]
+)
+def test_where_agents_programs_are_put(home: Path, name: str) -> None:
+    """By their own installer and by npm; links in `.local/bin` lead there."""
+    (home / name).mkdir(parents=True)
+    assert home / name in find_toolchains(home, "", hide=False).roots
+
+
+@pytest.mark.parametrize(
     "secret", [".cargo/credentials.toml", ".ssh", ".local/share/keyrings", ".cargo", "."]
 )
 def test_credentials(secret: str, home: Path) -> None:

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The agents' own command line programs that tests/real_clients runs: claude and codex, from npm.
+#
+#   scripts/clients.sh [DIRECTORY]   install what is missing, print the directory; TEST_CLIENTS names it to the tests
+#
+# The versions are those of the image `agents`, pinned with their hashes by its package-lock.json. Nothing of them is
+# run while they are installed. As root, npm itself is installed by apt if it is missing.
+set -euo pipefail
+
+readonly directory=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients}
+pinned=$(cd "$(dirname "$0")/../src/ringfence/sandbox/docker/image/context/agents" && pwd)
+readonly pinned
+
+if ! command -v npm >/dev/null; then
+    if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+        echo "npm is missing; as root: apt-get install npm" >&2
+        exit 1
+    fi
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends npm; } >&2
+fi
+
+# The lock file is copied last: where it is the same, all is there.
+if ! cmp --silent "$pinned/package-lock.json" "$directory/installed.json"; then
+    mkdir -p "$directory"
+    cp "$pinned/package.json" "$pinned/package-lock.json" "$directory/"
+    npm ci --prefix "$directory" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >&2
+    cp "$pinned/package-lock.json" "$directory/installed.json"
+fi
+echo "$directory"

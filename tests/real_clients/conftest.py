@@ -1,0 +1,75 @@
+"""The real `claude` and `codex`, in a real sandbox, with the scripted model on the host behind the model gateway."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ringfence.testing.scripted_model import ScriptedModelServer
+
+from .clients import Client, Ended, clients_in, run_inside
+
+OWNER_UID = 12_345
+"""Somebody who is not root, as whom root's tests own a workspace."""
+
+
+@pytest.fixture(scope="session")
+def clients() -> dict[str, Client]:
+    """The programs that `scripts/clients.sh` installed. Skips without them; fails where they must be there."""
+    named = os.environ.get("TEST_CLIENTS")
+    lacking = "TEST_CLIENTS names no directory with claude and codex; `scripts/clients.sh` makes one"
+    found = clients_in(Path(named)) if named else {}
+    if not found and os.environ.get("TEST_REQUIRES_CLIENTS"):
+        pytest.fail(lacking)
+    if not found:
+        pytest.skip(lacking)
+    return found
+
+
+@pytest.fixture
+def workspace() -> Iterator[Path]:
+    """A directory with one file to edit."""
+    directory = Path(tempfile.mkdtemp(prefix="ringfence-clients-"))
+    note = directory / "note.txt"
+    note.write_text("one\n")
+    if os.geteuid() == 0:
+        for path in (directory, note):
+            os.chown(path, OWNER_UID, OWNER_UID)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A server, and what runs a client against it through the gateway."""
+
+    server: ScriptedModelServer
+    run: Callable[..., Awaitable[Ended]]
+    state: Path
+    """Where ringfence keeps its records."""
+
+
+@pytest.fixture
+async def lab(
+    clients: dict[str, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Lab]:
+    """The scripted model as the API that the host's base URLs name; each prompt carries its script."""
+    settings = tmp_path / "config" / "ringfence" / "ringfence.yaml"
+    settings.parent.mkdir(parents=True)
+    root = next(iter(clients.values())).root
+    settings.write_text(f"sandbox:\n  mounts:\n    - {{source: {root}, target: /clients}}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with ScriptedModelServer.serve() as server:
+        base_urls = {"ANTHROPIC_BASE_URL": server.base_url, "OPENAI_BASE_URL": f"{server.base_url}/v1"}
+
+        async def run(name: str, prompt: str, place: Path, *extra: str, **variables: str) -> Ended:
+            return await run_inside(
+                clients[name], prompt, place, *extra, environment={**base_urls, **variables}
+            )
+
+        yield Lab(server, run, tmp_path / "state")
