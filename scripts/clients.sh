@@ -7,7 +7,10 @@
 # run while they are installed. As root, npm itself is installed by apt if it is missing.
 set -euo pipefail
 
-readonly directory=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients}
+# What is below root's home is never shown in a sandbox.
+default=${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients
+((EUID == 0)) && default=/opt/ringfence-test-clients
+readonly directory=${1:-$default}
 pinned=$(cd "$(dirname "$0")/../src/ringfence/sandbox/docker/image/context/agents" && pwd)
 readonly pinned
 
