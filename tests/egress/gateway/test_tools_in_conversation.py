@@ -70,14 +70,14 @@ def test_a_tool_added_in_the_middle_is_refused(tool: dict[str, Any]):
     """Without it the message would mean something else."""
     body = addition(tool)
     with pytest.raises(Denied, match="in a message is not granted"):
-        check_pointers(json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
+        check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
 
 
 def test_a_list_of_tools_in_a_message_is_seen_too():
     """Whatever the block is called."""
     body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "any", "tools": [SEARCH]}]}]}
     with pytest.raises(Denied, match="in a message is not granted"):
-        check_pointers(json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
+        check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_a_list_of_tools_in_a_message_is_seen_too():
 def test_a_tool_of_the_clients_may_be_added(tool: dict[str, Any]):
     """Claude does so when it has looked a tool up."""
     body = addition(tool)
-    check_pointers(json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
+    check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
     assert body == addition(tool)
