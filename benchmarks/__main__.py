@@ -5,7 +5,16 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks import audit_verify, checkpoint, containers, pool, sandbox_speed, start_up, turn_overhead
+from benchmarks import (
+    audit_verify,
+    checkpoint,
+    containers,
+    pool,
+    proxy,
+    sandbox_speed,
+    start_up,
+    turn_overhead,
+)
 from benchmarks.claim import Row, machine
 
 _TARGET = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
@@ -27,6 +36,7 @@ def main() -> int:
         *start_up.measure(),
         *anyio.run(sandbox_speed.measure),
         *anyio.run(pool.measure),
+        *anyio.run(proxy.measure),
         *turn_overhead.measure(),
         *audit_verify.measure(),
         *anyio.run(checkpoint.measure),

@@ -195,8 +195,8 @@ class EgressClosed(Event, frozen=True, kw_only=True, tag="egress.closed"):
     received_bytes: int
     """From the host to inside."""
     ended_by: str
-    """`closed`; `inside` or `target`, who cut it off; `limit`, `idle`, `refused`, `cancelled`; or why the host could
-    not be reached."""
+    """`closed`; `inside` or `target`, who cut it off; `limit`, `idle`, `cancelled`; `refused`, for what was in a tunnel;
+    `denied`, by a change of the rules; or why the host could not be reached."""
     duration_ms: float
 
 

@@ -25,7 +25,14 @@ class Files(http.server.SimpleHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Say how much came."""
-        size = len(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        size = 0
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while count := int(self.rfile.readline(), 16):
+                size += len(self.rfile.read(count))
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            size = len(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         body = json.dumps({"size": size, "host": self.headers["Host"]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))

@@ -201,7 +201,7 @@ def hello(name: str | None) -> bytes:
     return outgoing.read()
 
 
-NOT_FOR_IT = {
+NOT_FOR_IT: dict[str, Callable[[], bytes]] = {
     "another name": lambda: hello("other.example"),
     "no name": lambda: hello(None),
     "plain http": lambda: b"GET / HTTP/1.1\r\nHost: git.example\r\n\r\n",

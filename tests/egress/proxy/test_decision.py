@@ -80,7 +80,7 @@ CASES: dict[str, tuple[list[Any], list[Any], str, str, bool, str]] = {
 def test_decided(name: str) -> None:
     """Each request is decided as it should be, and the rule that decides is named."""
     allow, deny, url, method, is_allowed, rule = CASES[name]
-    decision = Rules(Egress(allow=allow, deny=deny)).decide(wanted_by(url, method))  # type: ignore[arg-type]
+    decision = Rules(Egress(allow=allow, deny=deny)).decide(wanted_by(url, method))
     assert (decision.is_allowed, decision.rule) == (is_allowed, rule)
     assert is_allowed or decision.reason
 
@@ -106,11 +106,11 @@ NEVER = [
 def test_private_answers(text: str) -> None:
     """A name that resolves to a private address is refused, unless a rule names the address."""
     address = ipaddress.ip_address(text)
-    open_rules = Rules(Egress(allow=("open", "a.example")))  # type: ignore[arg-type]
+    open_rules = Rules(Egress(allow=("open", "a.example")))
     refused = open_rules.check_address(address, 443, is_own=False)
     assert refused is not None
     assert refused.rule == "private-address"
-    named = Rules(Egress(allow=(str(read_host(f"[{text}]" if ":" in text else text)),)))  # type: ignore[arg-type]
+    named = Rules(Egress(allow=(str(read_host(f"[{text}]" if ":" in text else text)),)))
     assert named.check_address(address, 443, is_own=False) is None
     refused = named.check_address(address, 8080, is_own=False)
     assert refused is not None
@@ -119,7 +119,7 @@ def test_private_answers(text: str) -> None:
 @pytest.mark.parametrize("text", NEVER)
 def test_answers_that_nothing_opens(text: str) -> None:
     """Metadata, link-local, multicast and the like are refused whatever is granted."""
-    rules = Rules(Egress(allow=("open",)))  # type: ignore[arg-type]
+    rules = Rules(Egress(allow=("open",)))
     refused = rules.check_address(ipaddress.ip_address(text), 443, is_own=False)
     assert refused is not None
     assert refused.rule == "never"
@@ -128,7 +128,7 @@ def test_answers_that_nothing_opens(text: str) -> None:
 def test_own_public_address() -> None:
     """This machine's own address is refused also where it is a public one, unless a rule names it."""
     address = ipaddress.ip_address("8.8.8.8")
-    rules = Rules(Egress(allow=("open",)))  # type: ignore[arg-type]
+    rules = Rules(Egress(allow=("open",)))
     assert rules.check_address(address, 443, is_own=False) is None
     refused = rules.check_address(address, 443, is_own=True)
     assert refused is not None
@@ -137,7 +137,7 @@ def test_own_public_address() -> None:
 
 def test_denied_address() -> None:
     """An address that is denied is refused under every name."""
-    rules = Rules(Egress(allow=("open",), deny=("8.8.8.8",)))  # type: ignore[arg-type]
+    rules = Rules(Egress(allow=("open",), deny=("8.8.8.8",)))
     refused = rules.check_address(ipaddress.ip_address("8.8.8.8"), 443, is_own=False)
     assert refused is not None
     assert refused.rule == "deny 8.8.8.8"
@@ -155,7 +155,7 @@ def test_remedy_works() -> None:
         wanted = wanted_by(url)
         remedy = Rules(Egress()).decide(wanted).remedy
         rule = remedy.split("--allow ", 1)[1].split(",", 1)[0]
-        assert Rules(Egress(allow=(rule,))).decide(wanted).is_allowed, url  # type: ignore[arg-type]
+        assert Rules(Egress(allow=(rule,))).decide(wanted).is_allowed, url
 
 
 def test_packages_are_hosts_of_the_web() -> None:

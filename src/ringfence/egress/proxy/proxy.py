@@ -33,18 +33,26 @@ MOST_CONNECTIONS = 200
 
 _PER_S, _BURST = 100.0, 500
 _IDLE_S = 600.0
+_NOTE_S = 1.0
 _TELL_S = 5.0
-_REFUSED, _ESTABLISHED, _UNREACHABLE = 403, 200, 502
+_REFUSED, _ESTABLISHED = 403, 200
 
 
 class _Watched(Exchange):
     """Counts, and puts off the end of a connection that is in use."""
 
     scope: anyio.CancelScope | None = None
+    status = 502
+    """Of the answer, as far as there is one."""
+    is_told = False
+    """Whether the client was told in an answer of ours how it ended."""
+    _noted_at = 0.0
 
     def _check(self, count: int) -> None:
-        if self.scope is not None:
-            self.scope.deadline = anyio.current_time() + _IDLE_S
+        now = anyio.current_time()
+        if self.scope is not None and now - self._noted_at > _NOTE_S:
+            self._noted_at = now
+            self.scope.deadline = now + _IDLE_S
         super()._check(count)
 
 
@@ -216,7 +224,6 @@ class ForwardProxy:
         began = time.monotonic()
         wanted = head.wanted
         passed = _Watched(allowance=self._allowance(decision, wanted))
-        status = _UNREACHABLE
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
@@ -224,12 +231,12 @@ class ForwardProxy:
                 try:
                     if trouble:
                         raise Unreachable(trouble)
-                    status = await self._converse(inside, number, head, targets, passed)
+                    await self._converse(inside, number, head, targets, passed)
                 except Unreachable as exc:
-                    passed.ended_by = str(exc)
+                    passed.ended_by, passed.is_told = str(exc), True
                     await inside.send(failure(f"{wanted.target}: {exc}", has_body=wanted.method != "HEAD"))
             if scope.cancelled_caught:
-                passed.ended_by = "idle" if anyio.current_time() >= scope.deadline else "refused"
+                passed.ended_by = "idle" if anyio.current_time() >= scope.deadline else "denied"
         finally:
             self._carried.pop(scope, None)
             with anyio.move_on_after(_TELL_S, shield=True):
@@ -239,36 +246,38 @@ class ForwardProxy:
                         connection=number,
                         host=str(wanted.host),
                         port=wanted.port,
-                        status=status,
+                        status=passed.status,
                         sent_bytes=passed.sent_bytes,
                         received_bytes=passed.received_bytes,
                         ended_by=passed.ended_by,
                         duration_ms=round((time.monotonic() - began) * 1000, 3),
                     )
                 )
-        if passed.ended_by not in ("closed", "refused") and status != _UNREACHABLE:
+        if passed.ended_by not in ("closed", "refused") and not passed.is_told:
             raise anyio.BrokenResourceError
 
     async def _converse(
         self, inside: ByteStream, number: int, head: Head, targets: tuple[Resolved, ...], passed: _Watched
-    ) -> int:
-        """Connect, and pass on until the end; the status of the answer."""
+    ) -> None:
+        """Connect, and pass on until the end."""
         outside = await connected(targets)
         assert passed.scope is not None
         passed.scope.deadline = anyio.current_time() + _IDLE_S
         try:
             if head.wanted.is_tunnel:
                 await inside.send(ESTABLISHED)
+                passed.status = _ESTABLISHED
                 await exchange(self._checked(inside, number, head), outside, passed)
-                return _ESTABLISHED
+                return
             relay = Relay(inside, outside, head, passed)
             await relay.run()
-            if relay.status == 0 and passed.ended_by == "limit":
+            if relay.status:
+                passed.status = relay.status
+            elif passed.ended_by == "limit":
                 await inside.send(failure("the bytes that its rule allows are used up"))
-                return _UNREACHABLE
-            if relay.status == 0:
+                passed.is_told = True
+            else:
                 raise Unreachable(f"its answer could not be read ({passed.ended_by})")
-            return relay.status
         finally:
             await anyio.aclose_forcefully(outside)
 
