@@ -116,6 +116,8 @@ class Conversation:
         raw = bytes(self._came[: len(self._came) - rest])
         self._came.clear()
         self._is_reading_head = False
+        if len(raw) > _HEAD_BYTES:
+            raise Unreadable(431, f"the request's head is larger than {_HEAD_BYTES} bytes")
         if _LOOSE_LINE.search(raw):
             raise Unreadable(400, "the request's head has lines that do not end, or that go on")
         names = [name for name, _ in head.headers]

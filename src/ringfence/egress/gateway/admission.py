@@ -43,11 +43,11 @@ def find_asked(asked: Asked) -> Route:
     Raises:
         Denied: It is none.
     """
+    if asked.wants_upgrade:
+        raise Denied(426, "the model gateway speaks HTTP/1.1 only; use plain requests")
     route = find_route(asked.method, asked.target, is_anthropic=is_anthropic(asked))
     if isinstance(route, Refusal):
         raise Denied(NOT_FOUND, route.reason)
-    if asked.wants_upgrade:
-        raise Denied(426, "the model gateway speaks HTTP/1.1 only; use plain requests")
     return route
 
 
@@ -73,7 +73,7 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
     stripped = clean(route.api, body, policy)
     max_tokens = None
     if route.is_paid:
-        max_tokens = _bound(route, body, _left(route.provider, budget, model))
+        max_tokens = _bound(route, body, budget, _left(route.provider, budget, model))
         if body.get("stream") is True and route.api == "chat":
             body["stream_options"] = {"include_usage": True}
     encoded = _write(body)
@@ -102,14 +102,14 @@ def _left(provider: Provider, budget: Budget, model: str) -> int | None:
     try:
         return budget.left(model)
     except LimitReached as exc:
-        raise OverBudget(provider, str(exc)) from exc
+        raise OverBudget(provider, exc) from exc
     except UnknownPrice:
         raise Denied(
             FORBIDDEN, f"the price of {model!r} is not known, so the limit on cost could not be kept"
         ) from None
 
 
-def _bound(route: Route, body: dict[str, Any], left: int | None) -> int | None:
+def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> int | None:
     """Let the answer have no more tokens than are left; how many it may have."""
     api = route.api
     choices = body.get("n", 1) if api == "chat" else 1
@@ -123,9 +123,7 @@ def _bound(route: Route, body: dict[str, Any], left: int | None) -> int | None:
         return wanted
     most = left // choices
     if most < _LEAST[api]:
-        raise OverBudget(
-            route.provider, f"{left} tokens are left, too few for an answer; raise it with --max-tokens"
-        )
+        raise OverBudget(route.provider, budget.used_up())
     bound = most if wanted is None else min(wanted, most)
     for name in names:
         body[name] = bound

@@ -75,6 +75,12 @@ class Budget:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd)
         return affordable if left is None or affordable is None else min(left, affordable)
 
+    def used_up(self) -> LimitReached:
+        """The error for a rest that is too small to be of use."""
+        if self.tokens is not None:
+            return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
+        return LimitReached("cost_usd", allowed=self.cost_usd or 0.0, used=self._used_usd)
+
     def begin(self, model: str) -> "Charge":
         """Count an answer of `model` from now on."""
         return Charge(self, model)

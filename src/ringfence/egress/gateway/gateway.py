@@ -32,7 +32,7 @@ from ringfence.egress.gateway.upstream import (
     check_base_url,
 )
 from ringfence.egress.gateway.usage import Counter
-from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, RingfenceError
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.events import ModelAsked, ModelExchanged
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
@@ -150,7 +150,13 @@ class Gateway:
         Args:
             asked: As it came.
             sandbox_id: Whose it is; empty for the agent's own loop, whose conversation is in the record by itself.
+
+        Raises:
+            anyio.ClosedResourceError: The gateway is not open.
+            InfrastructureFault: It could not be written down.
         """
+        if self._emit is None:
+            raise anyio.ClosedResourceError
         self._count += 1
         number = self._count
         try:
@@ -189,8 +195,7 @@ class Gateway:
         try:
             return admit(asked, route, self._policy, self._budget)
         except OverBudget as over:
-            if isinstance(over.__cause__, LimitReached):
-                self.stop(over.__cause__)
+            self.stop(over.limit)
             raise
 
     async def _credential(self, admitted: Admitted) -> Credential:

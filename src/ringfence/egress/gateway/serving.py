@@ -116,7 +116,11 @@ class Door:
 
         async def pass_on() -> None:
             nonlocal is_whole
-            answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
+            try:
+                answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
+            except anyio.ClosedResourceError:  # the run is over
+                tasks.cancel_scope.cancel()
+                return
             try:
                 is_whole = await _pass_on(talk, answer, keeps=asked.header("connection").lower() != "close")
             finally:

@@ -3,6 +3,7 @@
 import json
 
 from ringfence.egress.gateway.routes import Api, provider_of
+from ringfence.errors import LimitReached
 from ringfence.secret.credentials import Provider
 
 FORBIDDEN, NOT_FOUND, TOO_LARGE, QUOTA, BAD_GATEWAY, UNAVAILABLE = 403, 404, 413, 429, 502, 503
@@ -15,6 +16,7 @@ _TYPES = {
     413: "request_too_large",
     415: "invalid_request_error",
     426: "invalid_request_error",
+    431: "request_too_large",
     429: "rate_limit_error",
     502: "api_error",
     503: "overloaded_error",
@@ -41,9 +43,10 @@ class Denied(Exception):
 class OverBudget(Denied):
     """The run has used what it may."""
 
-    def __init__(self, provider: Provider, reason: str) -> None:
+    def __init__(self, provider: Provider, limit: LimitReached) -> None:
         # Measured: the claude CLI gives up at once on 403, codex on 429; each asks again on most others.
-        super().__init__(FORBIDDEN if provider == "anthropic" else QUOTA, reason)
+        super().__init__(FORBIDDEN if provider == "anthropic" else QUOTA, str(limit))
+        self.limit = limit
 
 
 def error_value(provider: Provider, status: int, reason: str, *, is_quota: bool = False) -> dict[str, object]:

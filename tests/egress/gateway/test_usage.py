@@ -1,0 +1,100 @@
+"""Counting what passes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.egress.gateway.conftest import begin, end, text
+
+from ringfence.egress.gateway.routes import Api
+from ringfence.egress.gateway.usage import Counter
+from ringfence.events import Usage
+
+STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
+    "responses": (
+        "responses",
+        [
+            {"type": "response.created", "response": {"model": "gpt", "usage": None}},
+            {"type": "response.output_text.delta", "delta": "hello"},
+            {
+                "type": "response.completed",
+                "response": {
+                    "model": "gpt",
+                    "usage": {
+                        "input_tokens": 100,
+                        "input_tokens_details": {"cached_tokens": 60},
+                        "output_tokens": 7,
+                    },
+                },
+            },
+        ],
+        Usage(input_tokens=40, cache_read_input_tokens=60, output_tokens=7),
+    ),
+    "chat": (
+        "chat",
+        [
+            {"model": "gpt", "choices": [{"delta": {"content": "hello"}}], "usage": None},
+            {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 3}},
+        ],
+        Usage(input_tokens=10, output_tokens=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_of_openai_is_counted_by_its_last_words(name: str):
+    """Cached tokens are not counted twice."""
+    api, events, usage = STREAMS[name]
+    counter = Counter(api, 400)
+    counter.take_stream(
+        b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events) + b"data: [DONE]\n\n"
+    )
+    assert counter.is_told
+    assert counter.usage == usage
+    assert counter.model == "gpt"
+
+
+@given(st.lists(st.integers(min_value=0, max_value=600), max_size=8))
+def test_a_stream_is_counted_alike_wherever_it_is_cut(places: list[int]):
+    """Pieces of the network have nothing to do with events."""
+    data = begin(30) + text("one ") + text("two") + end(9)
+    counter = Counter("messages", 0)
+    last = 0
+    for place in [*sorted(places), len(data)]:
+        counter.take_stream(data[last:place])
+        last = max(last, place)
+    assert counter.usage == Usage(input_tokens=30, output_tokens=9)
+    assert counter.is_told
+
+
+def test_a_stream_that_breaks_off_is_estimated():
+    """The prompt was told, the answer is counted by its characters."""
+    counter = Counter("messages", 0)
+    counter.take_stream(begin(30) + text("x" * 400))
+    assert not counter.is_told
+    assert counter.usage == Usage(input_tokens=30, output_tokens=100)
+
+
+def test_a_whole_answer_is_counted():
+    """With all four counts."""
+    usage = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cache_creation_input_tokens": 3,
+        "cache_read_input_tokens": 4,
+    }
+    counter = Counter("messages", 0)
+    counter.take_json(json.dumps({"model": "m", "usage": usage}).encode())
+    assert counter.usage == Usage(**usage)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_can_be_counted(data: bytes):
+    """What the API says is not believed to be sound."""
+    for api in ("messages", "responses", "chat"):
+        counter = Counter(api, 10)
+        counter.take_stream(b"data: " + data + b"\n\n")
+        counter.take_json(data)
+        assert counter.usage.total >= 0
