@@ -13,6 +13,7 @@ from benchmarks import (
     proxy,
     sandbox_speed,
     start_up,
+    transcripts,
     turn_overhead,
 )
 from benchmarks.claim import Row, machine
@@ -39,6 +40,7 @@ def main() -> int:
         *anyio.run(proxy.measure),
         *turn_overhead.measure(),
         *audit_verify.measure(),
+        *transcripts.measure(),
         *anyio.run(checkpoint.measure),
         *anyio.run(containers.measure_if_there),
     ]

@@ -9,7 +9,7 @@ import msgspec
 
 from ringfence.errors import RingfenceError
 from ringfence.journal import list_runs, runs_dir
-from ringfence.runtime.transcript import FoundSession, list_sessions, survey
+from ringfence.runtime.transcript import FoundSession, encode_workspace, list_sessions, survey
 
 _LOOKED_AT = 2000
 """Of so many the beginning is read to find those on a workspace."""
@@ -53,7 +53,8 @@ def listed_sessions(number: int, *, client: str | None, workspace: Path | None) 
     if client in (None, "ringfence"):
         found += _own(number, wanted)
     if client != "ringfence":
-        looked_at = [one for one in list_sessions() if client in (None, one.client)][:_LOOKED_AT]
+        there = [one for one in list_sessions() if client in (None, one.client)]
+        looked_at = [one for one in there if wanted is None or _may_be_on(one, wanted)][:_LOOKED_AT]
         kept = 0
         for one in looked_at:
             listed = _looked_at(one)
@@ -63,6 +64,11 @@ def listed_sessions(number: int, *, client: str | None, workspace: Path | None) 
             if kept == number:
                 break
     return sorted(found, key=lambda each: each.modified_at, reverse=True)[:number]
+
+
+def _may_be_on(one: FoundSession, workspace: str) -> bool:
+    """Whether a session may be one on a workspace, by where it is."""
+    return one.client != "claude" or one.path.parent.name == encode_workspace(workspace)
 
 
 def _looked_at(one: FoundSession) -> ListedSession:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ringfence.runtime.transcript.places import (
         FoundSession,
         claude_project_dir,
+        encode_workspace,
         find_session,
         list_sessions,
         login_secrets,
@@ -24,6 +25,7 @@ _HOMES = {
     "Overview": "base",
     "TranscriptReader": "reading",
     "claude_project_dir": "places",
+    "encode_workspace": "places",
     "find_session": "places",
     "follow_events": "session",
     "identify": "client",
@@ -43,6 +45,7 @@ __all__ = [
     "Overview",
     "TranscriptReader",
     "claude_project_dir",
+    "encode_workspace",
     "find_session",
     "follow_events",
     "identify",

@@ -1,5 +1,6 @@
 """What a client's reader does: records in, events of ours out."""
 
+import re
 from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
 ClientName = Literal["claude", "codex"]
 
 _TEXT_CHARS = 200
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _CALLS = 10_000
 
 
@@ -72,7 +74,7 @@ class Translator(ABC):
         """Enter into `overview` what a record says of the session."""
 
     def _origin(self, record: Record, agent: str | None = None) -> Origin:
-        at = short(record.value.get("timestamp"))
+        at = time_of(record.value.get("timestamp"))
         return Origin(file=self.file, line=record.line, at=at or None, agent=agent or self.agent)
 
     def _damaged(self, damage: Damage) -> Event:
@@ -111,6 +113,11 @@ def text_of(value: Any) -> str:
 def short(value: Any) -> str:
     """A string of bounded length: a name, an id, a time."""
     return text_of(value)[:_TEXT_CHARS]
+
+
+def time_of(value: Any) -> str:
+    """A time as the clients write it; anything else as none."""
+    return value if isinstance(value, str) and _TIME.fullmatch(value) else ""
 
 
 def dict_of(value: Any) -> JSONObject:

@@ -1,4 +1,4 @@
-"""Sessions of the claude CLI: `projects/<directory>/<session>.jsonl`. Seen with 2.1.112, 2.1.197 and 2.1.329.
+"""Sessions of the claude CLI: `projects/<directory>/<session>.jsonl`. Seen with 2.1.112 and 2.1.329.
 
 One record for each content block of a reply, all with the reply's id and usage; a record for each result of a
 tool; bookkeeping in between. There is no record of the end: whether a session succeeded is not in it.
@@ -28,6 +28,7 @@ from ringfence.runtime.transcript.base import (
     plain,
     short,
     text_of,
+    time_of,
 )
 from ringfence.runtime.transcript.record import JSONObject, Record
 
@@ -91,7 +92,7 @@ class ClaudeTranslator(Translator):
         overview.session_id = overview.session_id or short(value.get("sessionId"))
         overview.client_version = overview.client_version or short(value.get("version"))
         overview.workspace = overview.workspace or text_of(value.get("cwd"))
-        at = short(value.get("timestamp"))
+        at = time_of(value.get("timestamp"))
         overview.started_at, overview.last_at = overview.started_at or at, at or overview.last_at
         message = dict_of(value.get("message"))
         if value.get("type") == "user" and not value.get("isMeta") and not overview.prompt:

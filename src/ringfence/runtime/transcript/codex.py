@@ -27,6 +27,7 @@ from ringfence.runtime.transcript.base import (
     plain,
     short,
     text_of,
+    time_of,
 )
 from ringfence.runtime.transcript.record import JSONObject, Record
 
@@ -93,7 +94,7 @@ class CodexTranslator(Translator):
     def look(self, record: Record, overview: Overview) -> None:
         """Who, where, what was asked and which model answered."""
         kind, payload = record.value.get("type"), dict_of(record.value.get("payload"))
-        at = short(record.value.get("timestamp"))
+        at = time_of(record.value.get("timestamp"))
         overview.started_at, overview.last_at = overview.started_at or at, at or overview.last_at
         if kind == "session_meta" and not overview.session_id:
             overview.session_id = short(payload.get("id"))

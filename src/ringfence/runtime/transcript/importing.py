@@ -85,12 +85,12 @@ def import_session(path: Path, *, secrets: Iterable[str] = (), is_again: bool = 
             journal.append(redactor.redact_event(opening(overview, path, run_id)))
             count = _write(journal, redactor, overview, events)
             journal.seal()
+        if sum(source.size_bytes for source in sources.values()) <= _DOCUMENT_BYTES:
+            write_session(directory)
     except BaseException:
         with suppress(OSError):
             remove_tree(directory)
         raise
-    if sum(source.size_bytes for source in sources.values()) <= _DOCUMENT_BYTES:
-        write_session(directory)
     return _result(run_id, told, events=count.events, damaged=count.damaged)
 
 

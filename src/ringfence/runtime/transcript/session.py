@@ -22,6 +22,8 @@ IMPORTED = "imported"
 _SETTLED_S = 0.2
 _LOOK_AGAIN_S = 0.5
 _AT_ONCE = 8
+_QUIET_S = 5.0
+_LOOK_AT_QUIET_S = 0.5
 _UNKNOWN_ITEMS = 32
 
 
@@ -144,12 +146,16 @@ class _FollowedFile:
         self.reader = TranscriptReader(path, below=session.parent)
         self._translator: Translator | None = None
         self._waiting: list[Item] = []
-        self._quiet_since = time.monotonic()
+        self._quiet_since = self._looked_at = time.monotonic()
         if from_end:
             self._pass_over()
 
     def poll(self) -> tuple[list[Event], bool]:
         """What was added, and whether anything was."""
+        now = time.monotonic()
+        if now - self._quiet_since > _QUIET_S and now - self._looked_at < _LOOK_AT_QUIET_S:
+            return [], False  # there may be hundreds of sub-agents that have ended
+        self._looked_at = now
         items: list[Item] = []
         is_read = False
         for _ in range(_AT_ONCE):
