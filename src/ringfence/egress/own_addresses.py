@@ -2,13 +2,15 @@
 
 import socket
 
-from ringfence.egress.address import Address
+from ringfence.egress.address import Address, embedded
 
 _ANY_PORT = 9
 
 
 def is_own_address(address: Address) -> bool:
     """Whether what is sent to `address` stays on this machine: the kernel then takes it as the source, too."""
+    if embedded(address).is_loopback:
+        return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
