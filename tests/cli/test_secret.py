@@ -308,3 +308,13 @@ def test_doctor_tells_of_a_credential_that_ends_soon(
     ended = ringfence("doctor")
     assert "CODEX_AUTH" in ended.out
     assert "ENDS SOON" in ended.out
+
+
+@pytest.mark.slow
+def test_a_wrong_configuration_does_not_stop_doctor(ringfence: Cli, configure: Cli):
+    """It is asked about the machine; it tells all the same."""
+    configure({"secrets": {"deploy": SECRET}})
+    ended = ringfence("doctor")
+    assert "bubblewrap" in ended.out
+    assert "secrets.deploy" in ended.out
+    assert SECRET not in ended.out + ended.err

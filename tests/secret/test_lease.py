@@ -15,7 +15,7 @@ from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
 from ringfence.secret import KnownSecret, Lease, leased
 from ringfence.secret.book import living, take_the_dead
-from ringfence.secret.lease import revoke
+from ringfence.secret.lease import leased_each, revoke
 
 SECRET = "hunter2-correct-horse"
 HOLD = """
@@ -197,6 +197,30 @@ async def test_a_secret_that_has_ended_is_refused(tmp_path: Path):
         async with leased(_secret(_counting(tmp_path, ends="-60")), state=tmp_path / "s"):
             pass
     assert _files(tmp_path / "s") == []
+
+
+async def test_of_several_those_that_can_be_had_are_lent(tmp_path: Path):
+    """A login that has ended keeps nobody from asking another provider; it is told."""
+    told: list[str] = []
+    secrets = [
+        _secret({"cmd": ["false"]}, "CODEX_API_KEY"),
+        _secret({"cmd": ["printf", "x"]}, "ANTHROPIC_API_KEY"),
+    ]
+    async with leased_each(secrets, state=tmp_path, tell=told.append) as leases:
+        assert list(leases) == ["ANTHROPIC_API_KEY"]
+    assert len(told) == 1
+    assert "'CODEX_API_KEY' (cmd:false) exited with 1" in told[0]
+
+
+@pytest.mark.parametrize("needed", [["DEPLOY"], []])
+async def test_without_a_needed_one_or_any_nothing_is_lent(tmp_path: Path, needed: list[str]):
+    """What goes without it would fail later."""
+    secrets = [_secret({"cmd": ["false"]})]
+    if needed:
+        secrets.append(_secret({"cmd": ["printf", "x"]}, "OTHER"))
+    with pytest.raises(AuthenticationFailed, match="'DEPLOY'"):
+        async with leased_each(secrets, state=tmp_path, tell=print, needed=needed):
+            pass
 
 
 async def test_a_name_that_is_no_credential_gives_none(tmp_path: Path):

@@ -9,7 +9,7 @@ import typer
 
 from ringfence.cli.options import JsonOption
 from ringfence.cli.settings import load_settings
-from ringfence.errors import ExitCode, UsageError
+from ringfence.errors import ExitCode, RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
@@ -72,7 +72,10 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
     from ringfence.sandbox.registry import backend_names, get_backend
 
     limits = await find_plan()
-    ending = await ending_credentials(load_settings(Path()))
+    try:
+        ending, problem = await ending_credentials(load_settings(Path())), None
+    except RingfenceError as exc:  # a wrong configuration keeps nobody from asking about the machine
+        ending, problem = [], str(exc)
     bwrap = find_bwrap()
     backends = [
         await _backend(name, everything, image) for name in backend_names() if get_backend(name).is_fence
@@ -82,6 +85,7 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
         "limits": {"by": limits.kind, "reason": limits.reason},
         "credentials": ending,
+        "credentials_unknown": problem,
         "backends": backends,
     }
 
@@ -194,6 +198,8 @@ def _print(document: dict[str, Any]) -> None:
     typer.echo(f"machine: {document['machine']}")
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
     typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
+    if document["credentials_unknown"]:
+        typer.echo(visible(f"secrets: {document['credentials_unknown']}", one_line=True))
     for one in document["credentials"]:
         typer.echo(visible(credential_line(one), one_line=True))
     for one in document["backends"]:

@@ -1,7 +1,7 @@
 """The secrets that a command's run is lent: the model's credential, and those that are put inside by name."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,12 +49,14 @@ async def lent_to_run(
         others: Whether those inside may ask models, of any provider for which there is a credential.
 
     Raises:
-        AuthenticationFailed: A credential is missing, has ended or cannot be had.
+        AuthenticationFailed: The run's own credential is missing, has ended or cannot be had, or none can.
         PolicyRefused: One lies in the workspace.
         InfrastructureFault: A source cannot be reached.
     """
+    from ringfence.cli.running import say
     from ringfence.config.paths import state_dir
-    from ringfence.secret import credential_of, known_secrets, leased
+    from ringfence.secret import credential_of, known_secrets
+    from ringfence.secret.lease import leased_each
 
     wants_inside = effective.settings.auth == "inject"
     if model is None and not others and not wants_inside:
@@ -66,16 +68,17 @@ async def lent_to_run(
     needed += [secret for secret in found if others and secret.provider != model]
     inside = found if wants_inside else []
     await revoke_the_dead()
-    async with AsyncExitStack() as stack:
-        leases: dict[str, Lease] = {}
-        for secret in (*needed, *inside):
-            if secret.name not in leases:
-                refuse_in(workspace, secret)
-                leases[secret.name] = await stack.enter_async_context(leased(secret, state=state_dir()))
-                tell_warnings(leases[secret.name])
-        models = tuple(leases[secret.name] for secret in needed)
+    for secret in (*needed, *inside):
+        refuse_in(workspace, secret)
+    required = [secret.name for secret in needed if secret.provider == model]
+    async with leased_each((*needed, *inside), state=state_dir(), tell=say, needed=required) as leases:
+        for lease in leases.values():
+            tell_warnings(lease)
+        models = tuple(leases[secret.name] for secret in needed if secret.name in leases)
         credentials = tuple([await lease.credential() for lease in models])
-        yield Lent(models, credentials, tuple(leases[secret.name] for secret in inside))
+        yield Lent(
+            models, credentials, tuple(leases[secret.name] for secret in inside if secret.name in leases)
+        )
 
 
 async def revoke_the_dead() -> None:

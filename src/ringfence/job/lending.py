@@ -1,7 +1,8 @@
 """The secrets of a run: told to its record, watched while it lasts, given back before the record is closed."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,8 +15,8 @@ from ringfence.events import PolicyLoosened, SecretExpiring, SecretLeased, Secre
 from ringfence.job.host import HOST
 from ringfence.job.request import Emit, RunRequest
 from ringfence.sandbox import Sandbox
-from ringfence.secret import Lease, Redactor, leased
-from ringfence.secret.lease import RENEW_BEFORE
+from ringfence.secret import Lease, Redactor
+from ringfence.secret.lease import RENEW_BEFORE, leased_each
 
 _GIVE_BACK_S = 60.0
 _LOOK_EVERY_S = 30.0
@@ -69,20 +70,17 @@ async def meanwhile(check: Callable[[], Coroutine[Any, Any, None]] | None) -> As
 
 @asynccontextmanager
 async def with_own_leases(request: RunRequest, environ: Mapping[str, str]) -> AsyncIterator[RunRequest]:
-    """The request with the secrets that it wants, which are this process's until the context is left.
+    """The request with those of the secrets it wants that can be had; they are lent until the context is left.
 
     Args:
         request: The run.
         environ: Where sources of secrets look.
 
     Raises:
-        AuthenticationFailed, InfrastructureFault: One cannot be had.
+        AuthenticationFailed, InfrastructureFault: None can be had.
     """
-    async with AsyncExitStack() as stack:
-        leases = [
-            await stack.enter_async_context(leased(secret, state=state_dir(), environ=environ))
-            for secret in request.wanted
-        ]
+    async with leased_each(request.wanted, state=state_dir(), tell=_log, environ=environ) as found:
+        leases = list(found.values())
         access = request.model_access
         if access is not None and leases:
             credentials = [await lease.credential() for lease in leases]
@@ -113,6 +111,11 @@ async def inject(leases: Sequence[Lease], sandbox: Sandbox, emit: Emit) -> None:
             await sandbox.write_file(where, content, mode=0o600)
         else:
             sandbox.lend({lease.name: (await lease.current()).text})
+
+
+def _log(line: str) -> None:
+    """Into the log of a holder, whose stderr it is."""
+    sys.stderr.write(f"{line}\n")
 
 
 async def _watch(lease: Lease, emit: Emit) -> None:

@@ -1,8 +1,8 @@
 """A secret lent to one run: read when the run begins, renewed while it lasts, forgotten and revoked when it ends."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -212,6 +212,45 @@ async def leased(
         with anyio.CancelScope(shield=True), anyio.move_on_after(_REVOKE_S):
             await lease.give_back()
         entry.close()
+
+
+@asynccontextmanager
+async def leased_each(
+    secrets: Iterable[KnownSecret],
+    *,
+    state: Path,
+    tell: Callable[[str], None],
+    needed: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[dict[str, Lease]]:
+    """Have those of several secrets that can be had, by name; others are told of and left out.
+
+    Args:
+        secrets: Which ones.
+        state: The state directory.
+        tell: Is told of each that cannot be had.
+        needed: Names of those without which nothing goes.
+        environ: Instead of `os.environ`.
+
+    Raises:
+        AuthenticationFailed, InfrastructureFault: A needed one cannot be had, or none at all.
+    """
+    leases: dict[str, Lease] = {}
+    problem: AuthenticationFailed | InfrastructureFault | None = None
+    async with AsyncExitStack() as stack:
+        for secret in {secret.name: secret for secret in secrets}.values():
+            try:
+                lease = await stack.enter_async_context(leased(secret, state=state, environ=environ))
+            except (AuthenticationFailed, InfrastructureFault) as exc:
+                if secret.name in needed:
+                    raise
+                problem = exc
+                tell(f"{exc}; it is left out")
+                continue
+            leases[secret.name] = lease
+        if problem is not None and not leases:
+            raise problem
+        yield leases
 
 
 async def glance(secret: KnownSecret, environ: Mapping[str, str] | None = None) -> SecretValue | None:
