@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.provided import Provided
 from ringfence.events import Event, ModelRetried, TextStreamed
 from ringfence.model import AnthropicModel, ModelReply, ModelRequest, Patience
+from ringfence.model.through_gateway import model_through
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
 
@@ -50,18 +53,36 @@ class Talk:
 OpenTalk = Callable[..., AbstractAsyncContextManager[Talk]]
 
 
-@pytest.fixture
-def talk_over() -> OpenTalk:
+@asynccontextmanager
+async def direct(base_url: str, credential: Credential, patience: Patience) -> AsyncIterator[AnthropicModel]:
+    """A model that asks the server itself."""
+    yield AnthropicModel(credential, base_url=base_url, patience=patience, jitter=lambda: 0.5)
+
+
+@asynccontextmanager
+async def gated(base_url: str, credential: Credential, patience: Patience) -> AsyncIterator[AnthropicModel]:
+    """A model that asks through a gateway, as those of runs do."""
+    gateway = Gateway([Provided("anthropic", credential, credential.kind, base_url)])
+
+    async def ignore(event: Event) -> None:
+        """What the gateway tells is for its own tests."""
+
+    async with gateway.opened(ignore):
+        yield model_through(gateway, patience=patience, jitter=lambda: 0.5)
+
+
+@pytest.fixture(params=[direct, gated], ids=["direct", "gateway"])
+def talk_over(request: pytest.FixtureRequest) -> OpenTalk:
     """Opens a talk over the turns of a script (YAML, the list only)."""
 
     @asynccontextmanager
     async def open_talk(
         turns: str, *, patience: Patience = QUICK, credential: Credential = KEY
     ) -> AsyncIterator[Talk]:
-        async with ScriptedModelServer.serve(parse_script(f"turns:\n{turns}")) as server:
-            model = AnthropicModel(
-                credential, base_url=server.base_url, patience=patience, jitter=lambda: 0.5
-            )
+        async with (
+            ScriptedModelServer.serve(parse_script(f"turns:\n{turns}")) as server,
+            request.param(server.base_url, credential, patience) as model,
+        ):
             try:
                 yield Talk(server, model)
             finally:

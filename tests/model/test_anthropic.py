@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Route
-from tests.model.conftest import KEY, QUICK, OpenTalk
+from tests.model.conftest import KEY, QUICK, OpenTalk, direct
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
@@ -419,6 +419,7 @@ async def test_what_emit_raises_is_the_callers(talk_over: OpenTalk):
     assert len(talk.server.requests) == 1
 
 
+@pytest.mark.parametrize("talk_over", [direct], indirect=True)
 async def test_one_connection_serves_many_turns(talk_over: OpenTalk):
     """A whole reply is read to its end, so the connection is used again."""
     async with talk_over("- text: one\n- text: two\n- text: three") as talk:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ringfence.cli.lending import Lent
     from ringfence.config import Effective
     from ringfence.config.model import Settings
+    from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.continuing import Continuation
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest, RunRequest
@@ -109,7 +110,15 @@ def access_of(settings: "Settings", spec: "SandboxSpec", lent: "Lent") -> "Model
         tokens=settings.limits.tokens,
         cost_usd=settings.limits.cost_usd,
         prices={**prices, **prices_of(settings)},
+        policy=policy_of(settings),
     )
+
+
+def policy_of(settings: "Settings") -> "ModelPolicy":
+    """What may be asked of models, by the settings."""
+    from ringfence.egress.gateway.policy import ModelPolicy
+
+    return ModelPolicy(settings.egress.models, frozenset(settings.egress.provider_tools))
 
 
 def prices_of(settings: "Settings") -> "dict[str, Price]":
@@ -149,6 +158,7 @@ def agent_request(
         toolset=settings.run.toolset,
         system_append=settings.run.system_append,
         prices=prices_of(settings),
+        model_policy=policy_of(settings),
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
         conversation=conversation,

@@ -23,6 +23,19 @@ from ringfence.config.units import ByteCount
 PresetName = Literal["packages", "model", "open"]
 """`packages`: the public servers of package managers. `model`: the model's API, by the gateway. `open`: everything."""
 
+ProviderTool = Literal[
+    "web_search",
+    "web_fetch",
+    "code_execution",
+    "mcp",
+    "files",
+    "file_search",
+    "image_generation",
+    "computer",
+    "urls",
+]
+"""What may be asked of a model's provider beside answers: its tools, files kept there, addresses that it fetches."""
+
 WEB_PORTS = (80, 443)
 """Of an allowed host, where no ports are said."""
 

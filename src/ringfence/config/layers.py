@@ -72,6 +72,9 @@ class Effective:
             found.append((f"container network {sandbox.network!r}", str(self.origins["sandbox.network"])))
         if any(rule.preset == "open" for rule in self.settings.egress.allow):
             found.append(("egress to every public host", str(self.origins["egress.allow"])))
+        if self.settings.egress.provider_tools:
+            tools = ", ".join(self.settings.egress.provider_tools)
+            found.append((f"tools of models' providers: {tools}", str(self.origins["egress.provider_tools"])))
         if sandbox.soft_limits:
             found.append(("soft limits", str(self.origins["sandbox.soft_limits"])))
         found += [

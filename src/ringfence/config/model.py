@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.config.egress import AllowRules, DenyRules
+from ringfence.config.egress import AllowRules, DenyRules, ProviderTool
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.secret_reference import SecretName, SecretReference
@@ -221,6 +221,11 @@ class EgressSettings(_Section):
     """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
     deny: DenyRules = ()
     """Hosts that are refused all the same. All layers' hosts add up."""
+    models: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
+    """Models that may be asked; `claude-haiku-*` stands for all that begin so. Empty: any."""
+    provider_tools: tuple[ProviderTool, ...] = ()
+    """What models' providers may do beside answering: `web_search`, `web_fetch`, `code_execution`, `mcp`, `files`,
+    `file_search`, `image_generation`, `computer`, `urls`. It happens on their side, where no gate sees it."""
 
 
 Loosening = Literal["host_backend", "network", "egress", "auth_inject"]

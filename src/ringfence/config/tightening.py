@@ -51,6 +51,10 @@ def _fewer_or_any(old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> b
     return old is None or (new is not None and set(new) <= set(old))
 
 
+def _fewer_models(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+    return not old or (bool(new) and set(new) <= set(old))
+
+
 def _none(old: str, new: str) -> bool:
     return new in (old, "none")
 
@@ -126,6 +130,8 @@ TABLE: Mapping[str, Tightening] = {
     "engine.socket": _NOTHING,
     "egress.allow": Tightening(_fewer, "fewer rules"),
     "egress.deny": Tightening(_more, "more hosts"),
+    "egress.models": Tightening(_fewer_models, "fewer models"),
+    "egress.provider_tools": Tightening(_fewer, "fewer tools"),
     # A price of nothing would undo the limit on cost.
     "prices": _NOTHING,
     # Python tools run on the host.

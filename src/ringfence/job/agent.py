@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest
@@ -79,12 +79,19 @@ async def access_for(
     Raises:
         AuthenticationFailed: There is no credential.
         ConfigurationError: The model's script cannot be read.
+        PolicyRefused: The model is not among those that may be asked.
         UsageError: No model is named.
     """
     check_name(request.model)
     if not credentials and needs_credential(request.model):
         raise missing_credential(request.model)
-    _, prices = await known_model(request.model)
+    name, prices = await known_model(request.model)
+    if not request.model_policy.allows(name):
+        raise PolicyRefused(
+            f"the model {name!r} is not among egress.models ({', '.join(request.model_policy.models)}); "
+            "name another, or add it there",
+            rule="model-allowed",
+        )
     return ModelAccess(
         request.model,
         credentials=credentials,
@@ -92,6 +99,7 @@ async def access_for(
         tokens=request.limits.tokens,
         cost_usd=request.limits.cost_usd,
         prices={**prices, **request.prices},
+        policy=request.model_policy,
     )
 
 

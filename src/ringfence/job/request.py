@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
@@ -81,6 +82,8 @@ class AgentRequest:
     prices: Mapping[str, Price] = field(default_factory=dict)
     functions: Sequence[Tool] = ()
     mcp_servers: Sequence[McpServer] = ()
+    model_policy: ModelPolicy = field(default_factory=ModelPolicy)
+    """What may be asked of models."""
     model_access: ModelAccess | None = None
     """What the gateway is made of; None: of the fields above, for a model that needs no credential."""
     conversation: tuple[dict[str, Any], ...] = ()

@@ -1,5 +1,6 @@
 """Claude for the agent's own loop, through the model gateway: the SDK holds a dummy, the gateway the credential."""
 
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
     import httpx2
 
 
-def model_through(gateway: Gateway, *, patience: Patience | None = None) -> AnthropicModel:
-    """A model whose requests go through `gateway`, which is open; within this process, without a socket."""
+def model_through(
+    gateway: Gateway, *, patience: Patience | None = None, jitter: Callable[[], float] = random.random
+) -> AnthropicModel:
+    """A model whose requests go through `gateway`, which is open; within this process, without a socket.
+
+    Args:
+        gateway: Asks the real API.
+        patience: Deadlines and retries.
+        jitter: Source of the random part of waits.
+    """
     warm_up()
     upstream.warm_up()
     kind = gateway.kinds["anthropic"]
@@ -31,7 +40,7 @@ def model_through(gateway: Gateway, *, patience: Patience | None = None) -> Anth
         return _transport_class()(gateway, urlsplit(base_url).path.rstrip("/"))
 
     dummy = Credential(kind, DUMMIES["anthropic", kind][1])
-    return AnthropicModel(dummy, base_url=base_url, patience=patience, transport=transport)
+    return AnthropicModel(dummy, base_url=base_url, patience=patience, jitter=jitter, transport=transport)
 
 
 def _transport_class() -> "Callable[[Gateway, str], httpx2.AsyncBaseTransport]":

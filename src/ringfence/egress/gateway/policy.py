@@ -84,6 +84,10 @@ class ModelPolicy:
     """Names that may be asked for; one that ends in `*` stands for all that begin so. Empty: any."""
     grants: frozenset[Grant] = frozenset()
 
+    def allows(self, model: str) -> bool:
+        """Whether a model of this name may be asked."""
+        return not self.models or any(_matches(pattern, model) for pattern in self.models)
+
     def check_model(self, model: object) -> str:
         """The name of a request's model, seen to be allowed.
 
@@ -92,7 +96,7 @@ class ModelPolicy:
         """
         if not isinstance(model, str) or not model or len(model) > 200:
             raise Denied(400, "the request names no model")
-        if self.models and not any(_matches(pattern, model) for pattern in self.models):
+        if not self.allows(model):
             raise Denied(
                 FORBIDDEN, f"the model {model!r} is not allowed here; allowed: {', '.join(self.models)}"
             )

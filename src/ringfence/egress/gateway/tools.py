@@ -2,23 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from ringfence.config.egress import ProviderTool
 from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
 
-Grant = Literal[
-    "web_search",
-    "web_fetch",
-    "code_execution",
-    "mcp",
-    "files",
-    "file_search",
-    "image_generation",
-    "computer",
-    "urls",
-]
-"""What may be asked of a provider beside answers: its tools, files kept there, and addresses that it fetches."""
+Grant = ProviderTool
 
 GRANTS: tuple[Grant, ...] = get_args(Grant)
 

@@ -1,0 +1,105 @@
+"""What a run's gateway is made of."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ringfence.config import load
+from ringfence.egress.gateway.policy import ModelPolicy
+from ringfence.errors import ConfigurationError, PolicyRefused
+from ringfence.events import Event, ModelExchanged, Usage
+from ringfence.job.agent import access_for
+from ringfence.job.model_access import ModelAccess
+from ringfence.job.recorder import Recorder
+from ringfence.job.request import AgentRequest
+from ringfence.journal import Journal
+from ringfence.model.prices import Price
+from ringfence.runtime.limits import Limits
+from ringfence.secret import Credential, Redactor
+
+KEY = Credential("api_key", "sk-ant-the-key-of-the-test")
+
+
+def test_access_goes_to_another_process_whole_but_for_the_credential():
+    """That one is lent its own."""
+    access = ModelAccess(
+        "m",
+        credentials=[KEY],
+        tokens=5,
+        prices={"m": Price(input=1, output=2, long_prompt_above=3, long_prompt=Price(input=4, output=5))},
+        policy=ModelPolicy(("m*",), frozenset({"web_search"})),
+    )
+    encoded = access.encoded()
+    assert KEY.value not in repr(encoded)
+    decoded = ModelAccess.decoded(encoded)
+    assert (decoded.tokens, decoded.prices, decoded.policy) == (access.tokens, access.prices, access.policy)
+
+
+async def test_there_is_one_gateway_for_a_run():
+    """What is used inside and outside counts together, and the last user closes it."""
+    access = ModelAccess("m", credentials=[KEY], base_urls={"anthropic": "http://127.0.0.1:1"})
+    gateway = access.gateway
+    assert access.gateway is gateway
+
+    async def ignore(event: Event) -> None:
+        """Nothing is asked."""
+
+    async with gateway.opened(ignore):
+        async with access.gateway.opened(ignore):
+            assert gateway.base_url("anthropic") == "http://127.0.0.1:1"
+        assert gateway._upstream is not None
+    assert gateway._upstream is None
+
+
+async def test_a_model_that_may_not_be_asked_starts_no_run():
+    """It would be refused at its first request."""
+    request = AgentRequest(
+        prompt="x", model="claude-opus-5", limits=Limits(), model_policy=ModelPolicy(("claude-haiku-*",))
+    )
+    with pytest.raises(PolicyRefused, match=r"egress\.models"):
+        await access_for(request, credentials=[KEY])
+
+
+async def test_what_is_asked_inside_counts_as_the_runs(tmp_path: Path):
+    """What the agent's own loop asks is counted by its replies alone."""
+    journal = Journal.create(tmp_path / "run", "run")
+    recorder = Recorder(journal, Redactor(), None)
+    for sandbox_id in ("s", ""):
+        await recorder.emit(
+            ModelExchanged(
+                sandbox_id=sandbox_id, exchange=1, status=200, ended_by="closed", model="m",
+                usage=Usage(input_tokens=10, output_tokens=5), is_estimated=False, cost_usd=0.5, first_byte_ms=1,
+                duration_ms=2, answer_bytes=3,
+            )
+        )  # fmt: skip
+    await anyio.to_thread.run_sync(journal.close)
+    assert (recorder.usage.total, recorder.cost_usd) == (15, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "is_tighter"),
+    [
+        ("models: [a, b]", "models: [a]", True),
+        ("models: [a]", "models: [a, b]", False),
+        ("models: [a]", "models: []", False),
+        ("models: []", "models: [a]", True),
+        ("provider_tools: [web_search]", "provider_tools: []", True),
+        ("provider_tools: []", "provider_tools: [web_search]", False),
+    ],
+)
+def test_a_projects_file_can_only_allow_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, project: str, is_tighter: bool
+):
+    """Until it is trusted."""
+    home, workspace = tmp_path / "config", tmp_path / "workspace"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    (home / "ringfence").mkdir(parents=True)
+    workspace.mkdir()
+    (home / "ringfence" / "ringfence.yaml").write_text(f"egress: {{{user}}}\n")
+    (workspace / "ringfence.yaml").write_text(f"egress: {{{project}}}\n")
+    if is_tighter:
+        load(workspace, environ={})
+    else:
+        with pytest.raises(ConfigurationError, match="trust"):
+            load(workspace, environ={})
