@@ -53,6 +53,8 @@ class Scan:
 
     entries: dict[bytes, Entry] = field(default_factory=dict)
     """Files that are as they were."""
+    lost: set[bytes] = field(default_factory=set)
+    """Files of the cache that are not."""
     suspects: dict[bytes, int] = field(default_factory=dict)
     """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
     skipped: dict[bytes, str] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Scan:
     def narrow(self, paths: set[bytes]) -> None:
         """Forget all files but those at `paths`."""
         if not self.entries.keys() <= paths:
+            self.lost |= self.entries.keys() - paths
             self.entries = {path: entry for path, entry in self.entries.items() if path in paths}
         self.suspects = {path: size for path, size in self.suspects.items() if path in paths}
         self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
@@ -117,7 +120,7 @@ def scan_known(tree: Tree, cache: StatCache) -> Scan:
                 status = look(name, dir_fd=fd, follow_symlinks=False)
             except OSError as exc:
                 _note_unreadable(found, exc, [path])
-                del found.entries[path]
+                found.lost.add(path)
                 continue
             ctime = status.st_ctime_ns
             if not (
@@ -130,10 +133,12 @@ def scan_known(tree: Tree, cache: StatCache) -> Scan:
                 and ctime < horizon
                 and (ctime < coarse or ctime % _SECOND_NS)
             ):
-                del found.entries[path]
+                found.lost.add(path)
                 found.suspect(path, status)
             elif status.st_nlink > 1:
                 found.note_links(path, status)
+    for path in found.lost:
+        del found.entries[path]
     return found
 
 
@@ -166,8 +171,7 @@ def _opened(
         except OSError as exc:
             paths = [path for _, path, _ in files]
             _note_unreadable(found, exc, paths)
-            for path in paths:
-                found.entries.pop(path, None)
+            found.lost |= known.keys() & set(paths)
         else:
             yield fd, files
 

@@ -172,9 +172,7 @@ class Taker:
     async def _keep(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
         commit, tree = await self._import(found, cache)
         is_same = bool(cache.tree) and not found.suspects and len(found.entries) == len(cache.entries)
-        private = cache.private if is_same else None
-        if private is None:
-            private = frozenset(path for path, entry in found.entries.items() if _is_private(entry.mode))
+        private = cache.private if is_same and cache.private is not None else _private(found, cache)
         if not is_same or cache.listing != self._digest:
             known = StatCache(tree, began_ns, found.entries, self._digest, private=private)
             if self._digest:
@@ -186,11 +184,7 @@ class Taker:
 
     async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
         suspects = iter(found.suspects)
-        gone = set()
-        if len(found.entries) != len(cache.entries):
-            gone = {
-                path for path in cache.entries if path not in found.entries and path not in found.suspects
-            }
+        gone = found.lost - found.suspects.keys()
         commit, tree = "", cache.tree
         while True:
             batch = await self._in_tree(
@@ -227,8 +221,15 @@ class Taker:
         return await self._actor.call(run)
 
 
-def _is_private(mode: int) -> bool:
-    return not mode & 0o077 and bool(mode & 0o100000)
+def _private(found: Scan, cache: StatCache) -> frozenset[bytes]:
+    """Files that nobody but their owner has rights on; those that are as they were need no look."""
+    known = cache.private
+    looked_at = found.entries.keys() if known is None else found.suspects.keys() & found.entries.keys()
+    modes = ((path, found.entries[path].mode) for path in looked_at)
+    private = {path for path, mode in modes if not mode & 0o077 and mode & 0o100000}
+    return frozenset(
+        private | {path for path in known or () if path in found.entries and path not in looked_at}
+    )
 
 
 def _differs(content: Content, cache: StatCache) -> bool:

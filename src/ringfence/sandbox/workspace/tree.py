@@ -94,9 +94,16 @@ class Tree:
         if create:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=here)
-        if self._unlock:
+        if not self._unlock:
+            return os.open(name, _DIRECTORY, dir_fd=here)
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=here)
+        except PermissionError:
             self._give_rights_back(name, here, b"/".join((*self._names, name)))
-        return os.open(name, _DIRECTORY, dir_fd=here)
+            return os.open(name, _DIRECTORY, dir_fd=here)
+        if os.fstat(fd).st_mode & self._unlock != self._unlock:
+            self._give_rights_back(name, here, b"/".join((*self._names, name)))
+        return fd
 
     def _give_rights_back(self, name: bytes | Path, here: int | None, path: bytes) -> None:
         # O_PATH needs no right on the directory itself, and pins what is changed.
