@@ -62,6 +62,7 @@ class Conversation:
         self._came = bytearray()
         self._is_reading_head = True
         self._is_early = False
+        self._wants_head_only = False
         self.sent_bytes = 0
 
     async def request(self) -> Asked | None:
@@ -83,6 +84,7 @@ class Conversation:
         head = await self._next()
         if not isinstance(head, h11.Request):
             return None
+        self._wants_head_only = head.method == b"HEAD"
         self._refuse_ambiguity(head)
         if head.http_version == b"1.1" and self._http.they_are_waiting_for_100_continue:
             await self._send(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
@@ -164,7 +166,9 @@ class Conversation:
         await self._send(self._http.send(h11.Response(status_code=status, headers=fields)))
 
     async def send(self, data: bytes) -> None:
-        """A piece of the answer's body."""
+        """A piece of the answer's body. To HEAD there is none: it is left out."""
+        if self._wants_head_only:
+            return
         self.sent_bytes += len(data)
         await self._send(self._http.send(h11.Data(data=data)))
 

@@ -44,6 +44,18 @@ async def test_a_stream_comes_in_chunks(gateway_at: OpenGateway):
             assert body == begin() + end()
 
 
+async def test_a_question_about_the_head_is_answered_by_a_head(gateway_at: OpenGateway):
+    """Claude asks `HEAD /api/hello` at first; the refusal has no body, and the connection goes on."""
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway, wired(gateway) as wire:
+        await wire.stream.send(b"HEAD /api/hello HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += await wire.stream.receive()
+        status, _, body = await wire.ask(raw(request()))
+    assert head.startswith(b"HTTP/1.1 404 ")
+    assert (status, json.loads(body)) == (200, MESSAGE)
+
+
 HEAD = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n"
 SECOND = b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 HOSTILE = {
