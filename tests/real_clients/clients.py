@@ -21,7 +21,8 @@ _CODEX = """\
 export CODEX_HOME=$HOME/codex
 mkdir -p "$CODEX_HOME"
 cat >"$CODEX_HOME/config.toml" <<END
-model_provider = "gate"
+model_provider = "$PROVIDER"
+openai_base_url = "$OPENAI_BASE_URL"
 [model_providers.gate]
 name = "gate"
 base_url = "$OPENAI_BASE_URL"
@@ -45,7 +46,7 @@ _SETTINGS = {
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         "CLAUDE_CODE_MAX_RETRIES": "4",
     },
-    "codex": {"MORE": ""},
+    "codex": {"MORE": "", "PROVIDER": "gate"},
 }
 
 

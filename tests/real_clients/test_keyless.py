@@ -90,6 +90,22 @@ async def test_codex_works_by_functions_too(lab: Lab, workspace: Path):
     assert (workspace / "note.txt").read_text() == "two\n"
 
 
+async def test_codex_finds_the_gateway_by_its_own_provider_too(lab: Lab, workspace: Path):
+    """It would rather have a WebSocket, is told at once that there is none, and takes plain requests."""
+    ended = await lab.run("codex", in_prompt(edits("two")), workspace, "--env", "PROVIDER=openai", **KEYS)
+    assert (ended.code, ended.is_success()) == (0, True), ended
+    assert (workspace / "note.txt").read_text() == "two\n"
+    assert "Reconnecting" not in ended.out
+
+
+async def test_what_claude_asks_beside_its_model_does_no_harm(lab: Lab, workspace: Path):
+    """Without the variable that keeps it quiet it asks for more, gets nothing of it, and works."""
+    talkative = ("--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=")
+    ended = await lab.run("claude", in_prompt(edits("two")), workspace, *talkative, **KEYS)
+    assert (ended.code, ended.is_success()) == (0, True), ended
+    assert {(request.method, request.path) for request in lab.server.requests} == {("POST", "/v1/messages")}
+
+
 FAULTS = {
     "an overload": "error: {status: 529}",
     "an error in the stream": "stream_error: {after_events: 3}",

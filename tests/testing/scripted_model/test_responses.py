@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
+from ringfence.testing.scripted_model import ScriptedModelServer, in_prompt, parse_script
 
 from .raw import exchange
 
@@ -93,6 +93,15 @@ async def test_tools_may_be_offered_by_an_item():
         "exec",
         'const done = await tools.exec_command({cmd: "ls"}); text(done.output);',
     )
+
+
+async def test_an_item_of_another_kind_is_nobodys_word():
+    """Codex puts changes of its configuration into the conversation."""
+    mark = in_prompt(parse_script("turns: [{text: carried}]"))
+    items: list[Any] = [{"role": "user", "content": mark}, {"type": "configuration_update"}]
+    async with speaking("- text: own") as (_, client):
+        reply = await client.responses.create(model="any", input=items)
+    assert reply.output_text == "carried"
 
 
 async def test_cached_tokens_are_part_of_the_input():

@@ -112,7 +112,7 @@ def _utterances(item: JSONObject) -> Iterator[Utterance]:
         yield Utterance("user", text_of(item.get("content")))
     elif kind in OUTPUTS:
         yield Utterance("user")
-    elif role == "assistant" or role is None:
+    elif role == "assistant" or kind == "reasoning" or str(kind).endswith("_call"):
         yield Utterance("model")
 
 
