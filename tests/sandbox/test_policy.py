@@ -204,3 +204,28 @@ def test_effective_policy_is_plain_data() -> None:
     assert said["enforced"] == {"memory": "soft"}
     assert "TOKEN" in said["environment"]
     assert "secret" not in repr(said)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"egress": {"allow": ["169.254.169.254"]}}, "egress-target"),
+        ({"egress": {"allow": ["metadata.google.internal"]}}, "egress-target"),
+        ({"egress": {"allow": ["a.example:2375"]}}, "egress-target"),
+        ({"egress": {"allow": ["packages"]}, "forward": ("a:3128",)}, "forward-port"),
+        ({"egress": {"allow": ["packages"]}, "backend": "host"}, "forward-unfenced"),
+    ],
+    ids=["metadata", "metadata by name", "engine", "the proxy's port", "no fence"],
+)
+def test_egress(fields: dict[str, object], rule: str, around: Surroundings) -> None:
+    """What may never be reached is refused in a spec, and so is a proxy that could not listen, or would change nothing."""
+    assert refused(SandboxSpec.model_validate(fields), around) == rule
+
+
+def test_egress_is_in_the_policy() -> None:
+    """The effective policy says what may be reached, and what is denied."""
+    spec = SandboxSpec.model_validate(
+        {"egress": {"allow": ["packages", {"host": "a.example", "max_bytes": 10}], "deny": ["pypi.org"]}}
+    )
+    policy = effective_policy(spec, Placement(1, 1, None, None), Facts())
+    assert policy["egress"] == ["allow packages", "allow a.example (at most 10 bytes)", "deny pypi.org"]

@@ -10,6 +10,7 @@ from typing import Any
 from ringfence.config.egress import WEB_PORTS
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.address import refused_target
+from ringfence.egress.environment import PROXY_PORT
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Facts, Placement
 from ringfence.sandbox.image_name import ImageName, parse_image_name
@@ -140,6 +141,11 @@ def _egress(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
             yield f"egress to '{rule}' ({reason})"
 
 
+def _taken_ports(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    if spec.egress.wants_proxy:
+        yield from (f"forward '{forward}'" for forward in spec.forward if forward.port == PROXY_PORT)
+
+
 def _unfenced(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     if spec.backend == "host":
         yield from (f"forward '{forward}' on the bare host" for forward in spec.forward)
@@ -238,6 +244,11 @@ RULES = (
     Rule("environment", "it would change what programs inside load before they start", _environment),
     Rule("forward-target", "nothing inside is led to credentials or to a container engine", _forwards),
     Rule("egress-target", "nothing inside is led to credentials or to a container engine", _egress),
+    Rule(
+        "forward-port",
+        f"port {PROXY_PORT} inside is where the proxy of `egress.allow` listens; write NAME:PORT=HOST:PORT",
+        _taken_ports,
+    ),
     Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
 )
 """All rules about a spec. Those about the workspace are in `sandbox.workspace.refusals`."""

@@ -8,12 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import trustme
+from tests.sandbox.conftest import CONTAINERS, image_for
 
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
@@ -40,6 +42,9 @@ TRUST = dict.fromkeys(
     AUTHORITY_INSIDE,
 )
 """How each client is told of the tests' authority."""
+
+
+BACKENDS = ["bubblewrap", *(pytest.param(name, marks=pytest.mark.docker) for name in CONTAINERS)]
 
 
 class Record:
@@ -125,6 +130,18 @@ def web(tmp_path: Path, authority: trustme.CA) -> Iterator[Web]:
 def record() -> Record:
     """What was told."""
     return Record()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, images: Callable[[str], str | None]) -> dict[str, Any]:
+    """What says which fence it is tried in."""
+    return {"backend": request.param, "image": images(request.param)}
+
+
+@pytest.fixture(scope="session")
+def images() -> Callable[[str], str | None]:
+    """An image for each backend."""
+    return cache(image_for)
 
 
 Gated = Callable[..., Any]

@@ -14,14 +14,12 @@ import pytest
 from dnslib import CNAME, QTYPE, RR, A, DNSRecord
 from dnslib.server import BaseResolver, DNSServer
 from tests.egress.proxy.conftest import NAMES, Gated, Record, Web
-from tests.sandbox.conftest import CONTAINERS
 
 from ringfence.egress.resolving import Resolved
 from ringfence.events import EgressClosed, EgressDecided
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import python
 
-BACKENDS = ["bubblewrap", *(pytest.param(name, marks=pytest.mark.docker) for name in CONTAINERS)]
 SAY = """
 import socket, sys
 s = socket.create_connection(("127.0.0.1", 3128), timeout=40)
@@ -37,22 +35,6 @@ except OSError as error:
 sys.stdout.write(said.decode("latin-1"))
 """
 """Sends bytes to the proxy, and prints what comes back until the end."""
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, images: Callable[[str], str | None]) -> dict[str, Any]:
-    """What says which fence it is tried in."""
-    return {"backend": request.param, "image": images(request.param)}
-
-
-@pytest.fixture(scope="session")
-def images() -> Callable[[str], str | None]:
-    """An image for each backend."""
-    from functools import cache
-
-    from tests.sandbox.conftest import image_for
-
-    return cache(image_for)
 
 
 async def say(sandbox: Sandbox, data: bytes, *, then_end: bool = False) -> str:
