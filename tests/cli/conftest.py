@@ -155,3 +155,22 @@ def events() -> Callable[..., list[dict[str, Any]]]:
         return [json.loads(line) for line in (path / "journal.jsonl").read_bytes().splitlines()]
 
     return read
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start a scripted model as a server in a process of its own; its base URL."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*turns: dict[str, Any]) -> str:
+        (tmp_path / "turns.json").write_text(json.dumps({"turns": turns}))
+        command = [sys.executable, "-m", "ringfence.testing.scripted_model", str(tmp_path / "turns.json")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate()

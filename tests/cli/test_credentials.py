@@ -2,8 +2,6 @@
 
 import base64
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -220,25 +218,6 @@ def test_a_secret_in_the_workspace_is_refused(
     monkeypatch.setenv("ANTHROPIC_API_KEY_FILE", str(workspace / "key"))
     ended = ringfence("run", "x", "-C", workspace)
     assert (ended.code, "lies in the workspace" in ended.err) == (4, True)
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start a scripted model as a server of its own; its base URL."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*turns: dict[str, Any]) -> str:
-        (tmp_path / "turns.json").write_text(json.dumps({"turns": turns}))
-        command = [sys.executable, "-m", "ringfence.testing.scripted_model", str(tmp_path / "turns.json")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        return process.stdout.readline().strip()
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.communicate()
 
 
 def _source(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
