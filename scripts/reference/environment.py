@@ -25,6 +25,8 @@ _OTHERS = (
     ("ANTHROPIC_BASE_URL", "Where the Messages API is; any server that speaks it will do."),
     ("OPENAI_BASE_URL", "Where OpenAI's API is."),
     ("CODEX_REFRESH_TOKEN_URL_OVERRIDE", "Where a ChatGPT login is renewed, as Codex itself reads it."),
+    ("CLAUDE_CONFIG_DIR", "The claude CLI's directory, for `ringfence session`. Default `~/.claude`."),
+    ("CODEX_HOME", "The codex CLI's directory, for `ringfence session` and its login. Default `~/.codex`."),
     ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
     ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),
     ("PATH", "Toolchains of yours that are on it are found inside as well."),

@@ -72,5 +72,6 @@ def test_a_survey_says_who_where_and_what(claude: Path, codex: Path) -> None:
 def test_what_the_client_writes_itself_is_no_prompt(
     written: Callable[..., Path], said: Callable[..., dict[str, Any]]
 ) -> None:
-    """Messages marked as the client's own are passed over."""
-    assert survey(written(said("by the client", isMeta=True), said("by the user"))).prompt == "by the user"
+    """Messages marked as the client's own, and commands to it, are passed over."""
+    typed = said("<command-name>/clear</command-name>")
+    assert survey(written(said("its own", isMeta=True), typed, said("by the user"))).prompt == "by the user"

@@ -170,14 +170,39 @@ async def test_a_link_in_the_place_of_a_followed_file_ends_it(
             await _next(following, MessageSent)
 
 
+async def test_a_sub_agent_that_becomes_a_link_does_not_end_the_session(
+    claude: Path, said: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Its file is told of and left; the session is followed on."""
+    agent = claude.with_suffix("") / "subagents" / "agent-a0123456789abcdef.jsonl"
+    events = follow_events(claude, poll_s=0.005)
+    async with aclosing(events) as following:
+        await _next(following, MessageSent)
+        (tmp_path / "link").symlink_to(claude)
+        (tmp_path / "link").rename(agent)
+        assert "a link" in (await _next(following, TranscriptDamaged)).reason
+        _append(claude, said("after"))
+        while (await _next(following, MessageSent)).content != "after":
+            pass
+
+
 async def test_only_what_is_new(written: Callable[..., Path], said: Callable[..., dict[str, Any]]) -> None:
     """With `from_end` what was there before is left out."""
     path = written(said("old"))
     assert _texts(await _until_idle(path, from_end=True)) == []
 
 
-async def test_a_file_that_turns_out_to_be_none_is_refused(written: Callable[..., Path]) -> None:
-    """After enough lines that no client writes, following ends with an error that says so."""
-    path = written(*[{"line": number} for number in range(40)])
-    with pytest.raises(RecordError, match=r"s\.jsonl:1: .*expected a session"):
-        await _until_idle(path)
+@pytest.mark.parametrize("lines", [1, 40], ids=["one", "many"])
+@pytest.mark.parametrize("idle_s", [0.3, None], ids=["ends-first", "goes-on"])
+async def test_a_file_that_is_none_is_not_followed(
+    lines: int, idle_s: float | None, written: Callable[..., Path]
+) -> None:
+    """Lines that no client writes end it with an error that says so, soon."""
+    path = written(*[{"line": number} for number in range(lines)])
+    events = follow_events(path, idle_s=idle_s, poll_s=0.005)
+    async with aclosing(events) as following:
+        with (
+            anyio.fail_after(_DEADLINE_S),
+            pytest.raises(RecordError, match=r"s\.jsonl:1: .*expected a session"),
+        ):
+            await anext(following)

@@ -33,6 +33,8 @@ from ringfence.runtime.transcript.base import (
 from ringfence.runtime.transcript.record import JSONObject, Record
 
 _SYNTHETIC = "<synthetic>"
+_TYPED = ("<command-", "<local-command-")
+"""What the client makes of a command typed to itself, such as `/clear`."""
 
 
 @dataclass
@@ -96,7 +98,8 @@ class ClaudeTranslator(Translator):
         overview.started_at, overview.last_at = overview.started_at or at, at or overview.last_at
         message = dict_of(value.get("message"))
         if value.get("type") == "user" and not value.get("isMeta") and not overview.prompt:
-            overview.prompt = _asked(message.get("content"))
+            asked = _asked(message.get("content"))
+            overview.prompt = "" if asked.startswith(_TYPED) else asked
         if value.get("type") == "assistant" and message.get("model") != _SYNTHETIC:
             overview.model = overview.model or short(message.get("model"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from ringfence.errors import RecordError, RingfenceError
+from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobCreated, Origin, TranscriptDamaged
 from ringfence.runtime.transcript.base import ClientName, Overview, Translator
 from ringfence.runtime.transcript.client import client_of, identify, translator, unknown
@@ -25,6 +25,8 @@ _AT_ONCE = 8
 _QUIET_S = 5.0
 _LOOK_AT_QUIET_S = 0.5
 _UNKNOWN_ITEMS = 32
+_UNKNOWN_S = 1.0
+"""So long a file may hold lines of which none says whose it is."""
 
 
 def opening(overview: Overview, session: Path, job_id: str) -> JobCreated:
@@ -153,7 +155,8 @@ class _FollowedFile:
     def poll(self) -> tuple[list[Event], bool]:
         """What was added, and whether anything was."""
         now = time.monotonic()
-        if now - self._quiet_since > _QUIET_S and now - self._looked_at < _LOOK_AT_QUIET_S:
+        is_quiet = self._agent is not None and now - self._quiet_since > _QUIET_S
+        if is_quiet and now - self._looked_at < _LOOK_AT_QUIET_S:
             return [], False  # there may be hundreds of sub-agents that have ended
         self._looked_at = now
         items: list[Item] = []
@@ -170,13 +173,18 @@ class _FollowedFile:
             told = self.reader.reopen_if_changed()
             items += [told] if told is not None else []
         events = self._events(items)
-        if self._translator is not None and time.monotonic() - self._quiet_since >= _SETTLED_S:
+        quiet_s = now - self._quiet_since
+        if self._translator is not None and quiet_s >= _SETTLED_S:
             events += self._translator.flush()
+        if self._waiting and quiet_s >= _UNKNOWN_S:
+            raise unknown(self._path, self._waiting[0])
         return events, is_read
 
     def end(self) -> list[Event]:
         """What is left when nothing more is waited for."""
         events = self._events(self.reader.rest())
+        if self._waiting:
+            raise unknown(self._path, self._waiting[0])
         return [*events, *(self._translator.flush() if self._translator is not None else [])]
 
     def _pass_over(self) -> None:
@@ -224,10 +232,10 @@ class _Followed:
         for path, file in list(self._files.items()):
             try:
                 added, is_read = file.poll()
-            except RecordError:
+            except RingfenceError as exc:
                 if path == self._session:
                     raise
-                added, is_read = [self._drop(path)], False
+                added, is_read = [self._drop(path, f"{exc}; it is not followed any more")], False
             events += added
             is_any_read = is_any_read or is_read
         return events, is_any_read
@@ -257,7 +265,7 @@ class _Followed:
                 self._files[one.path] = file
         return events
 
-    def _drop(self, path: Path) -> Event:
+    def _drop(self, path: Path, reason: str) -> Event:
         self._files.pop(path).reader.close()
         self._refused.add(path)
-        return unread(path, self._session, "it is no transcript, and is not followed any more")
+        return unread(path, self._session, reason)
