@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ringfence.errors import RecordError, UsageError
 from ringfence.sandbox.workspace import taking
 from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.taking import cache_key
 
 pytestmark = pytest.mark.anyio
 # ruff: noqa: ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls
@@ -337,6 +338,26 @@ async def test_gc_drops_other_runs(workspace: Path, store: CheckpointStore):
     assert len(await store.blobs(new.id)) == 1
     with pytest.raises(RecordError, match="gc"):
         await store.memo(old.id)
+
+
+async def test_gc_forgets_clones(workspace: Path, ground: Path, store: CheckpointStore, git):
+    """What is remembered of a clone goes when nobody has used it for a day; the workspace's own stays."""
+    clone = ground / "clone"
+    clone.mkdir()
+    await store.take("r/before")
+    await store.take("r/after", root=clone)
+    caches = store.directory / "cache"
+    of_clone = {path for path in caches.iterdir() if path.name.startswith(cache_key(clone))}
+    for path in caches.iterdir():
+        os.utime(path, (0, 0))
+    (caches / "half.folders").touch()
+    os.utime(caches / "half.folders", (0, 0))
+    await store.gc(frozenset({"r"}))
+    assert of_clone
+    assert {path.name.partition(".")[0] for path in caches.iterdir()} == {cache_key(workspace)}
+    kept = git(store.directory, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/ringfence-last/")
+    assert kept == cache_key(workspace)
+    assert (await store.take("r/again", root=clone)).files == 0
 
 
 async def test_store_heals(workspace: Path, store: CheckpointStore):

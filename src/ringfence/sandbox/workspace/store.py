@@ -28,13 +28,15 @@ from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
-from ringfence.sandbox.workspace.taking import Taken, Taker
+from ringfence.sandbox.workspace.taking import Taken, Taker, cache_key
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m", "fastimport.unpackLimit=200")
+_UNUSED_S = 24 * 3600.0
+"""No run of a clone lasts longer; one that does reads its files again."""
 _SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
@@ -303,11 +305,27 @@ class CheckpointStore:
     async def gc(self, keep: frozenset[str]) -> int:
         """Drop the checkpoints of runs that are not in `keep`, but none taken by hand; return how many."""
         async with self._locked():
+            await self._forget_clones()
             everything = await self.kept()
             dead = {one.label for one in everything if one.label.split("/")[0] not in keep}
             dead = {label for label in dead if not label.startswith(NAMED)}
             await self._drop(dead, everything)
         return len(dead)
+
+    async def _forget_clones(self) -> None:
+        """Remove what is remembered of directories other than the workspace: clones, which end with their runs."""
+        own = cache_key(self.workspace)
+        unused = time.time() - _UNUSED_S
+        caches = [
+            path
+            for path in (self.directory / "cache").glob("*")
+            if path.name.partition(".")[0] != own and path.stat().st_mtime < unused
+        ]
+        keys = sorted({path.name.partition(".")[0] for path in caches})
+        commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in keys)
+        await self._git.run("update-ref", "--stdin", stdin=commands.encode())
+        for path in caches:
+            path.unlink()
 
     async def drop(self, label: str) -> None:
         """Drop the checkpoint under a label, and what only it held."""
