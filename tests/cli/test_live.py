@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ringfence.cli.live import LiveView
 from ringfence.events import (
+    EgressDecided,
     EngineCalled,
     Event,
     ModelReplied,
@@ -216,3 +217,18 @@ async def test_what_was_done_with_an_engine_is_shown():
         "  engine: restart 0123456789ab",
         "  engine: refused: POST /containers/create\\x1b[2J is none of the calls",
     ]
+
+
+def _asked(host: str, *, allowed: bool = False, repeated: int = 1) -> EgressDecided:
+    return EgressDecided(
+        sandbox_id="s", connection=1, allowed=allowed, method="CONNECT", host=host, port=443, path="", rule="default",
+        reason="" if allowed else f"{host}:443 is not allowed", repeated=repeated,
+    )  # fmt: skip
+
+
+async def test_what_was_refused_is_shown_once():
+    """A host that was refused is shown the first time; what was let out is in the record only."""
+    shown = await _shown(
+        _asked("a.example"), _asked("a.example", repeated=2), _asked("b.example", allowed=True)
+    )
+    assert shown.splitlines() == ["  proxy: refused: a.example:443 is not allowed"]

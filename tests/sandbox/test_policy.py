@@ -218,7 +218,7 @@ def test_effective_policy_is_plain_data() -> None:
     ids=["metadata", "metadata by name", "engine", "the proxy's port", "no fence"],
 )
 def test_egress(fields: dict[str, object], rule: str, around: Surroundings) -> None:
-    """What may never be reached is refused in a spec, and so is a proxy that could not listen, or would change nothing."""
+    """What may never be reached is refused in a spec, and so is a proxy that cannot listen or changes nothing."""
     assert refused(SandboxSpec.model_validate(fields), around) == rule
 
 

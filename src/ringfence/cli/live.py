@@ -19,6 +19,7 @@ from ringfence.cli.plural import counted
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
+    EgressDecided,
     EngineCalled,
     Event,
     ForwardRefused,
@@ -255,6 +256,12 @@ class LiveView:
     def _unforwarded(self, event: ForwardRefused) -> list[Line]:
         return [(f"  forward {event.forward}: refused: {event.reason}", "yellow")]
 
+    def _egress(self, event: EgressDecided) -> list[Line]:
+        """What was refused, the first time; what was let out is in the record only."""
+        if event.allowed or event.repeated > 1:
+            return []
+        return [(f"  proxy: refused: {event.reason}", "yellow")]
+
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text
 
@@ -280,6 +287,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     VerificationEnded: LiveView._verdict,
     EngineCalled: LiveView._engine,
     ForwardRefused: LiveView._unforwarded,
+    EgressDecided: LiveView._egress,
 }
 """How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
 

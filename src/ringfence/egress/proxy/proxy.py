@@ -78,7 +78,7 @@ class ForwardProxy:
         self._telling = Telling(sandbox_id, emit)
         self._pace = Pace(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
-        self._allowances: dict[tuple[str, str], Allowance] = {}
+        self._allowances: dict[str, Allowance] = {}
         self._carried: dict[anyio.CancelScope, Wanted] = {}
         self._count = 0
 
@@ -145,7 +145,7 @@ class ForwardProxy:
     async def _judge_and_carry(self, inside: ByteStream, number: int, head: Head) -> None:
         wanted = head.wanted
         rules = await self._current_rules()
-        decision = self._within_allowance(rules.decide(wanted), wanted)
+        decision = self._within_allowance(rules.decide(wanted))
         targets: tuple[Resolved, ...] = ()
         trouble = ""
         if decision.is_allowed:
@@ -182,20 +182,17 @@ class ForwardProxy:
             return (), Decision(False, refused.rule, str(exc), refused.remedy)
         return found, None
 
-    def _within_allowance(self, decision: Decision, wanted: Wanted) -> Decision:
-        allowance = self._allowance(decision, wanted)
+    def _within_allowance(self, decision: Decision) -> Decision:
+        allowance = self._allowance(decision)
         if allowance is None or not allowance.is_used_up:
             return decision
-        reason = (
-            f"the {allowance.limit_bytes} bytes that rule {decision.rule!r} allows {wanted.host} are used up"
-        )
+        reason = f"the {allowance.limit_bytes} bytes that rule {decision.rule!r} allows are used up"
         return Decision(False, "limit", reason, "raise its max_bytes")
 
-    def _allowance(self, decision: Decision, wanted: Wanted) -> Allowance | None:
+    def _allowance(self, decision: Decision) -> Allowance | None:
         if not decision.is_allowed or decision.max_bytes is None:
             return None
-        key = (decision.rule, str(wanted.host))
-        return self._allowances.setdefault(key, Allowance(decision.max_bytes))
+        return self._allowances.setdefault(decision.rule, Allowance(decision.max_bytes))
 
     async def _refuse(self, inside: ByteStream, number: int, wanted: Wanted, decision: Decision) -> None:
         await self._telling.decided(number, wanted, decision)
@@ -223,7 +220,7 @@ class ForwardProxy:
     ) -> None:
         began = time.monotonic()
         wanted = head.wanted
-        passed = _Watched(allowance=self._allowance(decision, wanted))
+        passed = _Watched(allowance=self._allowance(decision))
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
