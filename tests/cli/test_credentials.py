@@ -150,6 +150,18 @@ def test_a_token_that_may_not_list_models_is_asked_another_question(
     ]
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_restricted_key_of_openai_is_good(
+    ringfence: Cli, api: Api, monkeypatch: pytest.MonkeyPatch, status: int
+):
+    """It may not list models, and that is all that an agent does not need."""
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    said = "You have insufficient permissions for this operation. Missing scopes: api.model.read."
+    api.answers = {"/v1/models": _error(status, "invalid_request_error", said)}
+    ended = ringfence("doctor", "--auth")
+    assert (ended.code, "may not list models" in ended.out) == (0, True)
+
+
 def test_doctor_says_when_nothing_answers(ringfence: Cli, api: Api, monkeypatch: pytest.MonkeyPatch):
     """That is the network's fault and no credential's."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
