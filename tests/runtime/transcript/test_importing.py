@@ -1,6 +1,10 @@
 """A session made elsewhere becomes a sealed record of ours."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -8,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import (
     JobCreated,
@@ -18,7 +23,7 @@ from ringfence.events import (
     TranscriptDamaged,
 )
 from ringfence.job.continuing import last_run_of
-from ringfence.journal import export, list_runs, read, run_dir, runs_dir, verify
+from ringfence.journal import export, list_runs, read, run_dir, verify
 from ringfence.runtime.transcript import import_session, read_events
 
 
@@ -130,7 +135,39 @@ def test_a_session_that_is_rewritten_meanwhile_leaves_no_record(claude: Path) ->
 
     with pytest.raises(RecordError, match="changed while it was imported"):
         import_session(claude, secrets=secrets())
-    assert list(runs_dir().iterdir()) == []
+    assert list_runs() == []
+    assert list((state_dir() / "tmp").iterdir()) == []
+
+
+_KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+from ringfence.config.paths import state_dir
+from ringfence.runtime.transcript import import_session
+
+def kill():
+    while not any(file.stat().st_size > 100_000 for file in state_dir().glob("tmp/import-*/journal.jsonl")):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=kill, daemon=True).start()
+import_session(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_import_leaves_no_record(
+    written: Callable[..., Path], said: Callable[..., dict[str, Any]]
+) -> None:
+    """There is the whole record among the runs, or none; a later import clears up what was left."""
+    path = written(*[said("x" * 200)] * 50_000)
+    done = subprocess.run([sys.executable, "-c", _KILLED, path], timeout=100, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list_runs() == []
+    (left,) = (state_dir() / "tmp").iterdir()
+    os.utime(left, (0, 0))
+    import_session(written(said()))
+    assert not left.exists()
 
 
 def test_a_large_body_is_kept_beside_the_record(

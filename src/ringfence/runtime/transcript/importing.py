@@ -4,6 +4,7 @@ The files are measured first: what is added while they are read is left out, and
 """
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ringfence.config.paths import make_private_dir
+from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.events import (
     Event,
@@ -23,7 +24,7 @@ from ringfence.events import (
     TranscriptFile,
     Usage,
 )
-from ringfence.journal import Journal, new_run_id, read, run_dir, runs_dir, write_session
+from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, runs_dir, write_session
 from ringfence.removal import remove_tree
 from ringfence.runtime.transcript.base import ClientName, Overview, between_ms
 from ringfence.runtime.transcript.client import survey
@@ -36,6 +37,7 @@ IMPORTED_STATE = "imported"
 PROVES = "it proves what the files held when they were read, not that it happened"
 
 _CHUNK_BYTES = 1024**2
+_ABANDONED_S = 3600.0
 _DOCUMENT_BYTES = 32 * 1024**2
 """Of a larger session no document is written beside the journal: that would hold all of it in memory."""
 
@@ -76,22 +78,33 @@ def import_session(path: Path, *, secrets: Iterable[str] = (), is_again: bool = 
     if earlier is not None:
         return _result(earlier, told, is_new=False)
     run_id = new_run_id()
-    directory = run_dir(run_id)
-    make_private_dir(directory.parent)
+    staged = make_private_dir(_staging() / f"import-{run_id}")
     try:
-        with Journal.create(directory, run_id) as journal:
-            events = itertools.chain(_events(path, overview.client, sources), refused)
+        with Journal.create(staged, run_id) as journal:
             journal.append(told)
             journal.append(redactor.redact_event(opening(overview, path, run_id)))
+            events = itertools.chain(_events(path, overview.client, sources), refused)
             count = _write(journal, redactor, overview, events)
             journal.seal()
-        if sum(source.size_bytes for source in sources.values()) <= _DOCUMENT_BYTES:
-            write_session(directory)
+        make_private_dir(runs_dir())
+        staged.rename(run_dir(run_id))
     except BaseException:
         with suppress(OSError):
-            remove_tree(directory)
+            remove_tree(staged)
         raise
+    if sum(source.size_bytes for source in sources.values()) <= _DOCUMENT_BYTES:
+        write_session(run_dir(run_id))
     return _result(run_id, told, events=count.events, damaged=count.damaged)
+
+
+def _staging() -> Path:
+    """Where records are made, so that no half of one is ever among the runs; what killed imports left goes."""
+    directory = state_dir() / "tmp"
+    for left in directory.glob("import-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_S and not is_alive(left):
+                remove_tree(left)
+    return directory
 
 
 class _Count:

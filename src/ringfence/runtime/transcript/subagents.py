@@ -24,7 +24,7 @@ class SubagentFile:
 def subagent_files(session: Path) -> list[SubagentFile]:
     """The files of a session's sub-agents, the oldest first; at most one more than `MAX_FILES`.
 
-    None where the directory is a link or cannot be read.
+    There are none where the directory is a link or cannot be read.
     """
     directory = session.parent / session.stem / "subagents"
     with ExitStack() as stack:
