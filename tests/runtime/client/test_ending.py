@@ -1,0 +1,198 @@
+"""How the real clients ended, captured with the versions that the files are named after."""
+
+import json
+from pathlib import Path
+from signal import Signals
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    InfrastructureFault,
+    LimitReached,
+    UsageError,
+)
+from ringfence.runtime.client import ClientName, Ending, Exit, ending_of, error_of, seen_in
+from ringfence.runtime.client.ending import Ended
+
+CAPTURES: dict[tuple[ClientName, str], dict[str, Any]] = {
+    (client, capture["name"]): capture
+    for client in get_args(ClientName)
+    for file in Path(__file__).parent.glob(f"{client}-*.jsonl")
+    for capture in map(json.loads, file.read_text().splitlines())
+}
+"""Each is an output without what does not tell, an exit code, the end of stderr, and the signal that was sent."""
+
+EXPECTED: dict[tuple[ClientName, str], Ending] = {
+    ("claude", "done"): Ending.DONE,
+    ("claude", "denied"): Ending.DENIED,
+    ("claude", "no-structured-output"): Ending.NO_STRUCTURED_OUTPUT,
+    ("claude", "api-error"): Ending.AUTHENTICATION,
+    ("claude", "refused-credential"): Ending.AUTHENTICATION,
+    ("claude", "no-credential"): Ending.AUTHENTICATION,
+    ("claude", "credit"): Ending.QUOTA,
+    ("claude", "overloaded"): Ending.API,
+    ("claude", "prompt-too-long"): Ending.CONTEXT,
+    ("claude", "max-turns"): Ending.LIMIT,
+    ("claude", "max-budget"): Ending.LIMIT,
+    ("claude", "unknown-session"): Ending.NO_SESSION,
+    ("claude", "usage"): Ending.NOT_STARTED,
+    ("claude", "root"): Ending.NOT_STARTED,
+    ("claude", "interrupted"): Ending.INTERRUPTED,
+    ("claude", "terminated"): Ending.INTERRUPTED,
+    ("claude", "killed"): Ending.INTERRUPTED,
+    ("codex", "done"): Ending.DONE,
+    ("codex", "dead-inner-sandbox"): Ending.NO_INNER_SANDBOX,
+    ("codex", "api-error"): Ending.REQUEST,
+    ("codex", "refused-credential"): Ending.AUTHENTICATION,
+    ("codex", "no-credential"): Ending.AUTHENTICATION,
+    ("codex", "quota"): Ending.QUOTA,
+    ("codex", "overloaded"): Ending.API,
+    ("codex", "stream-failed"): Ending.API,
+    ("codex", "unknown-session"): Ending.NO_SESSION,
+    ("codex", "bad-configuration"): Ending.NOT_STARTED,
+    ("codex", "interrupted"): Ending.INTERRUPTED,
+    ("codex", "terminated"): Ending.INTERRUPTED,
+    ("codex", "killed"): Ending.INTERRUPTED,
+}
+
+
+def judged(client: ClientName, name: str, **changes: Any) -> Ended:
+    """What a captured ending is taken for."""
+    capture = CAPTURES[client, name]
+    signals = [Signals[capture["signal"]]] if capture["signal"] else []
+    known = {
+        "code": capture["exit_code"],
+        "stderr": capture["stderr"],
+        "signals": signals,
+        "wants_structured_output": name == "no-structured-output",
+    }
+    return ending_of(client, seen_in(client, capture["lines"]), Exit(**{**known, **changes}))
+
+
+@pytest.mark.parametrize(("client", "name"), CAPTURES, ids="-".join)
+def test_a_captured_ending_has_its_name(client: ClientName, name: str):
+    """Each real ending is told from the others, with a reason in a line."""
+    ended = judged(client, name)
+    assert ended.ending == EXPECTED[client, name]
+    assert ended.reason
+    assert "\n" not in ended.reason
+
+
+@pytest.mark.parametrize("name", ["terminated", "killed"])
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_a_signal_of_somebody_else_is_not_ours(client: ClientName, name: str):
+    """Whether it shows as a negative number or in the way of shells."""
+    assert judged(client, name, signals=()).ending == Ending.KILLED
+
+
+def test_a_client_that_was_done_before_the_signal_is_done():
+    """The signal came too late to matter."""
+    assert judged("claude", "done", signals=[Signals.SIGINT]).ending == Ending.DONE
+
+
+def test_a_limit_of_ours_comes_before_what_the_client_says():
+    """It sees an error of the API; we know better."""
+    limit = LimitReached("tokens", allowed=10, used=12)
+    ended = judged("codex", "quota", limit=limit)
+    assert ended == Ended(Ending.LIMIT, str(limit))
+    assert error_of(ended, limit) is limit
+
+
+def test_silence_is_named():
+    """It was ended for that, and the signals that did it are no interruption."""
+    ended = judged("codex", "killed", silent_s=300.0)
+    assert ended == Ended(Ending.SILENT, "codex said nothing for 300 s")
+
+
+def test_success_with_an_exit_code_is_none():
+    """The last message is not believed alone."""
+    assert judged("claude", "done", code=3).ending == Ending.BROKEN_OFF
+
+
+def test_half_a_line_is_no_last_word():
+    """What cannot be parsed is counted and not guessed at."""
+    seen = seen_in("claude", [*CAPTURES["claude", "done"]["lines"][:-1], '{"type": "resu'])
+    assert seen.strange == 1
+    assert ending_of("claude", seen, Exit(0)).ending == Ending.BROKEN_OFF
+
+
+def test_a_result_is_not_the_end_while_work_goes_on():
+    """Claude may begin another turn after it: the last result counts, and none if that turn broke off."""
+    lines = CAPTURES["claude", "done"]["lines"]
+    assert ending_of("claude", seen_in("claude", [*lines, lines[0]]), Exit(0)).ending == Ending.BROKEN_OFF
+    assert ending_of("claude", seen_in("claude", [*lines, *lines]), Exit(0)).ending == Ending.DONE
+
+
+def test_one_command_that_ran_is_a_sandbox():
+    """Only where none could run was there none."""
+    lines = CAPTURES["codex", "dead-inner-sandbox"]["lines"] + CAPTURES["codex", "done"]["lines"]
+    assert ending_of("codex", seen_in("codex", lines), Exit(0)).ending == Ending.DONE
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "error"),
+    [
+        ("claude", "refused-credential", AuthenticationFailed),
+        ("claude", "overloaded", InfrastructureFault),
+        ("claude", "usage", UsageError),
+        ("codex", "dead-inner-sandbox", ConfigurationError),
+    ],
+)
+def test_an_ending_is_an_error_by_what_to_do_next(client: ClientName, name: str, error: type[Exception]):
+    """With the client's reason."""
+    ended = judged(client, name)
+    assert type(error_of(ended)) is error
+    assert str(error_of(ended)) == ended.reason
+
+
+def test_an_end_of_the_clients_own_is_no_error():
+    """Whether the work is right is for others to say."""
+    assert error_of(judged("claude", "done")) is None
+    assert error_of(judged("claude", "denied")) is None
+
+
+words = st.sampled_from(
+    ["result", "success", "error", "turn.completed", "turn.failed", "item.completed", "assistant", "failed"]
+)
+names = st.sampled_from(
+    [
+        "type",
+        "subtype",
+        "is_error",
+        "errors",
+        "error",
+        "message",
+        "item",
+        "status",
+        "permission_denials",
+        "result",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | words | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=10,
+)
+lines = st.lists(st.dictionaries(names, values, max_size=6) | values, max_size=6)
+
+
+@given(
+    st.sampled_from(get_args(ClientName)),
+    lines,
+    st.integers(-200, 300),
+    st.text(),
+    st.lists(st.sampled_from(Signals), max_size=2),
+)
+def test_nothing_that_a_client_says_raises(
+    client: ClientName, said: list[Any], code: int, stderr: str, signals: list[Signals]
+):
+    """Output comes from inside: whatever it is, it has a name and one short line."""
+    ended = ending_of(client, seen_in(client, said), Exit(code, stderr, signals))
+    assert ended.reason
+    assert len(ended.reason) <= 500
+    assert len(ended.reason.splitlines()) == 1
