@@ -12,6 +12,7 @@ from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
 from ringfence.egress.gateway.routes import Api, Refusal, Route, find_route
 from ringfence.egress.gateway.shapes import FORBIDDEN, NOT_FOUND, Denied, OverBudget
 from ringfence.errors import LimitReached
+from ringfence.events import Usage
 from ringfence.secret.credentials import Provider
 
 _BOUND: Mapping[Api, tuple[str, ...]] = {
@@ -20,6 +21,13 @@ _BOUND: Mapping[Api, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
 }
 """Fields that bound an answer; the first is set where none is said."""
+
+_UNSAID = 64_000
+"""Tokens that an answer may have, where the client sets no bound and there is a limit."""
+
+_CHARS_PER_TOKEN = 4
+_MOST_PARTS = 1_000_000
+"""Of a body's lists and mappings; each takes some hundred bytes of memory once it is read."""
 
 _LEAST: Mapping[Api, int] = {"messages": 1, "responses": 16, "chat": 1}
 _LEAST_THINKING = 1024
@@ -35,6 +43,8 @@ class Admitted:
     model: str = ""
     stripped: tuple[str, ...] = ()
     max_tokens: int | None = None
+    most: Usage | None = None
+    """What is held for it, where there is a limit."""
 
 
 def find_asked(asked: Asked) -> Route:
@@ -61,6 +71,7 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
 
     Raises:
         Denied: Nothing is.
+        Taken: Nothing yet: what is left is held for others.
     """
     if asked.method == "GET":
         return Admitted(route, b"")
@@ -71,17 +82,25 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
     body = _read(asked.body)
     model = policy.check_model(body.get("model"))
     stripped = clean(route.api, body, policy)
-    max_tokens = None
+    max_tokens, most = None, None
     if route.is_paid:
-        max_tokens = _bound(route, body, budget, _left(route.provider, budget, model))
+        max_tokens, choices = _bound(route, body, budget, _left(route.provider, budget, model))
+        if budget.is_bounded and max_tokens is not None:
+            prompt = len(asked.body) // _CHARS_PER_TOKEN
+            most = Usage(input_tokens=prompt, output_tokens=max_tokens * choices)
+            budget.check_free(model, most)
+        if not isinstance(body.get("stream", False), bool | None):
+            raise Denied(400, "`stream` is neither true nor false")  # some servers would take 1 for true
         if body.get("stream") is True and route.api == "chat":
             body["stream_options"] = {"include_usage": True}
     encoded = _write(body)
     check_pointers(route.api, encoded, body, policy)
-    return Admitted(route, encoded, model, stripped, max_tokens)
+    return Admitted(route, encoded, model, stripped, max_tokens, most)
 
 
 def _read(raw: bytes) -> dict[str, Any]:
+    if len(raw) > _MOST_PARTS and sum(raw.count(mark) for mark in b"[{,") > _MOST_PARTS:
+        raise Denied(413, f"the body has more than {_MOST_PARTS} parts")
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
@@ -109,8 +128,8 @@ def _left(provider: Provider, budget: Budget, model: str) -> int | None:
         ) from None
 
 
-def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> int | None:
-    """Let the answer have no more tokens than are left; how many it may have."""
+def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> tuple[int | None, int]:
+    """Let the answer have no more tokens than are left; how many each choice of it may have, and how many there are."""
     api = route.api
     choices = body.get("n", 1) if api == "chat" else 1
     if not isinstance(choices, int) or not 1 <= choices <= _MOST_CHOICES:
@@ -120,15 +139,15 @@ def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None)
     if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
         raise Denied(400, f"`{names[0]}` is no number of tokens")
     if left is None:
-        return wanted
+        return wanted, choices
     most = left // choices
     if most < _LEAST[api]:
         raise OverBudget(route.provider, budget.used_up())
-    bound = most if wanted is None else min(wanted, most)
+    bound = min(_UNSAID if wanted is None else wanted, most)
     for name in names:
         body[name] = bound
     _bound_thinking(body, bound)
-    return bound
+    return bound, choices
 
 
 def _bound_thinking(body: dict[str, Any], bound: int) -> None:

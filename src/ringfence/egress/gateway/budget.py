@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import anyio
+
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
 
@@ -20,11 +22,16 @@ class UnknownPrice(Exception):
     """A bound on cost, and a model whose cost is not known."""
 
 
+class Taken(Exception):
+    """What is left is held for answers that still come; once one of them is over there may be enough."""
+
+
 class Budget:
     """Counts, and refuses what would go beyond.
 
-    A request is admitted while there is room. Its prompt is not known before it was sent, so the last one may go over by
-    what its prompt takes; its answer never does.
+    A request is admitted while there is room, and what its answer may have at most is held for it until that is over:
+    however many are asked at once, together they have no more than is left. Its prompt is not known before it was sent,
+    so the last one may go over by what its prompt takes; its answer never does.
 
     Args:
         tokens: Of all requests together, cached ones included; None is no limit.
@@ -40,6 +47,15 @@ class Budget:
         self._pricing = pricing
         self._used_tokens = 0
         self._used_usd = 0.0
+        self._held_tokens = 0
+        self._held_usd = 0.0
+        self._holders = 0
+        self._freed = anyio.Event()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a limit at all."""
+        return self.tokens is not None or self.cost_usd is not None
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """USD; None if the price is not known."""
@@ -81,9 +97,36 @@ class Budget:
             return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
         return LimitReached("cost_usd", allowed=self.cost_usd or 0.0, used=self._used_usd)
 
-    def begin(self, model: str) -> "Charge":
-        """Count an answer of `model` from now on."""
-        return Charge(self, model)
+    def check_free(self, model: str, most: Usage) -> None:
+        """See that `most` is left beside what is held for others.
+
+        Raises:
+            Taken: It is not.
+        """
+        if self._holders == 0:
+            return
+        if self.tokens is not None and self._used_tokens + self._held_tokens + most.total > self.tokens:
+            raise Taken
+        usd = self.cost(model, most) or 0.0
+        if self.cost_usd is not None and self._used_usd + self._held_usd + usd > self.cost_usd:
+            raise Taken
+
+    async def wait_freed(self) -> None:
+        """Wait until something that was held is free."""
+        await self._freed.wait()
+
+    def begin(self, model: str, most: Usage | None = None) -> "Charge":
+        """Count an answer of `model` from now on, and hold `most` for it until its end."""
+        return Charge(self, model, most or Usage())
+
+    def hold(self, tokens: int, usd: float, holders: int) -> None:
+        """Change what is held, and by how many."""
+        self._held_tokens += tokens
+        self._held_usd += usd
+        self._holders += holders
+        if holders < 0:
+            self._freed.set()
+            self._freed = anyio.Event()
 
     def add(self, tokens: int, usd: float) -> None:
         """Count; less than nothing takes back what was counted too much."""
@@ -102,12 +145,16 @@ class Budget:
 class Charge:
     """One answer's part of what was used."""
 
-    def __init__(self, budget: Budget, model: str) -> None:
+    def __init__(self, budget: Budget, model: str, most: Usage) -> None:
         self._budget = budget
         self._model = model
         self._tokens = 0
         self._usd = 0.0
         self._usage = Usage()
+        self._most = (most.total, budget.cost(model, most) or 0.0)
+        self._held = self._most
+        self._is_over = False
+        budget.hold(*self._held, 1)
 
     def update(self, usage: Usage) -> None:
         """Say what the answer has taken so far."""
@@ -117,6 +164,18 @@ class Charge:
         usd = self._budget.cost(self._model, usage) or 0.0
         self._budget.add(usage.total - self._tokens, usd - self._usd)
         self._tokens, self._usd = usage.total, usd
+        if not self._is_over:
+            self._hold(max(0, self._most[0] - self._tokens), max(0.0, self._most[1] - usd))
+
+    def end(self) -> None:
+        """Hold nothing for it any more; what was counted stays."""
+        if not self._is_over:
+            self._is_over = True
+            self._hold(0, 0.0, holders=-1)
+
+    def _hold(self, tokens: int, usd: float, *, holders: int = 0) -> None:
+        self._budget.hold(tokens - self._held[0], usd - self._held[1], holders)
+        self._held = (tokens, usd)
 
     def reached(self) -> LimitReached | None:
         """The limit that the answer has passed, by what it says and not by its prompt."""

@@ -12,7 +12,7 @@ from ringfence.egress.conversation import Asked
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
 from ringfence.egress.gateway.answer import Answer, Kept, Passage, Room, StreamedBody
-from ringfence.egress.gateway.budget import Budget
+from ringfence.egress.gateway.budget import Budget, Charge, Taken
 from ringfence.egress.gateway.headers import answering, asking
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import Provided, Redactors
@@ -41,6 +41,7 @@ _MOST_FAULTS = 50
 
 _MOST_BYTES = 64 * 1024 * 1024
 _SHOWN = 500
+_TELL_S = 5.0
 _TURNS_TO_SEND = 3
 """Turns of the event loop until a request has left."""
 
@@ -77,6 +78,7 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._faults_in_a_row = 0
         self._when_stopped = anyio.Event()
+        self._turn = anyio.Lock()
         self.faults = 0
         """How often an API could not be asked, or broke off."""
         self.fault: InfrastructureFault | None = None
@@ -160,8 +162,7 @@ class Gateway:
         self._count += 1
         number = self._count
         try:
-            admitted = self._admitted(asked)
-            credential = await self._credential(admitted)
+            admitted, charge, credential = await self._admitted(asked)
         except Denied as denied:
             await self._tell(number, asked, sandbox_id, reason=str(denied))
             return _refused("anthropic" if is_anthropic(asked) else "openai", denied)
@@ -171,20 +172,44 @@ class Gateway:
             sandbox_id,
             admitted,
             counter=Counter(admitted.route.api, len(admitted.body)),
-            charge=self._budget.begin(admitted.model),
+            charge=charge,
             kept=Kept(self._room, wanted=bool(sandbox_id)),
         )
         try:
             came = await self._ask(asked, passage, credential, redactor)
             return await self._passed_on(came, passage, redactor)
+        except anyio.get_cancelled_exc_class():
+            # Nobody waits for it any more; the API may have written it all the same.
+            with anyio.move_on_after(_TELL_S, shield=True):
+                await self._finish(passage)
+            raise
         except UpstreamGone as exc:
             passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
             await self._finish(passage)
             return _refused(
                 admitted.route.provider, Denied(BAD_GATEWAY, passage.fault, is_final=exc.is_final)
             )
+        except BaseException:
+            charge.end()
+            raise
 
-    def _admitted(self, asked: Asked) -> Admitted:
+    async def _admitted(self, asked: Asked) -> tuple[Admitted, Charge, Credential]:
+        """What is asked; where what is left is held for other answers, when one of them is over."""
+        async with self._turn:
+            while True:
+                try:
+                    admitted = self._admit(asked)
+                    break
+                except Taken:
+                    await self._budget.wait_freed()
+            charge = self._budget.begin(admitted.model, admitted.most)
+        try:
+            return admitted, charge, await self._credential(admitted)
+        except BaseException:
+            charge.end()
+            raise
+
+    def _admit(self, asked: Asked) -> Admitted:
         route = find_asked(asked)
         if route.provider not in self._providers:
             raise Denied(
@@ -230,21 +255,29 @@ class Gateway:
             except UpstreamGone as exc:
                 error = exc
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            for _ in range(_TURNS_TO_SEND):
-                await anyio.lowlevel.checkpoint()
-            try:
-                await self._tell(
-                    passage.number, asked, passage.sandbox_id, admitted=passage.admitted, redactor=redactor
-                )
-            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-                error = exc
-                tasks.cancel_scope.cancel()
-        if error is not None or came is None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                for _ in range(_TURNS_TO_SEND):
+                    await anyio.lowlevel.checkpoint()
+                try:
+                    await self._tell(
+                        passage.number,
+                        asked,
+                        passage.sandbox_id,
+                        admitted=passage.admitted,
+                        redactor=redactor,
+                    )
+                except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+                    error = exc
+                    tasks.cancel_scope.cancel()
+            if error is not None or came is None:
+                raise error or anyio.ClosedResourceError
+        except BaseException:
             if came is not None:
-                await came.aclose()
-            raise error or anyio.ClosedResourceError
+                with anyio.CancelScope(shield=True):
+                    await came.aclose()
+            raise
         return came
 
     async def _passed_on(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> Answer:
@@ -309,8 +342,12 @@ class Gateway:
         )
 
     async def _finish(self, passage: Passage) -> None:
+        is_unseen = passage.ended_by == "inside" and not passage.counter.is_begun
+        if is_unseen and passage.admitted.route.is_paid and passage.status < 400:
+            passage.counter.assume(time.monotonic() - passage.began, passage.admitted.max_tokens)
         usage = passage.counter.usage
         passage.charge.update(usage)
+        passage.charge.end()
         self._note_fault(passage)
         model = passage.admitted.model
         kept = passage.kept
@@ -337,6 +374,8 @@ class Gateway:
 
     def _note_fault(self, passage: Passage) -> None:
         """Count what is nobody's fault inside."""
+        if passage.status == 0 and passage.ended_by == "inside":
+            return  # nobody waited to learn whether it is one
         if not passage.fault and passage.status < 500:
             self._faults_in_a_row, self.fault = 0, None
             return

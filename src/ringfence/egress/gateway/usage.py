@@ -8,6 +8,9 @@ from ringfence.egress.gateway.routes import Api
 from ringfence.events import Usage
 
 _CHARS_PER_TOKEN = 4
+_TOKENS_PER_S = 100
+"""That a model writes, where nobody sees it."""
+
 _LONGEST_LINE = 8 * 1024 * 1024
 
 
@@ -108,6 +111,17 @@ class Counter:
         )
         output = max(prompt.output_tokens, -(-self._chars // _CHARS_PER_TOKEN))
         return msgspec.structs.replace(prompt, output_tokens=output)
+
+    def assume(self, seconds: float, most: int | None) -> None:
+        """Count an answer that was let go before any of it was seen: the API read the prompt, and wrote meanwhile.
+
+        Args:
+            seconds: Since it was asked.
+            most: Tokens that the answer may have; None: not known.
+        """
+        self.is_begun = True
+        written = int(seconds * _TOKENS_PER_S)
+        self._chars += _CHARS_PER_TOKEN * (written if most is None else min(written, most))
 
     def take_json(self, body: bytes) -> None:
         """Count a whole answer."""
