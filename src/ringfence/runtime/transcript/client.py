@@ -60,12 +60,15 @@ def translator(client: ClientName, file: str, agent: str | None = None) -> Trans
     return _TRANSLATORS[client](file, agent)
 
 
-def survey(path: Path, *, limit_bytes: int | None = _HEAD_BYTES, below: Path | None = None) -> Overview:
+def survey(
+    path: Path, *, limit_bytes: int = _HEAD_BYTES, to_end: bool = False, below: Path | None = None
+) -> Overview:
     """What the beginning of a transcript says of its session.
 
     Args:
         path: The file.
-        limit_bytes: How much is read; None: all of it, so that `last_at` is right.
+        limit_bytes: How much is read at most.
+        to_end: Read on when all is known but when it ended.
         below: As `SourceFile`.
 
     Raises:
@@ -76,7 +79,7 @@ def survey(path: Path, *, limit_bytes: int | None = _HEAD_BYTES, below: Path | N
     for item in read_items(path, below=below, until_bytes=limit_bytes):
         if isinstance(item, Record):
             reader.look(item, overview)
-            if limit_bytes is not None and overview.is_complete:
+            if overview.is_complete and not to_end:
                 break
     return overview
 

@@ -70,8 +70,8 @@ def import_session(path: Path, *, secrets: Iterable[str] = (), is_again: bool = 
         RecordError, UsageError: It is no transcript, cannot be read, or was changed meanwhile.
         InfrastructureFault: The record could not be written. Nothing of it is left.
     """
-    overview = survey(path, limit_bytes=None)
     sources, refused = _measured(path)
+    overview = survey(path, limit_bytes=sources[path].size_bytes, to_end=True)
     redactor = Redactor([*secrets, *environment_secrets()], shapes=True)
     told = redactor.redact_event(_imported(path, overview, sources))
     earlier = None if is_again else _earlier(told)
