@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 
 DEADLINE_S = 90
+MOUNTED = "/clients"
+"""Where sandboxes have what `scripts/clients.sh` installed."""
 _PINNED = Path(__file__).parents[2] / "src/ringfence/sandbox/docker/image/context/agents/package.json"
 _BINARIES = {
     "claude": ("@anthropic-ai/claude-code", "@anthropic-ai/claude-code-linux-*/claude"),
@@ -55,9 +57,10 @@ class Client:
     """A program that was installed."""
 
     name: str
-    root: Path
-    """Of the installation."""
-    binary: Path
+    inside: str
+    """The program, where a sandbox has it."""
+    sandbox: tuple[str, ...] = ("--sandbox", "bubblewrap")
+    """Options of `ringfence exec`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def clients_in(root: Path) -> dict[str, Client]:
         manifest = root / "node_modules" / package / "package.json"
         binary = next(iter(sorted((root / "node_modules").glob(pattern))), None)
         if binary is not None and json.loads(manifest.read_text())["version"] == pinned[package]:
-            found[name] = Client(name, root, binary)
+            found[name] = Client(name, f"{MOUNTED}/{binary.relative_to(root)}")
     return found if len(found) == len(_BINARIES) else {}
 
 
@@ -105,11 +108,11 @@ async def run_inside(
         extra: Options of `ringfence exec`.
         environment: On the host's side, beside what is there.
     """
-    inside = {**_SETTINGS[client.name], "CLIENT": f"/clients/{client.binary.relative_to(client.root)}"}
+    inside = {**_SETTINGS[client.name], "CLIENT": client.inside}
     options = [word for name, value in inside.items() for word in ("--env", f"{name}={value}")]
     command = [
         *(sys.executable, "-c", "from ringfence.cli import main; main()"),
-        *("exec", "--sandbox", "bubblewrap", "--allow", "model", "--workspace", str(place), *options),
+        *("exec", *client.sandbox, "--allow", "model", "--workspace", str(place), *options),
         *(*extra, "--", "sh", "-c", _STARTS[client.name]),
     ]
     with anyio.fail_after(DEADLINE_S):

@@ -11,14 +11,14 @@ import pytest
 
 from ringfence.testing.scripted_model import ScriptedModelServer
 
-from .clients import Client, Ended, clients_in, run_inside
+from .clients import MOUNTED, Client, Ended, clients_in, run_inside
 
 OWNER_UID = 12_345
 """Somebody who is not root, as whom root's tests own a workspace."""
 
 
-@pytest.fixture(scope="session")
-def clients() -> dict[str, Client]:
+@pytest.fixture
+def clients(tmp_path: Path) -> dict[str, Client]:
     """The programs that `scripts/clients.sh` installed. Skips without them; fails where they must be there."""
     named = os.environ.get("TEST_CLIENTS")
     lacking = "TEST_CLIENTS names no directory with claude and codex; `scripts/clients.sh` makes one"
@@ -27,6 +27,9 @@ def clients() -> dict[str, Client]:
         pytest.fail(lacking)
     if not found:
         pytest.skip(lacking)
+    settings = tmp_path / "config" / "ringfence" / "ringfence.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"sandbox:\n  mounts:\n    - {{source: {named}, target: {MOUNTED}}}\n")
     return found
 
 
@@ -45,7 +48,7 @@ def workspace() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Lab:
-    """A server, and what runs a client against it through the gateway."""
+    """A server, and what runs a client against it through the gateway, by name."""
 
     server: ScriptedModelServer
     run: Callable[..., Awaitable[Ended]]
@@ -58,10 +61,6 @@ async def lab(
     clients: dict[str, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Lab]:
     """The scripted model as the API that the host's base URLs name; each prompt carries its script."""
-    settings = tmp_path / "config" / "ringfence" / "ringfence.yaml"
-    settings.parent.mkdir(parents=True)
-    root = next(iter(clients.values())).root
-    settings.write_text(f"sandbox:\n  mounts:\n    - {{source: {root}, target: /clients}}\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with ScriptedModelServer.serve() as server:
