@@ -50,6 +50,10 @@ def test_exec(start: Cli, workspace: Path, service: int) -> None:
     process = start("exec", "-C", workspace, "--allow", f"127.0.0.1:{service}", "--", "sh", "-c", ask)
     out, err = process.communicate(timeout=60)
     assert out.decode().startswith("reached\nringfence: refused: other.example:80 is not allowed\n"), err
+    assert err.decode().endswith(
+        "ringfence: refused: other.example:80 is not allowed; "
+        "allow it: --allow other.example, or egress.allow in ringfence.yaml\n"
+    )
     assert [(event.host, event.allowed) for event in events(EgressDecided)] == [
         ("127.0.0.1", True),
         ("other.example", False),

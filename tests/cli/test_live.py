@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ringfence.cli.live import LiveView
 from ringfence.events import (
+    EgressClosed,
     EgressDecided,
     EngineCalled,
     Event,
@@ -226,9 +227,22 @@ def _asked(host: str, *, allowed: bool = False, repeated: int = 1) -> EgressDeci
     )  # fmt: skip
 
 
-async def test_what_was_refused_is_shown_once():
-    """A host that was refused is shown the first time; what was let out is in the record only."""
-    shown = await _shown(
-        _asked("a.example"), _asked("a.example", repeated=2), _asked("b.example", allowed=True)
-    )
-    assert shown.splitlines() == ["  proxy: refused: a.example:443 is not allowed"]
+async def test_what_was_asked_for_outside_is_shown_once():
+    """A host that is let out, one that is refused and one that cannot be reached are each shown the first time."""
+    gone = EgressClosed(
+        sandbox_id="s", connection=1, host="c.example", port=443, status=502, sent_bytes=0, received_bytes=0,
+        ended_by="Connection refused", duration_ms=1.0,
+    )  # fmt: skip
+    asked = (_asked("a.example"), _asked("a.example", repeated=2), _asked("b.example", allowed=True), gone)
+    assert (await _shown(*asked, *asked)).splitlines() == [
+        "  proxy: refused: a.example:443 is not allowed",
+        "  proxy: b.example:443, by rule 'default'",
+        "  proxy: c.example:443 cannot be reached: Connection refused",
+    ]
+
+
+async def test_very_many_hosts_do_not_fill_the_view():
+    """What is inside decides how many hosts it asks for; a hundred are shown, the rest is in the record."""
+    shown = (await _shown(*(_asked(f"h{number}.example") for number in range(300)))).splitlines()
+    assert len(shown) == 101
+    assert shown[-1] == "  proxy: more is in the record only"

@@ -26,7 +26,16 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("name", toolset_names())
 def test_every_toolset_has_a_system_prompt(name: str) -> None:
     """That tells of the fence."""
-    assert "There is no network" in system_prompt(name)
+    assert "There is no network. " in system_prompt(name)
+
+
+@pytest.mark.parametrize("name", toolset_names())
+def test_a_system_prompt_names_what_may_be_reached(name: str) -> None:
+    """An agent that was granted hosts is told which, so that it uses them; a long list is cut."""
+    prompt = system_prompt(name, reachable=["pypi.org", *(f"h{n}.example" for n in range(60))])
+    assert "no network but what was granted: pypi.org; h0.example; " in prompt
+    assert "h38.example; 21 more. " in prompt
+    assert "{network}" not in prompt
 
 
 @pytest.mark.parametrize("name", ["nope", "../conftest", ""])

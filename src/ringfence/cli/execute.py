@@ -162,17 +162,21 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
 
     from ringfence.cli.escape import visible
     from ringfence.cli.flagged import warnings
+    from ringfence.cli.outward import Refused
     from ringfence.cli.private_copy import how_to_apply
     from ringfence.cli.running import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
 
+    refused = Refused()
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin else None,
             sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
-        result = await run_to_end(request, partial(run_command, command, stdio))
+        result = await run_to_end(request, partial(run_command, command, stdio), view=refused.show)
+    for line in refused.lines():
+        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
     for line in warnings(result.work.runs_on_your_machine, result.run_id) if result.work else ():
         typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
     hint = how_to_apply(result.work, result.run_dir)

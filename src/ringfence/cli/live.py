@@ -14,11 +14,13 @@ import anyio
 
 from ringfence.cli.escape import visible
 from ringfence.cli.outcomes import Line, call_lines, result_lines
+from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
+    EgressClosed,
     EgressDecided,
     EngineCalled,
     Event,
@@ -78,6 +80,7 @@ class LiveView:
         self._status: Live | None = None
         self._last_call = ""
         self._is_told = False
+        self._outward = Outward()
         self._turns = 0
         self._tokens = 0
         self._cost: float | None = 0.0
@@ -188,7 +191,9 @@ class LiveView:
         if event.purpose == "agent":
             lines += [(f"    {note}", "dim") for note in gathered(event.policy.get("notes", []))]
             lines += [
-                (f"    {line}", "dim") for key in ("forward", "engine") for line in event.policy.get(key, [])
+                (f"    {line}", "dim")
+                for key in ("forward", "engine", "egress")
+                for line in event.policy.get(key, [])
             ]
         return lines
 
@@ -256,11 +261,8 @@ class LiveView:
     def _unforwarded(self, event: ForwardRefused) -> list[Line]:
         return [(f"  forward {event.forward}: refused: {event.reason}", "yellow")]
 
-    def _egress(self, event: EgressDecided) -> list[Line]:
-        """What was refused, the first time; what was let out is in the record only."""
-        if event.allowed or event.repeated > 1:
-            return []
-        return [(f"  proxy: refused: {event.reason}", "yellow")]
+    def _egress(self, event: EgressDecided | EgressClosed) -> list[Line]:
+        return self._outward.lines(event)
 
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text
@@ -288,6 +290,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     EngineCalled: LiveView._engine,
     ForwardRefused: LiveView._unforwarded,
     EgressDecided: LiveView._egress,
+    EgressClosed: LiveView._egress,
 }
 """How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
 

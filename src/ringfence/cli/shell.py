@@ -53,17 +53,21 @@ def shell(
 
     from ringfence.cli.console import open_console
     from ringfence.cli.execute import command_request, lent
-    from ringfence.cli.running import run_to_end
+    from ringfence.cli.outward import Refused
+    from ringfence.cli.running import run_to_end, say
     from ringfence.cli.summary import print_summary
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell")
+    refused = Refused()
     part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
     async def lent_one() -> "JobResult":
         async with lent(request, effective) as complete:
-            return await run_to_end(complete, part)
+            return await run_to_end(complete, part, view=refused.show)
 
     result = anyio.run(lent_one)
+    for line in refused.lines():
+        say(line)
     print_summary(open_console(stderr=True), result)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

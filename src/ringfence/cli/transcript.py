@@ -7,14 +7,19 @@ import msgspec
 
 from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.outcomes import shell_result
+from ringfence.cli.outward import asked_line, decision_line, end_line, exchanged_line
 from ringfence.cli.plural import counted
 from ringfence.events import (
     CommandEnded,
+    EgressClosed,
+    EgressDecided,
     Event,
     JobCreated,
     JobEnded,
     JournalSealed,
     MessageSent,
+    ModelAsked,
+    ModelExchanged,
     ModelReplied,
     Origin,
     SessionImported,
@@ -117,9 +122,23 @@ def _housekeeping(event: Event) -> tuple[str, str, str, str]:
         case TranscriptDamaged():
             where = f" ({event.origin.file}:{event.origin.line})" if isinstance(event.origin, Origin) else ""
             return f"not read: {event.reason}{where}", "bold red", "", ""
+        case ModelAsked() | ModelExchanged() | EgressDecided() | EgressClosed():
+            return _outward(event), "dim", "", ""
         case _:
             fields = event.fields if isinstance(event, UnknownEvent) else msgspec.to_builtins(event)
             return f"{event.name}  {_fields(fields)}".rstrip(), "dim", "", ""
+
+
+def _outward(event: ModelAsked | ModelExchanged | EgressDecided | EgressClosed) -> str:
+    match event:
+        case ModelAsked():
+            return f"gateway: request {asked_line(event)}"
+        case ModelExchanged():
+            return f"gateway: answer {exchanged_line(event)}"
+        case EgressDecided():
+            return f"proxy: {decision_line(event)}"
+        case EgressClosed():
+            return f"proxy: {end_line(event)}"
 
 
 def _sources(event: SessionImported) -> str:

@@ -23,10 +23,21 @@ if TYPE_CHECKING:
 _MOST_CALLS = 32
 
 
+class Notes(Protocol):
+    """Takes what those who run commands inside should be told."""
+
+    def add(self, line: str) -> None:
+        """Take a line."""
+
+
 class Listens(Protocol):
     """What the gate needs of a sandbox."""
 
     id: str
+
+    @property
+    def refusals(self) -> Notes:
+        """Takes what was refused."""
 
     def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> Awaitable[None]:
         """Put bytes in a file inside."""
@@ -152,6 +163,6 @@ async def _opened_proxy(
     from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
 
     await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
-    proxy = ForwardProxy(egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve)
+    proxy = ForwardProxy(egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve, note=sandbox.refusals.add)
     await stack.enter_async_context(sandbox.listen(proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS))
     return proxy

@@ -172,6 +172,8 @@ class EgressDecided(Event, frozen=True, kw_only=True, tag="egress.decided"):
     `private-address`, `server-name`, `tls-only`, `unreadable`, `limit`."""
     reason: str
     """Why it was refused."""
+    remedy: str = ""
+    """What would allow it; empty if nothing does."""
     address: str = ""
     """What the host was resolved to, and is called at."""
     repeated: int = 1

@@ -13,9 +13,15 @@ from ringfence.model.through_gateway import model_through
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Task
 from ringfence.runtime.prompts import system_prompt
-from ringfence.sandbox import Sandbox
+from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.secret import Credential, Provider
 from ringfence.tool.toolset import open_toolset
+
+_PRESETS = {
+    "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
+    "model": "the model's API, at the base URL in the environment",
+    "open": "every public host",
+}
 
 
 async def check_agent(request: AgentRequest) -> None:
@@ -56,7 +62,7 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
             prices={**prices, **request.prices},
         )
         try:
-            result = await runtime.run(_task(request, name), sandbox, emit)
+            result = await runtime.run(_task(request, name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
             # The gateway's errors come back in the API's words; it knows them better.
             raise (gateway.stopped or exc) from exc
@@ -112,14 +118,24 @@ async def closing_model(model: Model) -> AsyncIterator[Model]:
         await model.aclose()
 
 
-def _task(request: AgentRequest, name: str) -> Task:
-    system = None
-    if request.system_append:
-        system = f"{system_prompt(request.toolset)}\n\n{request.system_append}"
+def system_of(toolset: str, system_append: str | None, spec: SandboxSpec) -> str:
+    """What an agent is told beforehand: how to work, what its sandbox may reach, and what the user adds."""
+    prompt = system_prompt(toolset, reachable=_reachable(spec))
+    return f"{prompt}\n\n{system_append}" if system_append else prompt
+
+
+def _reachable(spec: SandboxSpec) -> list[str]:
+    forwards = [f"{forward.name or '127.0.0.1'}:{forward.port}" for forward in spec.forward]
+    denied = ", ".join(str(rule) for rule in spec.egress.deny)
+    granted = [_PRESETS.get(str(rule), str(rule)) for rule in spec.egress.allow]
+    return [*forwards, *granted, *([f"never {denied}"] if denied and granted else [])]
+
+
+def _task(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
     return Task(
         prompt=request.prompt,
         model=name,
-        system=system,
+        system=system_of(request.toolset, request.system_append, spec),
         toolset=request.toolset,
         conversation=request.conversation,
     )

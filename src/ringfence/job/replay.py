@@ -8,6 +8,7 @@ from pathlib import Path
 from ringfence.config.paths import state_dir
 from ringfence.errors import Diverged, RecordError
 from ringfence.events import CheckpointCreated, Event, JobCreated, JobEnded, ModelReplied
+from ringfence.job.agent import system_of
 from ringfence.job.continuing import conversation_of
 from ringfence.job.recorder import View
 from ringfence.job.request import AgentRequest
@@ -15,7 +16,6 @@ from ringfence.journal import read, resolve
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Task
 from ringfence.runtime.limits import Limits
-from ringfence.runtime.prompts import system_prompt
 from ringfence.runtime.recorded import RecordedModel, RecordOver
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.replica import replica_of
@@ -72,7 +72,7 @@ async def replay_run(
     task = Task(
         prompt=created.prompt,
         model=_model_name(created),
-        system=_system(created.toolset, request),
+        system=system_of(created.toolset, request.system_append, spec),
         toolset=created.toolset,
         conversation=conversation,
     )
@@ -119,10 +119,6 @@ def _as_found(placement: Placement, mode: str) -> Placement:
 def _unlimited(limits: Limits) -> Limits:
     """Only what shapes the requests is kept: a replay costs nothing."""
     return limits.model_copy(update={"wall_clock_s": None, "cost_usd": None})
-
-
-def _system(toolset: str, request: AgentRequest) -> str | None:
-    return f"{system_prompt(toolset)}\n\n{request.system_append}" if request.system_append else None
 
 
 def _model_name(created: JobCreated) -> str:

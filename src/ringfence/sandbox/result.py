@@ -27,6 +27,8 @@ class ExecResult:
     signal: int | None
     duration_s: float
     ended_by: EndedBy
+    refused: tuple[str, ...] = ()
+    """What the gate refused, or could not reach, while it ran: each line once, at most 20."""
 
     @property
     def stdout(self) -> str:

@@ -18,6 +18,7 @@ from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import MOST_CONNECTIONS
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.records import Failure, errno_name
+from ringfence.sandbox.refusals import Refusals
 from ringfence.sandbox.result import BoundedOutput, ExecResult
 from ringfence.sandbox.session import GuestSession, is_word
 
@@ -43,6 +44,8 @@ class Sandbox:
         self.chosen_because = chosen_because
         self.last_notes: tuple[str, ...] = ()
         """What the user should be told after its end."""
+        self.refusals = Refusals()
+        """What the gate refuses while commands run; the gate adds to it."""
         self._session = GuestSession(
             fence, spec, sandbox_id=sandbox_id, directory=self._start_directory(fence)
         )
@@ -200,8 +203,9 @@ class Sandbox:
                 flooded = True
                 channel.post(frames.KILL)
 
-        channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
-        end = await self._session.finish(channel, stdin, timeout_s)
+        with self.refusals.watched() as refused:
+            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
+            end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             return self._not_started(tuple(argv), end, cwd)
         ended = process_end(end)
@@ -215,6 +219,7 @@ class Sandbox:
             signal=ended.signal,
             duration_s=ended.duration_s,
             ended_by="output" if flooded else await self._session.blame(ended.ended_by, ended.exit_code),
+            refused=tuple(refused),
         )
 
     def _not_started(self, argv: tuple[str, ...], failure: Failure, cwd: str | None) -> ExecResult:

@@ -22,10 +22,10 @@ _STDERR_SHARE = 3
 
 _DESCRIPTION = """\
 Run a shell command in the sandbox and get back a JSON object with stdout, stderr, exit_code, timed_out, \
-ended_by. It runs in the workspace, with bash where there is one, else sh; stdin is empty and there is no \
-terminal. Each call is a shell of its own: variables and cd do not carry over, files do, and so do processes \
-left in the background. There is no network. A command that runs longer than timeout_s (default 120) is \
-killed with everything it started. Long output is cut in the middle."""
+ended_by; and refused, where it asked for something outside that is not granted. It runs in the workspace, with \
+bash where there is one, else sh; stdin is empty and there is no terminal. Each call is a shell of its own: \
+variables and cd do not carry over, files do, and so do processes left in the background. A command that runs \
+longer than timeout_s (default 120) is killed with everything it started. Long output is cut in the middle."""
 
 _SCHEMA: JSONObject = {
     "type": "object",
@@ -109,6 +109,8 @@ def _render(result: ExecResult, timeout_s: float, result_chars: int) -> str:
         "timed_out": timed_out,
         "ended_by": result.ended_by,
     }
+    if result.refused:
+        fields["refused"] = list(result.refused)
     return json.dumps(fields, ensure_ascii=False)
 
 

@@ -1,5 +1,6 @@
 """What the proxy carries, records and lets be changed, from real sandboxes."""
 
+import json
 import os
 
 import anyio
@@ -15,6 +16,8 @@ from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged, EgressClosed, EgressDecided, Event
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.testing.conformance.check import python
+from ringfence.tool.base import ToolContext
+from ringfence.tool.shell import ShellTool
 
 HOLD = """
 import socket, sys
@@ -90,6 +93,23 @@ async def test_unreachable(web: Web, gated: Gated, record: Record) -> None:
         (closed,) = await record.reaches(1, EgressClosed)
     assert said == "ringfence: git.example:80: Connection refused\n502"
     assert (closed.status, closed.ended_by) == (502, "Connection refused")
+
+
+async def test_commands_are_told(web: Web, gated: Gated) -> None:
+    """A command whose client does not say why it failed has the reasons in its result, and in the shell tool's."""
+    async with gated("git.example", "127.0.0.1:9") as sandbox:
+        web.https = 9
+        asked = "for host in other git other; do curl -s https://$host.example/; done"
+        result = await sandbox.run(["sh", "-c", asked])
+        call = {"command": asked, "reasoning": "r"}
+        shown = await ShellTool().call(call, ToolContext(sandbox, "1"))
+        quiet = await sandbox.run(["true"])
+    assert result.refused == (
+        "other.example:443 is not allowed; allow it: --allow other.example, or egress.allow in ringfence.yaml",
+        "git.example:443 cannot be reached: Connection refused",
+    )
+    assert json.loads(shown.content)["refused"] == list(result.refused)
+    assert quiet.refused == ()
 
 
 async def test_upload(web: Web, gated: Gated) -> None:

@@ -1,6 +1,7 @@
 """The forward proxy of one sandbox: CONNECT and plain HTTP, each judged, told, and only then carried."""
 
 import time
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -38,6 +39,10 @@ _TELL_S = 5.0
 _REFUSED, _ESTABLISHED = 403, 200
 
 
+def _ignore(_line: str) -> None:
+    pass
+
+
 class _Watched(Exchange):
     """Counts, and puts off the end of a connection that is in use."""
 
@@ -65,17 +70,24 @@ class ForwardProxy:
         emit: Records an event; returns when it is written.
         resolve: How names are looked up. There is no setting for it: who could choose it could lead any name
             anywhere. Tests map public names to mirrors of their own.
+        note: Takes a line for each refusal and each host that cannot be reached, for whoever runs the command.
     """
 
     def __init__(
-        self, egress: Egress, *, sandbox_id: str, emit: Emit, resolve: Resolve = resolve_by_system
+        self,
+        egress: Egress,
+        *,
+        sandbox_id: str,
+        emit: Emit,
+        resolve: Resolve = resolve_by_system,
+        note: Callable[[str], None] = _ignore,
     ) -> None:
         self._egress = egress
         self._rules: Rules | None = None
         self._sandbox_id = sandbox_id
         self._emit = emit
         self._resolve = resolve
-        self._telling = Telling(sandbox_id, emit)
+        self._telling = Telling(sandbox_id, emit, note)
         self._pace = Pace(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
         self._allowances: dict[str, Allowance] = {}
@@ -231,6 +243,7 @@ class ForwardProxy:
                     await self._converse(inside, number, head, targets, passed)
                 except Unreachable as exc:
                     passed.ended_by, passed.is_told = str(exc), True
+                    self._telling.failed(wanted, str(exc))
                     await inside.send(failure(f"{wanted.target}: {exc}", has_body=wanted.method != "HEAD"))
             if scope.cancelled_caught:
                 passed.ended_by = "idle" if anyio.current_time() >= scope.deadline else "denied"

@@ -1,4 +1,6 @@
-"""What the proxy tells the record: every leave, and of refusals as many as are of use."""
+"""What the proxy tells the record: every leave, and of refusals as many as are of use; and those inside, why."""
+
+from collections.abc import Callable
 
 from ringfence.config.host import written
 from ringfence.egress.forwarding import Emit
@@ -14,11 +16,17 @@ class Telling:
     """Emits decisions of one sandbox's proxy. The same refusal is told five times, then when its count doubles.
 
     A loop inside can ask for a refused host for ever; the record says so without growing with it.
+
+    Args:
+        sandbox_id: Whose proxy it is.
+        emit: Records an event; returns when it is written.
+        note: Takes a line for each refusal, for whoever runs the command.
     """
 
-    def __init__(self, sandbox_id: str, emit: Emit) -> None:
+    def __init__(self, sandbox_id: str, emit: Emit, note: Callable[[str], None]) -> None:
         self._sandbox_id = sandbox_id
         self._emit = emit
+        self._note = note
         self._counts: dict[tuple[str, str, int, str], int] = {}
 
     async def decided(
@@ -33,6 +41,7 @@ class Telling:
         """Tell a decision; returns when it is written."""
         repeated = 1
         if not decision.is_allowed:
+            self._note("; ".join(filter(None, (decision.reason[:_PATH_CHARS], decision.remedy))))
             repeated = self._count(wanted, decision)
             if repeated > _TOLD_ONE_BY_ONE and repeated & (repeated - 1):
                 return
@@ -47,11 +56,16 @@ class Telling:
                 path=wanted.path[:_PATH_CHARS] if wanted else "",
                 rule=decision.rule,
                 reason=decision.reason[:_PATH_CHARS],
+                remedy=decision.remedy,
                 address=address,
                 repeated=repeated,
                 has_ech=has_ech,
             )
         )
+
+    def failed(self, wanted: Wanted, reason: str) -> None:
+        """Tell those inside why a host that is allowed cannot be reached; the record has it with its end."""
+        self._note(f"{wanted.target} cannot be reached: {reason}")
 
     def _count(self, wanted: Wanted | None, decision: Decision) -> int:
         key = (decision.rule, written(wanted.host), wanted.port, wanted.method) if wanted else ("", "", 0, "")

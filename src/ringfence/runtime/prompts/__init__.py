@@ -3,13 +3,29 @@
 They hold nothing that differs from run to run: a replay compares them.
 """
 
+from collections.abc import Sequence
 from importlib import resources
 
 from ringfence.errors import UsageError
 
+_MOST_NAMED = 40
+_NO_NETWORK = (
+    "There is no network. Downloads, package installs from the internet and calls to other machines fail; "
+    "use what is installed, and say so if something is missing."
+)
+_GRANTED = (
+    "There is no network but what was granted: {named}. Hosts of the web are reached by a proxy that programs find by "
+    "HTTP_PROXY and HTTPS_PROXY; leave these as they are. All else is refused, and what was refused is told with "
+    "the result of the command; say so if something you need is missing."
+)
 
-def system_prompt(toolset: str) -> str:
+
+def system_prompt(toolset: str, *, reachable: Sequence[str] = ()) -> str:
     """The system prompt for an agent with this toolset.
+
+    Args:
+        toolset: Its name.
+        reachable: What was granted to be reached from inside, in words.
 
     Raises:
         UsageError: There is none.
@@ -19,4 +35,12 @@ def system_prompt(toolset: str) -> str:
         raise UsageError(
             f"there is no system prompt for toolset {toolset!r}; give the task one with system=..."
         )
-    return file.read_text(encoding="utf-8").strip()
+    return file.read_text(encoding="utf-8").strip().replace("{network}", _network(reachable))
+
+
+def _network(reachable: Sequence[str]) -> str:
+    if not reachable:
+        return _NO_NETWORK
+    more = len(reachable) - _MOST_NAMED
+    named = [*reachable[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+    return _GRANTED.format(named="; ".join(named))
