@@ -62,6 +62,7 @@ class Conversation:
         self._came = bytearray()
         self._is_reading_head = True
         self._is_early = False
+        self._waiting = b""
         self._wants_head_only = False
         self.sent_bytes = 0
 
@@ -155,15 +156,30 @@ class Conversation:
         return bool(self._http.trailing_data[0])
 
     async def _send(self, data: bytes | None) -> None:
-        if data:
-            await self.inside.send(data)
+        whole = self._waiting + (data or b"")
+        self._waiting = b""
+        if whole:
+            await self.inside.send(whole)
 
     # --- answers
 
-    async def begin(self, status: int, headers: dict[str, str], *, keeps: bool = False) -> None:
-        """The head of an answer; `keeps`: the connection may be used again after it."""
+    async def begin(
+        self, status: int, headers: dict[str, str], *, keeps: bool = False, waits: bool = False
+    ) -> None:
+        """The head of an answer.
+
+        Args:
+            status: Of HTTP.
+            headers: Without those about the connection.
+            keeps: Whether the connection may be used again after it.
+            waits: Whether it is sent only together with what follows.
+        """
         fields = [*headers.items(), *([] if keeps else [("Connection", "close")])]
-        await self._send(self._http.send(h11.Response(status_code=status, headers=fields)))
+        head = self._http.send(h11.Response(status_code=status, headers=fields)) or b""
+        if waits:
+            self._waiting = head
+        else:
+            await self._send(head)
 
     async def send(self, data: bytes) -> None:
         """A piece of the answer's body. To HEAD there is none: it is left out."""

@@ -20,4 +20,5 @@ class Pace:
         """Wait for one's turn."""
         now = time.monotonic()
         self._next = max(self._next, now - self._lead_s) + self._step_s
-        await anyio.sleep(max(0.0, self._next - now))
+        if self._next > now:
+            await anyio.sleep(self._next - now)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from hashlib import sha256
 
 import anyio
 import anyio.lowlevel
@@ -24,6 +23,7 @@ from ringfence.egress.gateway.shapes import (
     OverBudget,
     error_body,
 )
+from ringfence.egress.gateway.telling import exchanged, passed_on, refused
 from ringfence.egress.gateway.upstream import (
     HttpUpstream,
     Upstream,
@@ -33,14 +33,13 @@ from ringfence.egress.gateway.upstream import (
 )
 from ringfence.egress.gateway.usage import Counter
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
-from ringfence.events import ModelAsked, ModelExchanged
+from ringfence.events import Event
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
 _MOST_FAULTS = 50
 """In a row; then the API counts as gone for this run."""
 
 _MOST_BYTES = 64 * 1024 * 1024
-_SHOWN = 500
 _TELL_S = 5.0
 _TURNS_TO_SEND = 3
 """Turns of the event loop until a request has left."""
@@ -164,7 +163,7 @@ class Gateway:
         try:
             admitted, charge, credential = await self._admitted(asked)
         except Denied as denied:
-            await self._tell(number, asked, sandbox_id, reason=str(denied))
+            await self._tell(refused(number, asked, sandbox_id, str(denied)))
             return _refused("anthropic" if is_anthropic(asked) else "openai", denied)
         redactor = self._redactors.of(credential)
         passage = Passage(
@@ -261,13 +260,7 @@ class Gateway:
                 for _ in range(_TURNS_TO_SEND):
                     await anyio.lowlevel.checkpoint()
                 try:
-                    await self._tell(
-                        passage.number,
-                        asked,
-                        passage.sandbox_id,
-                        admitted=passage.admitted,
-                        redactor=redactor,
-                    )
+                    await self._tell(passed_on(passage, asked, redactor))
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
                     tasks.cancel_scope.cancel()
@@ -312,34 +305,10 @@ class Gateway:
 
     # --- telling
 
-    async def _tell(
-        self,
-        number: int,
-        asked: Asked,
-        sandbox_id: str,
-        *,
-        admitted: Admitted | None = None,
-        redactor: Redactor | None = None,
-        reason: str = "",
-    ) -> None:
+    async def _tell(self, event: Event) -> None:
         if self._emit is None:
             raise anyio.ClosedResourceError
-        body = redactor.redact(admitted.body) if admitted is not None and redactor is not None else b""
-        await self._emit(
-            ModelAsked(
-                sandbox_id=sandbox_id,
-                exchange=number,
-                method=asked.method[:20],
-                path=asked.target[:_SHOWN],
-                model=admitted.model if admitted is not None else "",
-                allowed=admitted is not None,
-                reason=reason[:_SHOWN],
-                stripped=list(admitted.stripped) if admitted is not None else [],
-                max_tokens=admitted.max_tokens if admitted is not None else None,
-                request_digest=sha256(body).hexdigest() if body else "",
-                request=body.decode("utf-8", "replace") if body and sandbox_id else None,
-            )
-        )
+        await self._emit(event)
 
     async def _finish(self, passage: Passage) -> None:
         is_unseen = passage.ended_by == "inside" and not passage.counter.is_begun
@@ -350,25 +319,8 @@ class Gateway:
         passage.charge.end()
         self._note_fault(passage)
         model = passage.admitted.model
-        kept = passage.kept
-        event = ModelExchanged(
-            sandbox_id=passage.sandbox_id,
-            exchange=passage.number,
-            status=passage.status,
-            ended_by=passage.ended_by,
-            model=passage.counter.model or model,
-            usage=usage,
-            is_estimated=passage.counter.is_begun and not passage.counter.is_told,
-            cost_usd=self._budget.cost(model, usage) if model else None,
-            first_byte_ms=round(passage.first_byte_s * 1000, 3),
-            duration_ms=round((time.monotonic() - passage.began) * 1000, 3),
-            answer_bytes=kept.bytes,
-            answer_digest=kept.digest if kept.bytes else "",
-            content_type=passage.content_type,
-            answer=kept.text if kept.bytes else None,
-            fault=passage.fault,
-        )
-        kept.release()
+        event = exchanged(passage, self._budget.cost(model, usage) if model else None)
+        passage.kept.release()
         if self._emit is not None:
             await self._emit(event)
 

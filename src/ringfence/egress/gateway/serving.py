@@ -151,8 +151,8 @@ async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
     if answer.whole is not None:
         headers["Content-Length"] = str(len(answer.whole))
     try:
-        with anyio.fail_after(_STUCK_S):
-            await talk.begin(answer.status, headers, keeps=keeps)
+        # The head goes with the first piece, which follows at once: one thing less to carry.
+        await talk.begin(answer.status, headers, keeps=keeps, waits=True)
         async for piece in answer.pieces():
             with anyio.fail_after(_STUCK_S):
                 await talk.send(piece)
