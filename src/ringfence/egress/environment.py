@@ -12,7 +12,7 @@ PROXY_PORT = 3128
 """Of the loopback inside, where the forward proxy listens."""
 
 USE_PROXY_INSIDE = "/tmp/.ringfence/use_proxy.cjs"  # noqa: S108 -- inside, where /tmp is the sandbox's own
-"""What a Node.js that does not look at proxy variables by itself loads first."""
+"""What every Node.js inside loads first, since it does not look at proxy variables by itself."""
 
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
@@ -72,8 +72,7 @@ def _of_the_proxy(near: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "no_proxy", ",".join(near)
     yield "YARN_HTTP_PROXY", address  # yarn from version 2 on
     yield "YARN_HTTPS_PROXY", address
-    # Node.js from 22.21 and 24 on does it by itself, older ones by what they load first.
-    yield "NODE_USE_ENV_PROXY", "1"
+    # NODE_USE_ENV_PROXY is known to Node.js from 22.21 on only, warns there, and hides the reasons of refusals.
     yield "NODE_OPTIONS", _NODE_OPTIONS
     # Java reads no proxy variables. JAVA_TOOL_OPTIONS would reach every program, but each then says so on stderr,
     # which breaks those whose output is read.

@@ -1,11 +1,12 @@
-// Loaded by every Node.js inside (NODE_OPTIONS=--require): Node before 24 does not look at HTTP_PROXY by itself.
+// Loaded by every Node.js inside (NODE_OPTIONS=--require): by itself it does not look at HTTP_PROXY. Newer ones do where
+// NODE_USE_ENV_PROXY says so, but Node 22 then warns at each start, and their `fetch` hides why the proxy refused.
 // Leads `fetch` and the default agents of `http` and `https` through the proxy by CONNECT. Programs with agents of their
 // own (npm, yarn, axios, got) read the variables themselves and are left alone.
 "use strict";
 (() => {
   const env = process.env;
   const address = env.HTTPS_PROXY || env.https_proxy;
-  if (!address || process.allowedNodeEnvironmentFlags.has("--use-env-proxy")) return; // newer ones do it themselves
+  if (!address || env.NODE_USE_ENV_PROXY === "1") return; // the user wants Node's own way
   let proxy;
   try {
     proxy = new URL(address);
