@@ -8,6 +8,8 @@ import anyio
 import h11
 from anyio.abc import ByteStream
 
+from ringfence.egress.room import Room
+
 _HEAD_BYTES = 32 * 1024
 _BODY_BYTES = 256 * 1024
 _REQUEST_S = 30.0
@@ -50,15 +52,23 @@ class Conversation:
         inside: The connection.
         body_bytes: The largest body that is taken.
         request_s: Within which a request must be whole, once its first byte is there or the connection new.
+        room: For bodies, shared with other conversations; None: only `body_bytes` counts.
     """
 
     def __init__(
-        self, inside: ByteStream, *, body_bytes: int = _BODY_BYTES, request_s: float | None = None
+        self,
+        inside: ByteStream,
+        *,
+        body_bytes: int = _BODY_BYTES,
+        request_s: float | None = None,
+        room: Room | None = None,
     ) -> None:
         self.inside = inside
         self._body_bytes = body_bytes
         self._request_s = _REQUEST_S if request_s is None else request_s
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
+        self._room = room
+        self._taken = 0
         self._came = bytearray()
         self._is_reading_head = True
         self._is_early = False
@@ -81,6 +91,7 @@ class Conversation:
             raise Unreadable(400, f"the request is no HTTP: {exc}") from exc
 
     async def _read_request(self) -> Asked | None:
+        self.release()
         self._is_reading_head = True
         head = await self._next()
         if not isinstance(head, h11.Request):
@@ -96,11 +107,24 @@ class Conversation:
             body += event.data
             if len(body) > self._body_bytes:
                 raise Unreadable(413, f"the body is larger than {self._body_bytes} bytes")
+            self._take(len(event.data))
         self._is_early = bool(self._http.trailing_data[0])
         headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers)
         upgrade = any(name == "upgrade" for name, _ in headers)
         target = head.target.decode("ascii")
         return Asked(head.method.decode("ascii"), target, bytes(body), upgrade, headers)
+
+    def _take(self, count: int) -> None:
+        if self._room is not None:
+            if not self._room.take(count):
+                raise Unreadable(503, "the bodies of too many large requests came at once; ask again")
+            self._taken += count
+
+    def release(self) -> None:
+        """Say that the last request's body is needed no more."""
+        if self._room is not None:
+            self._room.give_back(self._taken)
+            self._taken = 0
 
     async def _next(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:

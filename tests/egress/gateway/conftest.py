@@ -274,15 +274,15 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(gateway: Gateway) -> AsyncIterator[Wire]:
-    """A connection to the gateway, as from inside."""
+async def wired(gateway: Gateway, door: Door | None = None) -> AsyncIterator[Wire]:
+    """A connection to the gateway, as from inside; through a door that others use, too, if one is given."""
     one, other = socket.socketpair()
     client, near = await SocketStream.from_socket(one), await SocketStream.from_socket(other)
 
     async def serve() -> None:
         async with near:
             try:
-                await Door(gateway, "s").serve(near)
+                await (door or Door(gateway, "s")).serve(near)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 

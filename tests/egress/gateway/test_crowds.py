@@ -19,7 +19,9 @@ from tests.egress.gateway.conftest import (
 )
 
 from ringfence.egress.conversation import Asked
+from ringfence.egress.gateway import serving as serving_inside
 from ringfence.egress.gateway.budget import Budget, Taken
+from ringfence.egress.gateway.serving import Door
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
 
@@ -139,3 +141,46 @@ async def test_a_stream_that_is_not_asked_for_by_true_is_refused(gateway_at: Ope
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
         assert (await whole(gateway, asked))[0] == 400
     assert api.seen == []
+
+
+async def test_bodies_at_once_have_one_bound(gateway_at: OpenGateway, monkeypatch: pytest.MonkeyPatch):
+    """However many connections there are; who comes later is told to come again, and then can."""
+    monkeypatch.setattr(serving_inside, "_ALL_BODIES_BYTES", 100_000)
+    large = raw(request({"messages": [{"role": "user", "content": "x" * 60_000}]}))
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
+        door = Door(gateway, "s")
+        async with (
+            wired(gateway, door) as first,
+            wired(gateway, door) as second,
+            wired(gateway, door) as third,
+        ):
+            await first.stream.send(large[:-1])
+            await anyio.wait_all_tasks_blocked()
+            status, _, told = await second.ask(large)
+            assert (await first.ask(large[-1:]))[0] == 200
+            await anyio.wait_all_tasks_blocked()
+            assert (status, (await third.ask(large))[0]) == (503, 200)
+    assert b"ask again" in told
+    assert len(api.seen) == 2
+
+
+async def test_no_loop_inside_fills_the_disk_with_bodies(gateway_at: OpenGateway, record: Record):
+    """Beyond a bound the record has their hashes."""
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
+        gateway._rooms.recorded.left = 1000
+        for _ in range(20):
+            await whole(gateway, request())
+    kept = [text for each in record.asked for text in [each.request] if text is not None]
+    kept += [text for each in record.exchanged for text in [each.answer] if text is not None]
+    assert 500 < sum(len(text) for text in kept) <= 1000
+    assert all(each.request_digest for each in record.asked)
+    assert all(each.answer_digest for each in record.exchanged)
+
+
+async def test_answers_at_once_have_one_bound(gateway_at: OpenGateway):
+    """However large an API's are."""
+    async with serving(answer({**MESSAGE, "more": "x" * 60_000})) as api, gateway_at(api.url) as gateway:
+        gateway._rooms.whole.left = 50_000
+        status, told = await whole(gateway, request())
+    assert status == 502
+    assert b"at once" in told

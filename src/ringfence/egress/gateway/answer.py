@@ -11,11 +11,12 @@ import anyio
 
 from ringfence.egress.gateway.admission import Admitted
 from ringfence.egress.gateway.budget import Charge
-from ringfence.egress.gateway.shapes import error_event
+from ringfence.egress.gateway.shapes import Denied, OverBudget, error_body, error_event
 from ringfence.egress.gateway.upstream import UpstreamAnswer, UpstreamGone
 from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.room import Room
 from ringfence.errors import LimitReached
-from ringfence.secret import Redactor
+from ringfence.secret import Provider, Redactor
 
 EndedBy = Literal["closed", "inside", "upstream", "limit"]
 
@@ -26,10 +27,15 @@ _TELL_S = 5.0
 
 
 @dataclass
-class Room:
-    """How much of answers may be kept at once, by all exchanges together."""
+class Rooms:
+    """What all answers of a gateway share."""
 
-    left: int = 48 * 1024 * 1024
+    kept: Room = field(default_factory=lambda: Room(48 * 1024 * 1024))
+    """For the record, while they come."""
+    whole: Room = field(default_factory=lambda: Room(256 * 1024 * 1024))
+    """Of those that are read as a whole."""
+    recorded: Room = field(default_factory=lambda: Room(1024 * 1024 * 1024))
+    """Bodies, of requests too, that go into the record; of further ones there is the hash. A loop fills no disk."""
 
 
 class Kept:
@@ -48,12 +54,11 @@ class Kept:
         self._hash.update(piece)
         if self._pieces is None:
             return
-        if self.bytes > MOST_KEPT or len(piece) > self._room.left:
+        if self.bytes > MOST_KEPT or not self._room.take(len(piece)):
             self.release()
             return
         self._pieces.append(piece)
         self._taken += len(piece)
-        self._room.left -= len(piece)
 
     @property
     def digest(self) -> str:
@@ -68,7 +73,7 @@ class Kept:
     def release(self) -> None:
         """Keep nothing any more."""
         self._pieces = None
-        self._room.left += self._taken
+        self._room.give_back(self._taken)
         self._taken = 0
 
 
@@ -101,6 +106,13 @@ class Answer:
         self.status = status
         self.headers = headers
         self._body = body
+
+    @classmethod
+    def refusal(cls, provider: Provider, denied: Denied) -> "Answer":
+        """Our own answer to what is not passed on."""
+        body = error_body(provider, denied.status, str(denied), is_quota=isinstance(denied, OverBudget))
+        headers = {"content-type": "application/json"}
+        return cls(denied.status, headers | ({"x-should-retry": "false"} if denied.is_final else {}), body)
 
     @property
     def whole(self) -> bytes | None:

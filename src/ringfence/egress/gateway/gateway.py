@@ -10,7 +10,7 @@ import anyio.lowlevel
 from ringfence.egress.conversation import Asked
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
-from ringfence.egress.gateway.answer import Answer, Kept, Passage, Room, StreamedBody
+from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, StreamedBody
 from ringfence.egress.gateway.budget import Budget, Charge, Taken
 from ringfence.egress.gateway.headers import answering, asking
 from ringfence.egress.gateway.policy import ModelPolicy
@@ -21,7 +21,6 @@ from ringfence.egress.gateway.shapes import (
     UNAVAILABLE,
     Denied,
     OverBudget,
-    error_body,
 )
 from ringfence.egress.gateway.telling import exchanged, passed_on, refused
 from ringfence.egress.gateway.upstream import (
@@ -71,7 +70,7 @@ class Gateway:
         self._emit: Emit | None = None
         self._base_urls: dict[Provider, str] = {}
         self._redactors = Redactors()
-        self._room = Room()
+        self._rooms = Rooms()
         self._users = 0
         self._count = 0
         self._stack = AsyncExitStack()
@@ -164,7 +163,7 @@ class Gateway:
             admitted, charge, credential = await self._admitted(asked)
         except Denied as denied:
             await self._tell(refused(number, asked, sandbox_id, str(denied)))
-            return _refused("anthropic" if is_anthropic(asked) else "openai", denied)
+            return Answer.refusal("anthropic" if is_anthropic(asked) else "openai", denied)
         redactor = self._redactors.of(credential)
         passage = Passage(
             number,
@@ -172,7 +171,7 @@ class Gateway:
             admitted,
             counter=Counter(admitted.route.api, len(admitted.body)),
             charge=charge,
-            kept=Kept(self._room, wanted=bool(sandbox_id)),
+            kept=Kept(self._rooms.kept, wanted=bool(sandbox_id)),
         )
         try:
             came = await self._ask(asked, passage, credential, redactor)
@@ -185,7 +184,7 @@ class Gateway:
         except UpstreamGone as exc:
             passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
             await self._finish(passage)
-            return _refused(
+            return Answer.refusal(
                 admitted.route.provider, Denied(BAD_GATEWAY, passage.fault, is_final=exc.is_final)
             )
         except BaseException:
@@ -260,7 +259,7 @@ class Gateway:
                 for _ in range(_TURNS_TO_SEND):
                     await anyio.lowlevel.checkpoint()
                 try:
-                    await self._tell(passed_on(passage, asked, redactor))
+                    await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
                     tasks.cancel_scope.cancel()
@@ -290,10 +289,13 @@ class Gateway:
         body = bytearray()
         try:
             async for piece in came.pieces():
-                body += piece
-                if len(body) > _MOST_BYTES:
+                if len(body) + len(piece) > _MOST_BYTES:
                     raise UpstreamGone(f"the answer is larger than {_MOST_BYTES} bytes", is_final=True)
+                if not self._rooms.whole.take(len(piece)):
+                    raise UpstreamGone("too many large answers come at once")
+                body += piece
         finally:
+            self._rooms.whole.give_back(len(body))
             await came.aclose()
         if passage.admitted.route.is_paid and came.status < 400:
             passage.counter.take_json(bytes(body))
@@ -319,7 +321,8 @@ class Gateway:
         passage.charge.end()
         self._note_fault(passage)
         model = passage.admitted.model
-        event = exchanged(passage, self._budget.cost(model, usage) if model else None)
+        cost = self._budget.cost(model, usage) if model else None
+        event = exchanged(passage, cost, self._rooms.recorded)
         passage.kept.release()
         if self._emit is not None:
             await self._emit(event)
@@ -339,9 +342,3 @@ class Gateway:
             self.stop(
                 InfrastructureFault(f"{_MOST_FAULTS} requests to the model in a row came to nothing ({why})")
             )
-
-
-def _refused(provider: Provider, denied: Denied) -> Answer:
-    body = error_body(provider, denied.status, str(denied), is_quota=isinstance(denied, OverBudget))
-    headers = {"content-type": "application/json"} | ({"x-should-retry": "false"} if denied.is_final else {})
-    return Answer(denied.status, headers, body)

@@ -15,9 +15,13 @@ from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.shapes import error_value
 from ringfence.egress.gateway.upstream import UpstreamGone
 from ringfence.egress.pace import Pace
+from ringfence.egress.room import Room
 from ringfence.errors import SandboxDied
 
 _BODY_BYTES = 32 * 1024 * 1024
+_ALL_BODIES_BYTES = 128 * 1024 * 1024
+"""Of all requests together that are read or answered at once."""
+
 _IDLE_S = 75.0
 _STUCK_S = 60.0
 _MOST_REQUESTS = 10_000
@@ -94,21 +98,31 @@ class Door:
         self._gateway = gateway
         self._sandbox_id = sandbox_id
         self._pace = Pace(_PER_S, burst=_BURST)
+        self._room = Room(_ALL_BODIES_BYTES)
 
     async def serve(self, inside: ByteStream) -> None:
         """Answer the requests of one connection, one after the other."""
-        talk = Conversation(inside, body_bytes=_BODY_BYTES)
-        for _ in range(_MOST_REQUESTS):
-            try:
-                asked = await talk.request()
-            except Unreadable as exc:
-                await _refuse(talk, exc)
-                return
-            if asked is None:
-                return
-            await self._pace.wait()
-            if not await self._answer(talk, asked) or not await _waits(talk):
-                return
+        talk = Conversation(inside, body_bytes=_BODY_BYTES, room=self._room)
+        try:
+            for _ in range(_MOST_REQUESTS):
+                if not await self._serve_one(talk) or not await _waits(talk):
+                    return
+        finally:
+            talk.release()
+
+    async def _serve_one(self, talk: Conversation) -> bool:
+        """Read and answer one request; whether another may follow on the connection."""
+        try:
+            asked = await talk.request()
+        except Unreadable as exc:
+            await _refuse(talk, exc)
+            return False
+        if asked is None:
+            return False
+        await self._pace.wait()
+        goes_on = await self._answer(talk, asked)
+        talk.release()
+        return goes_on
 
     async def _answer(self, talk: Conversation, asked: Asked) -> bool:
         """Answer one request; whether another may follow on the connection."""

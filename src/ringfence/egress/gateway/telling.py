@@ -5,6 +5,7 @@ from hashlib import sha256
 
 from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.answer import Passage
+from ringfence.egress.room import Room
 from ringfence.events import ModelAsked, ModelExchanged
 from ringfence.secret import Redactor
 
@@ -24,10 +25,11 @@ def refused(number: int, asked: Asked, sandbox_id: str, reason: str) -> ModelAsk
     )
 
 
-def passed_on(passage: Passage, asked: Asked, redactor: Redactor) -> ModelAsked:
-    """The event of a request that is passed on."""
+def passed_on(passage: Passage, asked: Asked, redactor: Redactor, room: Room) -> ModelAsked:
+    """The event of a request that is passed on; with its body, if there is room in the record."""
     admitted = passage.admitted
     body = redactor.redact(admitted.body)
+    is_kept = body and passage.sandbox_id and room.take(len(body))
     return ModelAsked(
         sandbox_id=passage.sandbox_id,
         exchange=passage.number,
@@ -39,12 +41,12 @@ def passed_on(passage: Passage, asked: Asked, redactor: Redactor) -> ModelAsked:
         stripped=list(admitted.stripped),
         max_tokens=admitted.max_tokens,
         request_digest=sha256(body).hexdigest() if body else "",
-        request=body.decode("utf-8", "replace") if body and passage.sandbox_id else None,
+        request=body.decode("utf-8", "replace") if is_kept else None,
     )
 
 
-def exchanged(passage: Passage, cost_usd: float | None) -> ModelExchanged:
-    """The event of an exchange that is over."""
+def exchanged(passage: Passage, cost_usd: float | None, room: Room) -> ModelExchanged:
+    """The event of an exchange that is over; with its body, if there is room in the record."""
     kept, counter = passage.kept, passage.counter
     return ModelExchanged(
         sandbox_id=passage.sandbox_id,
@@ -60,6 +62,6 @@ def exchanged(passage: Passage, cost_usd: float | None) -> ModelExchanged:
         answer_bytes=kept.bytes,
         answer_digest=kept.digest if kept.bytes else "",
         content_type=passage.content_type,
-        answer=kept.text if kept.bytes else None,
+        answer=kept.text if kept.bytes and room.take(kept.bytes) else None,
         fault=passage.fault,
     )
