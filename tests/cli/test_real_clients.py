@@ -44,7 +44,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def inside(clients: Path) -> None:
     """Settings that show the CLIs inside and put credentials there."""
     mount = {"source": str(clients), "target": INSIDE}
-    settings = {"auth": "inject", "unsafe": ["auth_inject"], "sandbox": {"mounts": [mount], "memory": "4g"}}
+    settings = {"auth": "inject", "unsafe": ["auth_inject"], "sandbox": {"mounts": [mount]}}
     user_config_file().parent.mkdir(parents=True, exist_ok=True)
     user_config_file().write_text(json.dumps(settings))
 
