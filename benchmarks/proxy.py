@@ -4,6 +4,7 @@ python -m benchmarks.proxy
 """
 
 import ipaddress
+import resource
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -21,6 +22,7 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 
 _MB = 256
 _REQUESTS = 100
+_STREAMS = 200
 _STARTS = 10
 _HOST = "bench.example"
 _DOWN = """
@@ -50,9 +52,30 @@ print(*took)
 """
 
 
+_MANY = """
+import selectors, socket, sys
+count, waiting, total = int(sys.argv[1]), selectors.DefaultSelector(), 0
+for _ in range(count):
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(b"CONNECT bench.example:8080 HTTP/1.0\\r\\n\\r\\n")
+    assert s.recv(4096).startswith(b"HTTP/1.1 200")
+    waiting.register(s, selectors.EVENT_READ)
+for key in list(waiting.get_map().values()):
+    key.fileobj.sendall(b"one")
+while waiting.get_map():
+    for key, _ in waiting.select():
+        data = key.fileobj.recv(65536)
+        total += len(data)
+        if not data:
+            waiting.unregister(key.fileobj)
+            key.fileobj.close()
+print(total)
+"""
+
+
 async def measure() -> list[Row]:
     """All rows of this file."""
-    return [await throughput(), await latency(), await start()]
+    return [await throughput(), await streams(), await latency(), await start()]
 
 
 async def throughput() -> Row:
@@ -67,6 +90,23 @@ async def throughput() -> Row:
         f"median {rate:.0f} MB/s",
         f"a forward: {statistics.median(beside):.0f} MB/s",
         rate >= 150,
+    )
+
+
+async def streams() -> Row:
+    """As many tunnels as may be, all at once, with a megabyte for each; what this process grows by."""
+    async with _service() as port, _gated(port) as sandbox:
+        await _rate(sandbox, 3128, "tunnel")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result = await sandbox.run(["python3", "-c", _MANY, str(_STREAMS)], timeout_s=120)
+        grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    is_whole = result.stdout.strip() == str(_STREAMS << 20)
+    return Row(
+        f"memory of the host for {_STREAMS} tunnels at once",
+        "≤ 64 MB",
+        f"{grown_mb:.0f} MB" if is_whole else f"failed: {result.stderr[-200:]}",
+        "",
+        is_whole and grown_mb <= 64,
     )
 
 
@@ -127,7 +167,7 @@ async def _service() -> AsyncIterator[int]:
         "z = bytes(1 << 20)\n"
         "def serve(c):\n"
         " with c:\n"
-        f"  for _ in range({_MB} if c.recv(9) else 0): c.sendall(z)\n"
+        f"  for _ in range(dict(go={_MB}, one=1).get(c.recv(9).decode(), 0)): c.sendall(z)\n"
         "while True: threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()\n"
     )
     async with await anyio.open_process(["python3", "-c", script]) as process:

@@ -1,14 +1,13 @@
 """Names are looked up once, every answer is checked, and what was checked is what is connected to."""
 
 import ipaddress
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
-from anyio.abc import SocketStream
 
 from ringfence.egress.address import Address
+from ringfence.egress.outside import OutsideStream, connect
 
 CONNECT_S = 10.0
 _MOST_TRIED = 4
@@ -80,7 +79,7 @@ async def resolved_once(
     return tuple(found)
 
 
-async def connected(targets: Sequence[Resolved]) -> SocketStream:
+async def connected(targets: Sequence[Resolved]) -> OutsideStream:
     """A connection to the first of some checked addresses that answers.
 
     Raises:
@@ -95,12 +94,11 @@ async def connected(targets: Sequence[Resolved]) -> SocketStream:
     raise first or Unreachable("there is no address to connect to")
 
 
-async def _connected(target: Resolved) -> SocketStream:
+async def _connected(target: Resolved) -> OutsideStream:
     try:
         with anyio.fail_after(CONNECT_S):
-            return await anyio.connect_tcp(str(target.address), target.port)
+            return await connect(target.address, target.port)
     except TimeoutError:
         raise Unreachable(f"no answer within {CONNECT_S:g} s") from None
     except OSError as exc:
-        cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
-        raise Unreachable(os.strerror(cause.errno) if cause.errno else str(cause)) from exc
+        raise Unreachable(exc.strerror or str(exc)) from exc
