@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from ringfence.egress.address import METADATA_NAMES, embedded, refused_address, refused_target
+from ringfence.egress.address import METADATA_NAMES, embedded, is_public, refused_address, refused_target
 
 REFUSED = [
     "169.254.169.254",
@@ -22,8 +22,51 @@ REFUSED = [
     "::169.254.169.254",
     "64:ff9b::169.254.169.254",
     "2002:a9fe:a9fe::1",
+    "64:ff9b:1::169.254.169.254",
+    "::ffff:0:169.254.169.254",
 ]
 OPEN = ["127.0.0.1", "::1", "10.0.0.5", "192.168.1.1", "172.17.0.2", "8.8.8.8", "fd00::5", "2001:db8::1"]
+
+
+PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"]
+NOT_PUBLIC = [
+    "127.0.0.1",
+    "10.0.0.1",
+    "100.64.0.1",
+    "192.0.0.8",
+    "192.0.0.9",
+    "192.88.99.1",
+    "198.18.0.1",
+    "240.0.0.1",
+    "::1",
+    "fc00::1",
+    "fec0::1",
+    "5f00::1",
+    "4000::1",
+    "3fff::1",
+    "2001:db8::1",
+    "2001:0:808:808::1",
+    "::ffff:10.0.0.1",
+    "::ffff:0:127.0.0.1",
+    "::ffff:0:8.8.8.8",
+    "::8.8.8.8",
+    "64:ff9b::10.0.0.1",
+    "64:ff9b:1::8.8.8.8",
+    "64:ff9b:1:7f00:0:100:808:808",
+    "2002:7f00:1::1",
+]
+
+
+@pytest.mark.parametrize("text", PUBLIC)
+def test_public(text: str) -> None:
+    """What everybody may reach, in each form that leads there."""
+    assert is_public(ipaddress.ip_address(text))
+
+
+@pytest.mark.parametrize("text", NOT_PUBLIC)
+def test_not_public(text: str) -> None:
+    """Networks of somebody's own, in each form that may lead there, and what was given to nobody."""
+    assert not is_public(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize("text", REFUSED)

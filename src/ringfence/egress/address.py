@@ -24,7 +24,17 @@ METADATA_NAMES = frozenset(
 ENGINE_PORTS = frozenset({2375, 2376, 2377})
 """Docker's API and Swarm: who speaks with it is root on its machine."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_TRANSLATED = ipaddress.IPv6Network("64:ff9b:1::/48")
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""Of a network's own translators (RFC 8215), who put the IPv4 address where they like."""
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that has been given out so far; the rest is other networks' own, or nobody's."""
+_NOT_PUBLIC = (
+    # Python's own tables know these in later versions only, or in part.
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv6Network("3fff::/20"),
+)
 
 
 def refused_target(host: str, port: int) -> str | None:
@@ -49,14 +59,27 @@ def refused_address(address: Address) -> str | None:
     return None
 
 
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public Internet, as far as addresses tell."""
+    plain = embedded(address)
+    if any(plain.version == network.version and plain in network for network in _NOT_PUBLIC):
+        return False
+    if isinstance(plain, IPv6Address):
+        return plain in _GLOBAL_UNICAST and plain.is_global
+    is_known_way = isinstance(address, IPv4Address) or bool(
+        address.ipv4_mapped or address.sixtofour or address in _NAT64
+    )
+    return is_known_way and plain.is_global
+
+
 def embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one leads to (mapped, compatible, 6to4, NAT64), else itself."""
+    """The IPv4 address that an IPv6 one leads to (mapped, translated, compatible, 6to4, NAT64), else itself."""
     if isinstance(address, IPv4Address):
         return address
     for inner in (address.ipv4_mapped, address.sixtofour):
         if inner is not None:
             return inner
     number = int(address)
-    if address in _NAT64 or address in _TRANSLATED or 1 < number < 1 << 32:
+    if any(address in network for network in (_NAT64, _LOCAL_NAT64, _TRANSLATED)) or 1 < number < 1 << 32:
         return IPv4Address(number & 0xFFFF_FFFF)
     return IPv6Address(number)  # without a scope

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.proxy.client_hello import ClientHello, NotTls, is_tls, read_client_hello
+from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls, read_client_hello
 
 _HEAD = 5
 
@@ -63,6 +63,17 @@ def test_byte_by_byte() -> None:
     hello = recut(real("pypi.org"), 100)
     assert all(read_client_hello(hello[:end]) is None for end in range(len(hello)))
     assert read_client_hello(hello + b"more") == ClientHello("pypi.org")
+
+
+def test_crumbs_take_no_more_time() -> None:
+    """A message in records and pieces of one byte each is read once, not once for each of them."""
+    reader, looked = HelloReader(), 0
+    message = b"\1" + (60_000).to_bytes(3) + bytes(60_000)
+    for place in range(10_000):
+        assert reader.feed(b"\x16\3\1\0\1" + message[place : place + 1]) is None
+        looked += len(reader._rest)
+    assert looked == 0
+    assert len(reader._message) == 10_000
 
 
 def test_encrypted_hello_is_seen() -> None:

@@ -32,30 +32,61 @@ def is_tls(data: bytes) -> bool:
 
 
 def read_client_hello(data: bytes) -> ClientHello | None:
-    """The ClientHello that a stream begins with, over however many records it is spread; None if more is needed.
+    """The ClientHello that a stream begins with; None if more is needed.
 
     Raises:
         NotTls: It begins with something else, or with one that nobody would send.
     """
-    message = bytearray()
-    place = 0
-    while len(data) - place >= _RECORD_HEAD:
-        length = int.from_bytes(data[place + 3 : place + _RECORD_HEAD])
-        if data[place] != _HANDSHAKE or data[place + 1] != 3 or not 0 < length <= _LARGEST_RECORD:
-            raise NotTls("it does not begin with a TLS handshake")
-        message += data[place + _RECORD_HEAD : place + _RECORD_HEAD + length]
-        place += _RECORD_HEAD + length
-        if len(message) >= _MESSAGE_HEAD:
-            size = int.from_bytes(message[1:_MESSAGE_HEAD])
-            if message[0] != _CLIENT_HELLO or size > LIMIT_BYTES:
+    return HelloReader().feed(data)
+
+
+class HelloReader:
+    """Reads the ClientHello that a stream begins with, over however many records and pieces it is spread.
+
+    No byte is looked at twice: who sends it in crumbs takes no more of our time than who does not.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._message = bytearray()
+        self._came = 0
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """Take more of the stream; the ClientHello, once it is whole.
+
+        Raises:
+            NotTls: It is something else, or one that nobody would send.
+        """
+        self._rest += data
+        self._came += len(data)
+        while (record := self._next_record()) is not None:
+            self._message += record
+            if len(self._message) < _MESSAGE_HEAD:
+                continue
+            size = int.from_bytes(self._message[1:_MESSAGE_HEAD])
+            if self._message[0] != _CLIENT_HELLO or size > LIMIT_BYTES:
                 raise NotTls("its first message is no ClientHello")
-            if len(message) >= _MESSAGE_HEAD + size:
-                return _parse(bytes(message[_MESSAGE_HEAD : _MESSAGE_HEAD + size]))
-    if data and (not is_tls(data) or (len(data) > 1 and data[1] != 3)):
-        raise NotTls("it does not begin with a TLS handshake")
-    if len(data) > LIMIT_BYTES:
-        raise NotTls(f"its ClientHello is longer than {LIMIT_BYTES} bytes")
-    return None
+            if len(self._message) >= _MESSAGE_HEAD + size:
+                return _parse(bytes(self._message[_MESSAGE_HEAD : _MESSAGE_HEAD + size]))
+        if self._came > LIMIT_BYTES:
+            raise NotTls(f"its ClientHello is longer than {LIMIT_BYTES} bytes")
+        return None
+
+    def _next_record(self) -> bytes | None:
+        """The content of the next record; None if it is not there yet."""
+        rest = self._rest
+        if rest and (rest[0] != _HANDSHAKE or (len(rest) > 1 and rest[1] != 3)):
+            raise NotTls("it does not begin with a TLS handshake")
+        if len(rest) < _RECORD_HEAD:
+            return None
+        length = int.from_bytes(rest[3:_RECORD_HEAD])
+        if not 0 < length <= _LARGEST_RECORD:
+            raise NotTls("it does not begin with a TLS handshake")
+        if len(rest) < _RECORD_HEAD + length:
+            return None
+        record = bytes(rest[_RECORD_HEAD : _RECORD_HEAD + length])
+        del rest[: _RECORD_HEAD + length]
+        return record
 
 
 class _Reader:

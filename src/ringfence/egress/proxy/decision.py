@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.host import Host, read_host, written
-from ringfence.egress.address import Address, embedded, refused_address, refused_target
+from ringfence.egress.address import Address, embedded, is_public, refused_address, refused_target
 from ringfence.egress.proxy.presets import preset_rules
 
 TLS_PORT = 443
@@ -112,7 +112,7 @@ class Rules:
         for named in self._deny:
             if _is_about(named.rule, plain) and _has_port(named.rule, port, any_port=True):
                 return Decision(False, named.name, f"{plain} is denied", "take it out of egress.deny")
-        if plain.is_global and not is_own:
+        if is_public(address) and not is_own:
             return None
         if any(_is_about(named.rule, plain) and _has_port(named.rule, port) for named in self._allow):
             return None

@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.host import read_host
-from ringfence.egress.proxy.client_hello import ClientHello, NotTls, is_tls, read_client_hello
+from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls
 from ringfence.egress.proxy.decision import TLS_PORT, Decision, Wanted
 from ringfence.egress.pump import CutOff
 
@@ -69,18 +69,20 @@ class CheckedStream(ByteStream):
             NotTls: It should be, and is not.
         """
         must_be_tls = self._wanted.port == TLS_PORT
+        reader, piece = HelloReader(), self._held
         while True:
             if self._held and not must_be_tls and not is_tls(self._held):
                 return None
-            hello = read_client_hello(self._held)
+            hello = reader.feed(piece)
             if hello is not None:
                 return hello
             try:
-                self._held += await self._inside.receive(_READ)
+                piece = await self._inside.receive(_READ)
             except anyio.EndOfStream:
                 if self._held:
                     raise NotTls("the connection ended within its ClientHello") from None
                 return None
+            self._held += piece
 
     async def send(self, item: bytes) -> None:
         """Bytes for the client."""
