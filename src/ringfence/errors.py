@@ -95,11 +95,13 @@ class PolicyRefused(RingfenceError):
 
 
 _RAISE = {
+    "tokens": "raise it with --max-tokens, or limits.tokens in ringfence.yaml",
+    "cost_usd": "raise it with --max-cost-usd, or limits.cost_usd in ringfence.yaml",
     "wall_clock_s": "raise it with --timeout",
     "disk": "raise it with --disk",
     "files": "have less than that in the workspace",
 }
-"""What to do about limits without an option of their name."""
+"""What to do about limits that are not raised by an option of their name alone."""
 
 
 class LimitReached(RingfenceError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.events import EgressClosed, EgressDecided, PolicyLoosened, SandboxCreated
+from ringfence.events import EgressClosed, EgressDecided, JobCreated, PolicyLoosened, SandboxCreated
 from ringfence.journal import read, runs_dir
 
 Cli = Callable[..., Any]
@@ -90,3 +90,13 @@ def test_bad_rule(start: Cli, workspace: Path) -> None:
     assert (
         b"--allow: egress.allow.0: 'https://pypi.org' has a scheme; write the host alone: 'pypi.org'" in err
     )
+
+
+def test_exec_takes_budgets(start: Cli, workspace: Path) -> None:
+    """A command that may ask models can be bound, as a run can."""
+    assert (
+        start("exec", "-C", workspace, "--max-tokens", "7", "--max-cost-usd", "0.5", "--", "true").wait(60)
+        == 0
+    )
+    limits = events(JobCreated)[0].configuration["limits"]
+    assert (limits["tokens"], limits["cost_usd"]) == (7, 0.5)

@@ -74,6 +74,8 @@ def test_show_tells_what_an_image_is(ringfence, base):
     assert str(base["base_digest"]).startswith("sha256:")
     said = ringfence("image", "show", str(base["name"])).out
     assert f"inputs: {base['inputs']}" in said
+    assert "MB of 200 MB\n" in said
+    assert "_" not in "".join(line.partition(":")[0] for line in said.splitlines())
 
 
 @pytest.mark.docker

@@ -230,7 +230,9 @@ def test_a_second_run_waits_for_its_turn(run: Cli, start: Cli, workspace: Path):
     _until_begun(second, known)
     first.send_signal(signal.SIGINT)
     assert first.wait(60) == 130
-    assert second.communicate(timeout=60)[0] == b"made\n"
+    out, err = second.communicate(timeout=60)
+    assert out == b"made\n"
+    assert b"ringfence: waiting for up to 5m: run " in err
 
 
 def test_an_interrupt_ends_the_wait(run: Cli, start: Cli, workspace: Path):

@@ -35,6 +35,8 @@ BAD: dict[str, str] = {
     "*.10.0.0.5": "nothing is below an address",
     "https://pypi.org": "has a scheme; write the host alone: 'pypi.org'",
     "pypi.org/simple": "has a path",
+    "10.0.0.0/8": "is a network; name its hosts, or its addresses one by one",
+    "[fd00::]/8": "is a network",
     "pakages": "did you mean 'packages'",
     "moddel": "did you mean 'model'",
     "pypi.org:0": "a port is a number",

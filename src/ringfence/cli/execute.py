@@ -39,6 +39,8 @@ def execute(
     disk: options.DiskOption = None,
     timeout: options.TimeoutOption = None,
     wait: options.WaitOption = "0",
+    max_tokens: options.MaxTokensOption = None,
+    max_cost_usd: options.MaxCostOption = None,
     soft_limits: options.SoftLimitsOption = None,
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
@@ -49,8 +51,8 @@ def execute(
     """Run one command in a sandbox. Its output and exit code are passed through, stdin too. Journaled."""
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, timeout=timeout, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
-        auth=auth,
+        disk=disk, timeout=timeout, max_tokens=max_tokens, max_cost_usd=max_cost_usd, soft_limits=soft_limits,
+        setup=setup, forward=forward, allow=allow, env=env, auth=auth,
     )  # fmt: skip
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec", wait_s=wait_of(wait))

@@ -24,22 +24,25 @@ def gc(
 
     from ringfence.cli.plural import counted
 
-    removed = anyio.run(_collect, older_than, keep, dry_run)
+    removed, containers = anyio.run(_collect, older_than, keep, dry_run)
     for path in removed:
         typer.echo(path.name)
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}", err=True)
+    left = f" and {counted(containers, 'container')} that dead processes left" if containers else ""
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}{left}", err=True)
 
 
-async def _clear_engines() -> None:
-    """Remove what dead processes left on container engines, also those that made no run."""
+async def _clear_engines() -> int:
+    """Remove what dead processes left on container engines, also those that made no run; how many there were."""
     from contextlib import suppress
 
     from ringfence.errors import RingfenceError
     from ringfence.sandbox.registry import backend_names, get_backend
 
+    removed = 0
     for name in backend_names():
         with suppress(RingfenceError):  # one that is not there now is cleared another time
-            await get_backend(name).clean_up(frozenset())
+            removed += await get_backend(name).clean_up(frozenset())
+    return removed
 
 
 async def _clear_holders() -> None:
@@ -52,7 +55,7 @@ async def _clear_holders() -> None:
     await Pool(state_dir() / "pool", PoolSize(0, 0.0)).sweep()
 
 
-async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
+async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Path], int]":
     from ringfence.cli.lending import revoke_the_dead
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
@@ -68,13 +71,16 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "list[Path]":
         seconds = parse_duration(older_than)
     except ValueError as exc:
         raise UsageError(f"--older-than: {exc}") from exc
+    containers = 0
+    if not dry_run:
+        # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
+        containers = await _clear_engines()
     store = await close_the_dead()
     if not dry_run:
-        await _clear_engines()
         await _clear_holders()
         await revoke_the_dead()
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)
         await remove_replicas(abandoned_replicas(_REPLAY_S))
-    return paths
+    return paths, containers

@@ -107,8 +107,8 @@ def show(
     if json:
         typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
         return
-    for key, value in document.items():
-        title = key.replace("_", " ")
+    for key, value in _for_people(document).items():
+        title = _TITLES.get(key, key)
         if value in (None, "", [], {}):
             continue
         if isinstance(value, dict):
@@ -142,7 +142,32 @@ def rm(
     removed = anyio.run(_remove, names or [], stale, every, _Place(engine, podman))
     for name in removed:
         typer.echo(visible(name, one_line=True))
-    typer.echo(f"removed {counted(len(removed), 'image')}", err=True)
+    stay = [name for name, is_gone in removed.items() if not is_gone]
+    if len(removed) > len(stay) or not stay:
+        typer.echo(f"removed {counted(len(removed) - len(stay), 'image')}", err=True)
+    for name in stay:
+        _tell(
+            f"{name}: only its names were removed; images that stand on it keep it, and their removal frees it"
+        )
+
+
+_TITLES = {
+    "names": "also named",
+    "base_name": "stands on",
+    "base_digest": "its digest",
+    "authorities": "authorities added",
+    "entrypoint": "entry point",
+}
+
+
+def _for_people(document: dict[str, Any]) -> dict[str, Any]:
+    """What `show --json` says, with the figures that belong together in one."""
+    rest = dict(document)
+    size, budget = rest.pop("size_bytes"), rest.pop("budget_bytes")
+    shown = _size_of(size, budget, is_within=rest.pop("is_within_budget"))
+    state = "current" if rest.pop("is_current") else "STALE, a build would make it anew"
+    others = [name for name in rest.pop("names") if name != rest["name"]]
+    return {"name": rest.pop("name"), "names": others, "state": state, "size": shown, **rest}
 
 
 def _target(name: str) -> "Target":
@@ -202,11 +227,14 @@ def _report(built: "Built") -> None:
 
 
 def _size(image: "StoredImage") -> str:
-    size = f"{image.size_bytes / _MB:.0f} MB"
-    if image.budget_bytes is None:
+    return _size_of(image.size_bytes, image.budget_bytes, is_within=image.is_within_budget)
+
+
+def _size_of(size_bytes: int, budget_bytes: int | None, *, is_within: bool) -> str:
+    size = f"{size_bytes / _MB:.0f} MB"
+    if budget_bytes is None:
         return size
-    told = "of" if image.is_within_budget else "OVER BUDGET of"
-    return f"{size} {told} {image.budget_bytes // _MB} MB"
+    return f"{size} {'of' if is_within else 'OVER BUDGET of'} {budget_bytes // _MB} MB"
 
 
 def _row(image: "StoredImage") -> dict[str, Any]:
@@ -257,16 +285,18 @@ async def _show(name: str, place: _Place) -> dict[str, Any]:
     }
 
 
-async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> list[str]:
-    from ringfence.sandbox.docker.image import find_image, is_current, list_images, remove_image
+async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> dict[str, bool]:
+    """Remove images; their names, and whether each is gone."""
+    from ringfence.sandbox.docker.image import find_image, is_current, is_there, list_images, remove_image
 
     async with _engine(place) as engine:
         images = [await find_image(engine, name) for name in names]
         if stale or every:
             images += [one for one in await list_images(engine) if every or not is_current(one)]
-        removed: list[str] = []
+        removed: dict[str, StoredImage] = {}
         for image in images:
             if image.name not in removed:
                 await remove_image(engine, image)
-                removed.append(image.name)
-    return removed
+                removed[image.name] = image
+        # Asked at the end: what stood on one may have gone after it.
+        return {name: not await is_there(engine, image) for name, image in removed.items()}

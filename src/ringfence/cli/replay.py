@@ -100,8 +100,12 @@ async def _replay(path: "Path", exact: bool, verbose: bool) -> "ReplayResult":
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
     from ringfence.cli.recorded import recorded_request
+    from ringfence.cli.running import say
     from ringfence.job.replay import replay_run
 
     spec, agent = recorded_request(path)
+    ways = [*spec.egress.lines(), *(f"forward {forward}" for forward in spec.forward)]
+    if ways:
+        say(f"the run had ways out ({'; '.join(ways)}); a replay has none, and what needed them differs")
     view = LiveView(open_console(stderr=True), agent.limits).show if verbose else None
     return await replay_run(path, spec, agent, is_exact=exact, view=view)

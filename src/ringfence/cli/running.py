@@ -28,8 +28,15 @@ async def close_the_dead() -> "JobStore":
 
 async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
     """Do a run; the first interrupt stops what is inside, the second everything."""
+    from dataclasses import replace
+
+    from ringfence.config.units import format_duration
     from ringfence.job.run import JobRun
 
+    def waiting(reason: str) -> None:
+        say(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
+
+    request = replace(request, on_wait=waiting)
     job = JobRun(request, part, view=view, store=await close_the_dead())
     told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import load_settings, warn_about
+from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def shell(
     engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     memory: options.MemoryOption = None,
+    wait: options.WaitOption = "0",
     setup: options.SetupOption = None,
     forward: options.ForwardOption = None,
     allow: options.AllowOption = None,
@@ -58,7 +59,7 @@ def shell(
     from ringfence.cli.summary import print_summary
     from ringfence.job.terminal import run_on_terminal
 
-    request = command_request((program,), workspace, effective, purpose="shell")
+    request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))
     refused = Refused()
     part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 

@@ -19,12 +19,25 @@ def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
     from ringfence.cli.signals import on_interrupt
     from ringfence.errors import ExitCode
 
+    is_stopped = False
+
     async def guarded() -> int:
         code: int = ExitCode.CANCELLED
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(on_interrupt, tasks.cancel_scope.cancel)
-            code = await act()
+
+        def stop() -> None:
+            nonlocal is_stopped
+            is_stopped = True
             tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(on_interrupt, stop)
+                code = await act()
+                tasks.cancel_scope.cancel()
+        except Exception:
+            if not is_stopped:
+                raise
+            return ExitCode.CANCELLED  # it broke because it was interrupted
         return code
 
     return anyio.run(guarded)
@@ -130,6 +143,8 @@ async def change_one(name: str, action: str, rule: str) -> int:
 
     place, state = await living(name)
     await change_egress(place, state, action=action, rule=rule)
+    if action == "allow" and rule == "open":
+        say(f"WARNING: egress to every public host for {name!r}, from now on")
     return 0
 
 

@@ -42,6 +42,7 @@ WEB_PORTS = (80, 443)
 _PRESETS: tuple[str, ...] = get_args(PresetName)
 _HIGHEST_PORT = 65_535
 _METHOD = re.compile(r"[A-Z]{1,20}")
+_NETWORK = re.compile(r"[0-9a-fA-F.:\[\]]+/\d{1,3}", re.ASCII)
 _PATH = re.compile(r"/[!-)+-~]{0,1000}\*?", re.ASCII)
 _SHAPE = "a preset (packages, model, open), a host such as 'pypi.org', '*.example.com' or 'host:8443', or a mapping"
 _SECOND_LEVEL = frozenset(
@@ -236,6 +237,8 @@ def _refuse_other_shapes(text: str) -> None:
     if "://" in text:
         rest = text.split("://", 1)[1].split("/", 1)[0]
         raise ValueError(f"{text!r} has a scheme; write the host alone: {rest!r}")
+    if _NETWORK.fullmatch(text):
+        raise ValueError(f"{text!r} is a network; name its hosts, or its addresses one by one")
     if "/" in text:
         raise ValueError(
             f"{text!r} has a path; write a mapping: {{host: {text.split('/', 1)[0]}, paths: [/...]}}"
@@ -263,7 +266,7 @@ def _unknown_preset(text: str) -> str:
     import difflib
 
     guess = difflib.get_close_matches(text.lower(), _PRESETS, n=1, cutoff=0.6)
-    hint = f"did you mean {guess[0]!r}?" if guess else f"there are {', '.join(_PRESETS)}"
+    hint = f"did you mean {guess[0]!r}?" if guess else f"there are {', '.join(_PRESETS)}."
     return f"there is no preset {text!r}; {hint} A host of one label is written with its port: {text}:443"
 
 

@@ -31,6 +31,7 @@ async def claim(
         PolicyRefused: The workspace may not be one; or another run has it still.
     """
     deadline = time.monotonic() + request.wait_s
+    is_told = False
     with stops.gentle():
         while True:
             try:
@@ -48,5 +49,8 @@ async def claim(
             except PolicyRefused as exc:
                 if exc.rule != BUSY or time.monotonic() >= deadline:
                     raise
+                if request.on_wait is not None and not is_told:
+                    request.on_wait(str(exc).partition(";")[0])
+                    is_told = True
             await anyio.sleep(_LOOK_S)
     return False

@@ -37,6 +37,8 @@ class RunRequest:
     """Of the part inside; bringing out and checking come after it."""
     wait_s: float = 0.0
     """How long it waits for another run to leave the workspace."""
+    on_wait: Callable[[str], None] | None = None
+    """Told once, when it begins to wait, who is in the way."""
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox."""
     require_verified: bool = False

@@ -83,3 +83,11 @@ def test_what_nobody_knows_is_told_as_it_is():
     assert str(ImageBuildFailed("base", "make", "exit code 2", detail="a\nb\n")) == (
         "image 'base' could not be built: 'make': exit code 2: b"
     )
+
+
+def test_the_step_stands_in_the_error_once() -> None:
+    """The engine repeats an instruction in its own words and in what it wrote last; the error does not."""
+    step = "RUN make all"
+    said = "The command '/bin/sh -c make all' returned a non-zero code: 2"
+    error = ImageBuildFailed("base", step, said, detail=f"fetched\nStep 4/9 : {step}\n")
+    assert str(error) == "image 'base' could not be built: 'RUN make all': exit code 2: fetched"

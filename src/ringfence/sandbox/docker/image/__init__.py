@@ -7,6 +7,7 @@ from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.docker.image.stored import (
     StoredImage,
     find_image,
+    is_there,
     list_images,
     remove_image,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "build_image",
     "find_image",
     "is_current",
+    "is_there",
     "list_images",
     "reference",
     "remove_image",

@@ -115,6 +115,21 @@ async def remove_image(engine: Engine, image: StoredImage) -> None:
             await engine.docker.images.delete(name)
 
 
+async def is_there(engine: Engine, image: StoredImage) -> bool:
+    """Whether the engine has an image, under whatever name or none.
+
+    Raises:
+        EngineError: The engine does not say.
+    """
+    try:
+        await engine.image(image.id)
+    except EngineError as exc:
+        if exc.is_absent:
+            return False
+        raise
+    return True
+
+
 async def discard(engine: Engine, image_id: str) -> bool:
     """Remove a nameless image and those below it that nothing else stands on; False if something uses it.
 
