@@ -193,7 +193,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_record(
     full.mkdir()
     if os.getuid() != 0:
         pytest.skip("needs root, for a small file system")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "small", full], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "small", full], check=True)
     try:
         monkeypatch.setenv("RINGFENCE_STATE_DIR", str(full))
         turns = [says("x", f"head -c 150000 /dev/urandom | base64 -w0 # {number}") for number in range(60)]
