@@ -240,29 +240,29 @@ class Gateway:
         came: UpstreamAnswer | None = None
         error: Exception | None = None
 
-        async def ask() -> None:
-            nonlocal came, error
+        async def tell() -> None:
+            nonlocal error
+            for _ in range(_TURNS_TO_SEND):
+                await anyio.lowlevel.checkpoint()
             try:
-                came = await upstream.ask(
-                    asked.method,
-                    self._base_urls[route.provider],
-                    route.path,
-                    asking(asked.headers, credential, self._policy),
-                    passage.admitted.body,
-                )
-            except UpstreamGone as exc:
+                await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
+            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                 error = exc
+                tasks.cancel_scope.cancel()
 
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ask)
-                for _ in range(_TURNS_TO_SEND):
-                    await anyio.lowlevel.checkpoint()
+                tasks.start_soon(tell)
                 try:
-                    await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
-                except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+                    came = await upstream.ask(
+                        asked.method,
+                        self._base_urls[route.provider],
+                        route.path,
+                        asking(asked.headers, credential, self._policy),
+                        passage.admitted.body,
+                    )
+                except UpstreamGone as exc:
                     error = exc
-                    tasks.cancel_scope.cancel()
             if error is not None or came is None:
                 raise error or anyio.ClosedResourceError
         except BaseException:

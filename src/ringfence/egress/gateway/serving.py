@@ -127,20 +127,7 @@ class Door:
     async def _answer(self, talk: Conversation, asked: Asked) -> bool:
         """Answer one request; whether another may follow on the connection."""
         is_whole = False
-
-        async def pass_on() -> None:
-            nonlocal is_whole
-            try:
-                answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
-            except anyio.ClosedResourceError:  # the run is over
-                tasks.cancel_scope.cancel()
-                return
-            try:
-                is_whole = await _pass_on(talk, answer, keeps=asked.header("connection").lower() != "close")
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await answer.aclose()
-            tasks.cancel_scope.cancel()
+        keeps = asked.header("connection").lower() != "close"
 
         async def watch() -> None:
             # An answer that nobody waits for any more is not paid for.
@@ -153,7 +140,16 @@ class Door:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
-            tasks.start_soon(pass_on)
+            try:
+                answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
+                try:
+                    is_whole = await _pass_on(talk, answer, keeps=keeps)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await answer.aclose()
+            except anyio.ClosedResourceError:  # the run is over
+                pass
+            tasks.cancel_scope.cancel()
         if not is_whole:
             raise anyio.BrokenResourceError
         return talk.goes_on()
