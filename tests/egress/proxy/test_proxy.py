@@ -2,9 +2,13 @@
 
 import json
 import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 from tests.egress.proxy.conftest import Gated, Record, Web, sh
 
 from ringfence.config.egress import Egress
@@ -12,6 +16,7 @@ from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.proxy.half_open import HalfOpen
 from ringfence.egress.proxy.proxy import ForwardProxy
+from ringfence.egress.resolving import Resolved
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged, EgressClosed, EgressDecided, Event
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -250,3 +255,57 @@ async def test_rules_are_those_of_now(web: Web, record: Record) -> None:
     egress = Egress.model_validate({"allow": ["packages"], "deny": ["pypi.org"]})
     await proxy.change(egress)
     assert proxy.egress == egress
+
+
+@asynccontextmanager
+async def asking(proxy: ForwardProxy) -> AsyncIterator[SocketStream]:
+    """A client's end of a connection to a proxy."""
+    one, other = socket.socketpair()
+    client, near = await SocketStream.from_socket(one), await SocketStream.from_socket(other)
+
+    async def serve() -> None:
+        async with near:
+            try:
+                await proxy.serve(near)
+            except anyio.BrokenResourceError:
+                return
+
+    async with client, anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        yield client
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_slow_lookup_outlives_no_change(web: Web, record: Record) -> None:
+    """Who serves a name can make its lookup last; what is denied meanwhile is denied all the same."""
+    asked, go = anyio.Event(), anyio.Event()
+
+    async def resolve(host: str, port: int) -> Sequence[Resolved]:
+        asked.set()
+        await go.wait()
+        return await web.resolve(host, port)
+
+    allow = ["git.example", *web.opened()]
+    egress = Egress.model_validate({"allow": allow})
+    proxy = ForwardProxy(egress, sandbox_id="s", emit=record.emit, resolve=resolve)
+    async with asking(proxy) as client:
+        await client.send(b"GET http://git.example/ HTTP/1.1\r\nHost: git.example\r\n\r\n")
+        await asked.wait()
+        await proxy.change(Egress.model_validate({"allow": allow, "deny": ["git.example"]}))
+        go.set()
+        said = await client.receive()
+    assert b"403 ringfence: git.example:80 is denied by name" in said
+    assert record.of(EgressClosed) == []
+
+
+async def test_an_address_that_is_denied_is_cut_off_whatever_it_was_called(web: Web, record: Record) -> None:
+    """A change is about names and addresses alike."""
+    allow = [f"git.example:{web.http}", *web.opened()]
+    egress = Egress.model_validate({"allow": allow})
+    proxy = ForwardProxy(egress, sandbox_id="s", emit=record.emit, resolve=web.resolve)
+    async with asking(proxy) as client:
+        await client.send(b"CONNECT git.example:%d HTTP/1.1\r\nHost: x\r\n\r\n" % web.http)
+        assert b" 200 " in await client.receive()
+        await proxy.change(Egress.model_validate({"allow": allow, "deny": ["127.0.0.1"]}))
+        (closed,) = await record.reaches(1, EgressClosed)
+    assert closed.ended_by == "denied"

@@ -91,7 +91,7 @@ class ForwardProxy:
         self._pace = Pace(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
         self._allowances: dict[str, Allowance] = {}
-        self._carried: dict[anyio.CancelScope, Wanted] = {}
+        self._carried: dict[anyio.CancelScope, tuple[Wanted, tuple[Resolved, ...]]] = {}
         self._count = 0
 
     @property
@@ -103,8 +103,8 @@ class ForwardProxy:
         """Grant something else from now on; connections that it does not allow are cut off."""
         self._egress, self._rules = egress, None
         rules = await self._current_rules()
-        for scope, wanted in list(self._carried.items()):
-            if not rules.decide(wanted).is_allowed:
+        for scope, (wanted, targets) in list(self._carried.items()):
+            if not rules.decide(wanted).is_allowed or not all(_is_open(rules, one) for one in targets):
                 scope.cancel()
 
     async def serve(self, inside: ByteStream) -> None:
@@ -172,6 +172,10 @@ class ForwardProxy:
         await self._telling.decided(
             number, wanted, decision, address=", ".join(str(one) for one in targets[:4])
         )
+        if self._rules is not rules:
+            # Changed while its name was looked up, which whoever serves the name can make last.
+            await self._judge_and_carry(inside, number, head)
+            return
         await self._carry(inside, number, head, decision, targets=targets, trouble=trouble)
 
     async def _resolved(self, rules: Rules, wanted: Wanted) -> tuple[tuple[Resolved, ...], Decision | None]:
@@ -236,7 +240,7 @@ class ForwardProxy:
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
-                self._carried[scope] = wanted
+                self._carried[scope] = wanted, targets
                 try:
                     if trouble:
                         raise Unreachable(trouble)
@@ -297,3 +301,8 @@ class ForwardProxy:
             await inside.send(ACCESS_DENIED)
 
         return CheckedStream(inside, head.wanted, head.early, on_refused)
+
+
+def _is_open(rules: Rules, one: Resolved) -> bool:
+    """Whether nothing is against an address."""
+    return rules.check_address(one.address, one.port, is_own=is_own_address(one.address)) is None
