@@ -43,6 +43,22 @@ def test_an_option_that_makes_no_sense(
     assert _is_told(ended, 2, *words)
 
 
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8080", "http://x/?key=1"])
+@pytest.mark.parametrize(
+    "command", [["run", "x"], ["exec", "--allow", "model", "--", "true"]], ids=["run", "exec"]
+)
+def test_a_base_url_that_is_none(
+    ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], url: str
+):
+    """It is told with the variable that holds it, before a run is made."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+    name, *rest = command
+    assert _is_told(
+        ringfence(name, "-C", workspace, *rest), 2, repr(url), "ANTHROPIC_BASE_URL", "https://host"
+    )
+
+
 def test_no_task(ringfence: Cli, workspace: Path):
     """The task is given once."""
     assert _is_told(ringfence("run", "-C", workspace), 2, "PROMPT")

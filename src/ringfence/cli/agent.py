@@ -95,6 +95,7 @@ def access_of(settings: "Settings", spec: "SandboxSpec", lent: "Lent") -> "Model
 
     Raises:
         ConfigurationError: The model's script cannot be read.
+        UsageError: A base URL is none.
     """
     from ringfence.job.model_access import ModelAccess
     from ringfence.model.registry import read_model
@@ -111,7 +112,7 @@ def access_of(settings: "Settings", spec: "SandboxSpec", lent: "Lent") -> "Model
         cost_usd=settings.limits.cost_usd,
         prices={**prices, **prices_of(settings)},
         policy=policy_of(settings),
-    )
+    ).checked()
 
 
 def policy_of(settings: "Settings") -> "ModelPolicy":

@@ -86,7 +86,7 @@ async def access_for(
         AuthenticationFailed: There is no credential.
         ConfigurationError: The model's script cannot be read.
         PolicyRefused: The model is not among those that may be asked.
-        UsageError: No model is named.
+        UsageError: No model is named, or a base URL is none.
     """
     check_name(request.model)
     if not credentials and needs_credential(request.model):
@@ -106,7 +106,7 @@ async def access_for(
         cost_usd=request.limits.cost_usd,
         prices={**prices, **request.prices},
         policy=request.model_policy,
-    )
+    ).checked()
 
 
 @asynccontextmanager

@@ -5,14 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio.to_thread
 
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import Provided, base_url_of
+from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
+from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
@@ -43,6 +44,18 @@ class ModelAccess:
         """The gateway, always the same one: what is used inside and outside counts together."""
         budget = Budget(tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices))
         return Gateway(self._provided(), policy=self.policy, budget=budget)
+
+    def checked(self) -> Self:
+        """This one, after its base URLs were seen to be some: sooner than the first request would.
+
+        Raises:
+            UsageError: One is none.
+        """
+        for each in self.credentials if needs_credential(self.model) else ():
+            given = self.base_urls.get(each.provider)
+            source = "" if given else BASE_URL_VARIABLES[each.provider]
+            check_base_url(given or base_url_of(each), source=source)
+        return self
 
     def _provided(self) -> list[Provided]:
         if not needs_credential(self.model):

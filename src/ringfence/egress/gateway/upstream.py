@@ -181,8 +181,12 @@ class _HttpAnswer:
             self.response.close()
 
 
-def check_base_url(base_url: str) -> str:
+def check_base_url(base_url: str, *, source: str = "") -> str:
     """See that it is one.
+
+    Args:
+        base_url: What was given.
+        source: Where it was given, for the error.
 
     Raises:
         UsageError: It is not.
@@ -190,11 +194,12 @@ def check_base_url(base_url: str) -> str:
     try:
         parts = urlsplit(base_url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_good = is_good and not parts.query and not parts.fragment
     except ValueError:
         is_good = False
     if not is_good:
         raise UsageError(
-            f"base URL {base_url!r} is not one; write it like https://host or http://127.0.0.1:8080"
+            f"base URL {base_url!r}{f' ({source})' if source else ''} is not one; write it like https://host or http://127.0.0.1:8080"
         )
     return base_url
 
