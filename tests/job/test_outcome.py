@@ -50,7 +50,8 @@ def test_each_error_is_one_state(error: Exception, state: JobState):
 @pytest.mark.parametrize("limit", ["turns", "tool_calls", "tokens", "cost_usd", "wall_clock_s"])
 def test_a_limit_names_an_option_that_there_is(limit: str):
     """What it advises can be typed."""
-    option = str(LimitReached(limit, allowed=1, used=1)).split()[-1]
+    words = str(LimitReached(limit, allowed=1, used=1)).replace(",", "").split()
+    option = next(word for word in words if word.startswith("--"))
     assert option.removeprefix("--").replace("-", "_") in SETTINGS
 
 
