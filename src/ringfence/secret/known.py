@@ -13,8 +13,8 @@ _WAYS = {
     "anthropic": (
         "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
         "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by `claude setup-token`), "
-        "each also as NAME_FILE=PATH or under `secrets:` in your configuration; or use --model scripted:FILE, "
-        "which needs none"
+        "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `ringfence run "
+        "--model scripted:FILE` needs none"
     ),
     "openai": (
         "there is no credential for OpenAI's models; set OPENAI_API_KEY (a key of the platform), or "

@@ -167,7 +167,7 @@ async def test_change(web: Web, record: Record) -> None:
                     await gate.change("deny", f"git.example:{web.http}", by="test")
                 said += piece
         assert said.decode().split("\n")[:2] == ["200", "cut off"]
-        assert "is allowed on port 80, 443" in await sh(
+        assert "is allowed on ports 80 and 443" in await sh(
             sandbox, f"curl -sSv https://git.example:{web.http}/ 2>&1"
         )
     changes = [(event.action, event.rule, event.is_loosening) for event in record.of(EgressChanged)]

@@ -162,8 +162,9 @@ def _has_port(rule: EgressRule, port: int, *, any_port: bool = False) -> bool:
 def _what_does_not_fit(rule: EgressRule, wanted: Wanted) -> str | None:
     """Why a rule about this host does not allow it; None if it does."""
     if not _has_port(rule, wanted.port):
-        ports = ", ".join(str(port) for port in rule.ports or WEB_PORTS)
-        return f"{written(wanted.host)} is allowed on port {ports}, not {wanted.port}"
+        ports = [str(port) for port in rule.ports or WEB_PORTS]
+        named = f"port {ports[0]}" if len(ports) == 1 else f"ports {', '.join(ports[:-1])} and {ports[-1]}"
+        return f"{written(wanted.host)} is allowed on {named}, not {wanted.port}"
     if not (rule.methods or rule.paths):
         return None
     if wanted.is_tunnel:
