@@ -19,6 +19,12 @@ _HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 _OURS = frozenset({b"host", b"expect"})
+_OTHER_REQUEST = frozenset(
+    {
+        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url",
+    }
+)  # fmt: skip
+"""By which some servers take a request for one of another method or path than it was judged by."""
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 Headers = list[tuple[bytes, bytes]]
 
@@ -75,7 +81,7 @@ class Relay:
         is_chunked = any(name == b"transfer-encoding" for name, _ in head.headers)
         headers = [
             (b"Host", f"{written(wanted.host)}{port}".encode()),
-            *_end_to_end(head.headers, without=_OURS),
+            *_end_to_end(head.headers, without=_OURS | _OTHER_REQUEST),
             *([(b"Transfer-Encoding", b"chunked")] if is_chunked else []),
             (b"Connection", b"close"),
         ]

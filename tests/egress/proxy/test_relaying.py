@@ -1,0 +1,46 @@
+"""What of a plain request leaves for its host."""
+
+import socket
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+
+from ringfence.egress.proxy.head import read_head
+from ringfence.egress.proxy.relaying import Relay
+from ringfence.egress.pump import Exchange
+
+
+async def pair() -> tuple[SocketStream, SocketStream]:
+    """Two ends of a connection."""
+    one, other = socket.socketpair()
+    return await SocketStream.from_socket(one), await SocketStream.from_socket(other)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-HTTP-Method-Override: DELETE",
+        "x-http-method: DELETE",
+        "X-Method-Override: DELETE",
+        "X-Original-URL: /admin",
+        "X-Rewrite-URL: /admin",
+        "Proxy-Authorization: Basic eDp5",
+        "Upgrade: websocket",
+    ],
+)
+async def test_what_makes_another_request_of_it_stays(header: str) -> None:
+    """A rule on methods and paths was asked about the first line; headers that overrule that are not passed on."""
+    client, inside = await pair()
+    outside, host = await pair()
+    async with client, inside, outside, host:
+        asked = f"GET http://a.example/public HTTP/1.1\r\nHost: a.example\r\n{header}\r\nX-Kept: yes\r\n\r\n"
+        await client.send(asked.encode())
+        head = await read_head(inside)
+        assert head is not None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Relay(inside, outside, head, Exchange()).run)
+            got = (await host.receive()).lower()
+            await host.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert b"x-kept: yes" in got
+    assert header.split(":")[0].lower().encode() not in got
