@@ -124,6 +124,13 @@ POINTING: list[tuple[Api, dict[str, Any]]] = [
     ),
     ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://e"}]}]}),
     ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
+    ("messages", content({"type": "image", "source": {"type": "URL", "url": "https://evil.example"}})),
+    ("messages", content({"type": "image", "source": {"url": "https://evil.example"}})),
+    ("chat", content({"type": "video_url", "video_url": {"url": "https://evil.example"}})),
+    ("chat", content({"type": "audio_url", "audio_url": "https://evil.example"})),
+    ("chat", {"prediction": {"content": [{"type": "image_url", "image_url": {"url": "http://e"}}]}}),
+    ("responses", {"instructions": [{"content": [{"type": "input_image", "image_url": "http://e"}]}]}),
+    ("responses", {"input": [{"type": "item_reference", "id": "msg_of_another_run"}]}),
 ]
 
 
@@ -134,6 +141,12 @@ def test_content_that_the_provider_would_fetch_is_refused(api: Api, body: dict[s
     with pytest.raises(Denied, match="base64"):
         check_pointers(api, encoded, body, NOTHING)
     check_pointers(api, encoded, body, ModelPolicy(grants=frozenset({"urls", "files"})))
+
+
+@pytest.mark.parametrize("word", ["Code-Execution-2025-05-22", "MCP-client-2025-04-04", "OAuth-2025-04-20"])
+def test_a_beta_is_known_in_any_letters(word: str):
+    """The API may not care how they are written."""
+    assert betas(word, NOTHING) == ""
 
 
 def test_content_itself_and_arguments_of_tools_pass():

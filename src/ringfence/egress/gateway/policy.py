@@ -71,8 +71,17 @@ _BETAS: tuple[tuple[str, Grant], ...] = (
 _SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
 _POINTERS: Mapping[Provider, tuple[bytes, ...]] = {
     "anthropic": (b'"source"', b'"container_upload"', b'"tool":'),
-    "openai": (b'"image_url"', b'"file_id"', b'"file_url"', b'"tool":'),
+    "openai": (b'_url":', b'"file_id"', b'"item_reference"', b'"tool":'),
 }
+_CONTENT = ("messages", "system", "input", "instructions", "prediction")
+"""Fields of a body that hold content."""
+
+_ARGUMENTS = dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use"), "input") | dict.fromkeys(
+    ("local_shell_call", "shell_call"), "action"
+)
+"""Of calls of tools, by their type."""
+
+_SOURCES_WITHIN = ("base64", "text", "content")
 _MOST_VALUES = 2_000_000
 
 
@@ -150,7 +159,9 @@ def betas(value: str, policy: ModelPolicy) -> str:
     """An `anthropic-beta` header without what is not granted, nor the one that belongs to the credential."""
     words = [word.strip() for word in value.split(",")]
     return ",".join(
-        word for word in words if word and not word.startswith("oauth-") and _is_beta_granted(word, policy)
+        word
+        for word in words
+        if word and not word.lower().startswith("oauth-") and _is_beta_granted(word, policy)
     )
 
 
@@ -162,7 +173,7 @@ def _matches(pattern: str, model: str) -> bool:
 
 
 def _is_beta_granted(word: str, policy: ModelPolicy) -> bool:
-    return all(grant in policy.grants for start, grant in _BETAS if word.startswith(start))
+    return all(grant in policy.grants for start, grant in _BETAS if word.lower().startswith(start))
 
 
 def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterator[str]:
@@ -179,26 +190,31 @@ def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterat
 
 def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """All objects in the content of a request; arguments of tools are none of it."""
-    left: list[Any] = [body.get(name) for name in ("messages", "system", "input")]
+    left: list[Any] = [body.get(name) for name in _CONTENT]
     while left:
         value = left.pop()
         if isinstance(value, list):
             left.extend(value)
         elif isinstance(value, dict):
             yield value
-            is_call = value.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use")
-            left.extend(each for name, each in value.items() if not (is_call and name == "input"))
+            arguments = _ARGUMENTS.get(str(value.get("type")))
+            left.extend(each for name, each in value.items() if name != arguments)
 
 
 def _needed(block: dict[str, Any]) -> Grant | None:
     """What a block of content asks of the provider."""
     source = block.get("source")
-    if isinstance(source, dict) and source.get("type") in ("url", "file"):
-        return "urls" if source["type"] == "url" else "files"
-    if block.get("type") == "container_upload" or block.get("file_id"):
+    if isinstance(source, dict) and source.get("type") not in _SOURCES_WITHIN:
+        return "files" if source.get("type") == "file" else "urls"
+    if block.get("type") in ("container_upload", "item_reference") or block.get("file_id"):
         return "files"
-    image = block.get("image_url")
-    address = image.get("url") if isinstance(image, dict) else image
-    if block.get("file_url") or (isinstance(address, str) and not address.startswith("data:")):
-        return "urls"
-    return None
+    # Compatible servers know more of these than OpenAI's own: `video_url`, `audio_url`.
+    return (
+        "urls" if any(_leads_out(value) for name, value in block.items() if name.endswith("_url")) else None
+    )
+
+
+def _leads_out(value: object) -> bool:
+    """Whether the provider would fetch what is named so."""
+    address = value.get("url") if isinstance(value, dict) else value
+    return isinstance(address, str) and bool(address) and not address.startswith("data:")
