@@ -187,3 +187,54 @@ async def test_a_gateway_that_is_gone_opens_nothing(gateway_at: OpenGateway):
             await wire.stream.send(raw(request()))
             assert await wire.is_closed()
     assert api.seen == []
+
+
+DEEP = b'{"usage":' * 100_000
+ODD_ANSWERS = {
+    "a switch of protocols": b"HTTP/1.1 101 Switch\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nhello",
+    "a status beyond all": b"HTTP/1.1 999 Odd\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "length and chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"2\r\n{}\r\n0\r\n\r\n",
+    "a header in a header": b"HTTP/1.1 200 OK\r\nrequest-id: a\rX-Evil: 1\r\nContent-Length: 2\r\n\r\n{}",
+    "no HTTP": b"\x16\x03\x01junk\r\n\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", ODD_ANSWERS)
+async def test_an_api_that_answers_oddly_is_told_as_such(gateway_at: OpenGateway, name: str):
+    """It ends its own exchange, and neither the gateway nor the run."""
+
+    async def respond(seen: Seen, wire: ByteStream) -> None:
+        await wire.send(ODD_ANSWERS[name])
+
+    async with serving(respond) as api, gateway_at(api.url) as gateway, wired(gateway) as wire:
+        status, headers, body = await wire.ask(raw(request()))
+        assert gateway.stopped is None
+    assert status == 502
+    assert json.loads(body)["error"]["type"] == "api_error"
+    assert "x-evil" not in headers
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 200 OK\r\n" + b"Content-Type: application/json\r\nConnection: close\r\n\r\n" + DEEP,
+        STREAM + b"data: " + DEEP + b"\n\n",
+    ],
+    ids=["whole", "stream"],
+)
+async def test_an_answer_that_is_too_deep_to_count_passes_as_it_is(
+    gateway_at: OpenGateway, record: Record, said: bytes
+):
+    """And is estimated."""
+
+    async def respond(seen: Seen, wire: ByteStream) -> None:
+        await wire.send(said)
+
+    async with serving(respond) as api, gateway_at(api.url) as gateway, wired(gateway) as wire:
+        status, _, body = await wire.ask(raw(request({"stream": True})))
+    assert (status, DEEP in body) == (200, True)
+    assert record.exchanged[0].is_estimated
+    assert record.exchanged[0].usage.output_tokens >= len(DEEP) // 4

@@ -99,7 +99,7 @@ class HttpUpstream:
         """Ask; the head of the answer.
 
         Raises:
-            UpstreamGone: It cannot be reached, or redirects.
+            UpstreamGone: It cannot be reached, redirects, or gives no answer.
         """
         session = await self._opened()
         import aiohttp
@@ -128,6 +128,9 @@ class HttpUpstream:
                 "set the base URL to where it leads",
                 is_final=True,
             )
+        if not 200 <= response.status < 600:
+            response.close()
+            raise UpstreamGone(f"{origin_of(base_url)} answers with {response.status}, which is no answer")
         return _HttpAnswer(response, origin_of(base_url))
 
     async def aclose(self) -> None:

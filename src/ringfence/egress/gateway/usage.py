@@ -128,7 +128,7 @@ class Counter:
         self.is_begun = True
         try:
             whole = _whole.decode(body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             self._chars += len(body)
             return
         self._take_whole(whole, is_last=True)
@@ -150,7 +150,7 @@ class Counter:
             return
         try:
             data = _data.decode(text)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             self._chars += len(text)
             return
         if isinstance(data.delta, str):
