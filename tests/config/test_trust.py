@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.config import load
+from ringfence.config import Flag, load
 from ringfence.config.fields import all_fields
 from ringfence.config.model import Settings
 from ringfence.config.paths import state_dir
@@ -145,6 +145,19 @@ def test_a_trusted_file_may_loosen(project: Path, project_file: Write) -> None:
     effective = load(project, environ={})
     assert effective.settings.limits.turns == 99
     assert effective.loosenings() == [("limits.turns", f"{file}:1:17")]
+
+
+def test_a_trusted_file_that_grants_ways_out_is_told(project: Path, project_file: Write) -> None:
+    """Once each, with what it grants; where an option says something else, only the key is named."""
+    file = project_file("egress: {allow: [packages, a.example, model], provider_tools: [web_search]}\n")
+    trust_content(file, file.read_bytes())
+    told = dict(load(project, environ={}).loosenings())
+    assert told == {
+        "tools of models' providers: web_search": f"{file}:1:63",
+        "egress to packages, a.example, model": f"{file}:1:17",
+    }
+    other = load(project, flags=[Flag("egress.allow", "--allow", ["b.example"])], environ={})
+    assert "egress.allow" in dict(other.loosenings())
 
 
 def test_any_change_of_the_file_ends_trust(project: Path, project_file: Write) -> None:

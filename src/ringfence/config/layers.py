@@ -26,6 +26,8 @@ from ringfence.config.trust import is_trusted
 from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
 
+_MOST_NAMED = 10
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -84,8 +86,18 @@ class Effective:
         ]
         if self.settings.auth == "inject":
             found.append(("the models' credentials are inside (auth: inject)", str(self.origins["auth"])))
-        named = {"sandbox.backend", "sandbox.network", "sandbox.soft_limits", "auth", "unsafe"}
-        return found + [(key, str(origin)) for key, origin in self.loosened_by_files if key not in named]
+        granted = [str(rule) for rule in self.settings.egress.allow]
+        more = f" and {len(granted) - _MOST_NAMED} more" if len(granted) > _MOST_NAMED else ""
+        asked_for = ("egress.allow", self.origins["egress.allow"])
+        words = {asked_for: f"egress to {', '.join(granted[:_MOST_NAMED])}{more}"}
+        named = {
+            "sandbox.backend", "sandbox.network", "sandbox.soft_limits", "auth", "unsafe", "egress.provider_tools",
+        }  # fmt: skip
+        return found + [
+            (words.get((key, origin), key), str(origin))
+            for key, origin in self.loosened_by_files
+            if key not in named
+        ]
 
 
 def load(
