@@ -2,9 +2,12 @@
 
 import ipaddress
 import socket
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from ringfence.egress.own_addresses import is_own_address
@@ -82,3 +85,33 @@ async def test_the_next_address_is_tried() -> None:
 def test_own_addresses(address: str, is_own: bool) -> None:
     """The kernel knows which addresses are this machine's."""
     assert is_own_address(ipaddress.ip_address(address)) is is_own
+
+
+async def test_names_that_hang_keep_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who serves a name can let every lookup of it last; names of others are looked up meanwhile."""
+    real, let_go, begun = socket.getaddrinfo, threading.Event(), threading.Semaphore(0)
+
+    def slow(host: Any, *arguments: Any, **named: Any) -> Any:
+        if host == "hangs.example":
+            begun.release()
+            let_go.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "it never answered")
+        return real(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def ask() -> None:
+        with pytest.raises(OSError, match="never answered"):
+            await resolve_by_system("hangs.example", 443)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(64):
+                tasks.start_soon(ask)
+            for _ in range(6):
+                await anyio.to_thread.run_sync(begun.acquire)
+            with anyio.fail_after(10):
+                assert await anyio.getaddrinfo("127.0.0.1", 443)
+            let_go.set()
+    finally:
+        let_go.set()

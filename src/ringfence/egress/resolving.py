@@ -1,16 +1,22 @@
 """Names are looked up once, every answer is checked, and what was checked is what is connected to."""
 
 import ipaddress
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from ringfence.egress.address import Address
 from ringfence.egress.outside import OutsideStream, connect
 
 CONNECT_S = 10.0
 _MOST_TRIED = 4
+_MOST_LOOKUPS = 16
+_lookups: RunVar[anyio.CapacityLimiter] = RunVar("lookups")
 
 
 class Unreachable(Exception):
@@ -43,9 +49,26 @@ Resolve = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[Resolved]:
-    """As this machine resolves names."""
-    rows = await anyio.getaddrinfo(host, port, type=1)
+    """As this machine resolves names.
+
+    In threads of its own: who serves a name can let its lookup hang, and the few threads in which everything else is
+    looked up, such as the model's API, must not wait for him.
+    """
+    rows = await anyio.to_thread.run_sync(_look_up, host, port, abandon_on_cancel=True, limiter=_limiter())
     return [Resolved(ipaddress.ip_address(str(row[4][0])), port) for row in rows]
+
+
+def _look_up(host: str, port: int) -> Sequence[tuple[Any, ...]]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    try:
+        return _lookups.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_MOST_LOOKUPS)
+        _lookups.set(limiter)
+        return limiter
 
 
 async def resolved_once(
