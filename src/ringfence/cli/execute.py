@@ -72,7 +72,7 @@ def command_request(
     """A run whose inside is `command`; what it is lent comes later.
 
     Raises:
-        PolicyRefused: Credentials were to be put into a standing sandbox.
+        PolicyRefused: Credentials were to be put into a standing sandbox, or swapped for it.
         ConfigurationError, UsageError: As `spec_of` and `check_image`.
     """
     import shlex
@@ -83,6 +83,11 @@ def command_request(
         raise PolicyRefused(
             "auth: inject is for single runs: a standing sandbox would hold your credentials for as long as it stands",
             rule="auth-inject-standing",
+        )
+    if purpose == "standing" and effective.settings.egress.swap:
+        raise PolicyRefused(
+            "egress.swap is for single runs: a standing sandbox has no lease of such secrets; take it out",
+            rule="egress-swap-standing",
         )
     place = workspace.resolve()
     settings = effective.settings

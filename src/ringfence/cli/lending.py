@@ -23,11 +23,13 @@ class Lent:
     """As they are now, in the same order."""
     injected: "tuple[Lease, ...]" = ()
     """Those put inside."""
+    swapped: "tuple[Lease, ...]" = ()
+    """Those that the gate puts into requests."""
 
     @property
     def leases(self) -> "tuple[Lease, ...]":
         """All of them, once."""
-        return tuple(dict.fromkeys((*self.models, *self.injected)))
+        return tuple(dict.fromkeys((*self.models, *self.injected, *self.swapped)))
 
     @property
     def renewals(self) -> "dict[Provider, Callable[[], Awaitable[Credential]]]":
@@ -49,7 +51,8 @@ async def lent_to_run(
         others: Whether those inside may ask models, of any provider for which there is a credential.
 
     Raises:
-        AuthenticationFailed: The run's own credential is missing, has ended or cannot be had, or none can.
+        AuthenticationFailed: The run's own credential, or one of `egress.swap`, is missing, has ended or cannot be
+            had, or none can.
         PolicyRefused: One lies in the workspace.
         InfrastructureFault: A source cannot be reached.
     """
@@ -59,7 +62,7 @@ async def lent_to_run(
     from ringfence.secret.lease import leased_each
 
     wants_inside = effective.settings.auth == "inject"
-    if model is None and not others and not wants_inside:
+    if model is None and not others and not wants_inside and not effective.settings.egress.swap:
         yield Lent()
         return
     known = known_secrets(effective.settings.secrets)
@@ -67,18 +70,42 @@ async def lent_to_run(
     found = one_each(known) if others or wants_inside else []
     needed += [secret for secret in found if others and secret.provider != model]
     inside = found if wants_inside else []
+    swapped = _swapped(effective, known)
     await revoke_the_dead()
-    for secret in (*needed, *inside):
+    for secret in (*needed, *inside, *swapped):
         refuse_in(workspace, secret)
     required = [secret.name for secret in needed if secret.provider == model]
-    async with leased_each((*needed, *inside), state=state_dir(), tell=say, needed=required) as leases:
+    required += [secret.name for secret in swapped]
+    async with leased_each(
+        (*needed, *inside, *swapped), state=state_dir(), tell=say, needed=required
+    ) as leases:
         for lease in leases.values():
             tell_warnings(lease)
         models = tuple(leases[secret.name] for secret in needed if secret.name in leases)
         credentials = tuple([await lease.credential() for lease in models])
         yield Lent(
-            models, credentials, tuple(leases[secret.name] for secret in inside if secret.name in leases)
+            models,
+            credentials,
+            tuple(leases[secret.name] for secret in inside if secret.name in leases),
+            tuple(leases[secret.name] for secret in swapped),
         )
+
+
+def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
+    """The secrets of `egress.swap`.
+
+    Raises:
+        AuthenticationFailed: The configuration does not say where one is.
+    """
+    from ringfence.errors import AuthenticationFailed
+
+    names = [swap.secret for swap in effective.settings.egress.swap]
+    for name in names:
+        if name not in known:
+            raise AuthenticationFailed(
+                f"egress.swap names secret {name!r}, and nothing says where it is; add it under `secrets:`"
+            )
+    return [known[name] for name in names]
 
 
 async def revoke_the_dead() -> None:

@@ -90,7 +90,9 @@ def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
         arguments["engine_access"] = EngineAccess(
             label=engine.label, allow=engine.allow, socket=engine.socket
         )
-    arguments["egress"] = Egress(allow=settings.egress.allow, deny=settings.egress.deny)
+    arguments["egress"] = Egress(
+        allow=settings.egress.allow, deny=settings.egress.deny, swap=settings.egress.swap
+    )
     arguments["mounts"] = tuple(Mount(**mount) for mount in arguments.get("mounts", ()))
     return SandboxSpec(workspace=workspace, **arguments)
 

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from ringfence.config.host import read_host, written
+from ringfence.config.swap import Swaps
 from ringfence.config.units import ByteCount
 
 PresetName = Literal["packages", "model", "open"]
@@ -172,6 +173,8 @@ class Egress(BaseModel):
     allow: AllowRules = ()
     deny: DenyRules = ()
     """Wins over `allow`."""
+    swap: Swaps = ()
+    """Credentials that the gate adds for one host each; inside are placeholders."""
 
     @property
     def wants_model(self) -> bool:
@@ -193,6 +196,7 @@ class Egress(BaseModel):
         return [
             *(f"allow {rule}" + _cap(rule) for rule in self.allow),
             *(f"deny {rule}" for rule in self.deny),
+            *(str(swap) for swap in self.swap),
         ]
 
 

@@ -17,6 +17,7 @@ from ringfence.config.egress import AllowRules, DenyRules, ProviderTool
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.secret_reference import SecretName, SecretReference
+from ringfence.config.swap import Swaps
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
     Count,
@@ -221,6 +222,9 @@ class EgressSettings(_Section):
     """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
     deny: DenyRules = ()
     """Hosts that are refused all the same. All layers' hosts add up."""
+    swap: Swaps = ()
+    """Secrets that the gate puts in the place of a placeholder, in one request header for one host: a list of
+    {secret, host, env, header}. The variable `env` holds the placeholder inside; `header` is `Authorization`."""
     models: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
     """Models that may be asked; `claude-haiku-*` stands for all that begin so. Empty: any."""
     provider_tools: tuple[ProviderTool, ...] = ()

@@ -130,6 +130,8 @@ TABLE: Mapping[str, Tightening] = {
     "engine.socket": _NOTHING,
     "egress.allow": Tightening(_fewer, "fewer rules"),
     "egress.deny": Tightening(_more, "more hosts"),
+    # A credential for whatever host the file likes; fewer is fewer.
+    "egress.swap": Tightening(_fewer, "fewer swaps"),
     "egress.models": Tightening(_fewer_models, "fewer models"),
     "egress.provider_tools": Tightening(_fewer, "fewer tools"),
     # A price of nothing would undo the limit on cost.

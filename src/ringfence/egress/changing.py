@@ -36,13 +36,13 @@ def changed(egress: Egress, action: Action, text: str) -> Change:
         rule = EgressRule.model_validate(text)
         if action == "deny" and rule in egress.allow:
             left = tuple(one for one in egress.allow if one != rule)
-            return Change(Egress(allow=left, deny=egress.deny), rule, is_loosening=False)
+            return Change(egress.model_copy(update={"allow": left}), rule, is_loosening=False)
         if action == "deny":
-            found = Egress(allow=egress.allow, deny=(*egress.deny, rule))
+            found = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
             return Change(found, rule, is_loosening=False)
         denied = tuple(one for one in egress.deny if one != rule)
         allowed = (*(one for one in egress.allow if one != rule), rule)
-        found = Egress(allow=allowed, deny=denied)
+        found = Egress(allow=allowed, deny=denied, swap=egress.swap)
     except ValidationError as exc:
         detail = exc.errors(include_url=False)[0]
         raise UsageError(f"{text!r}: {detail.get('ctx', {}).get('error', detail['msg'])}") from exc

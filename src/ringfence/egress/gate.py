@@ -13,12 +13,13 @@ from ringfence.egress.changing import Action, changed
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
 from ringfence.egress.forwarding import Emit, Forwarder
 from ringfence.egress.resolving import Resolve, resolve_by_system
-from ringfence.errors import UsageError
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged
 
 if TYPE_CHECKING:
     from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.proxy.proxy import ForwardProxy
+    from ringfence.egress.swap.armed import ArmedSwaps
 
 _MOST_CALLS = 32
 
@@ -115,6 +116,7 @@ async def opened_gate(
     gateway: "Gateway | None" = None,
     resolve: Resolve = resolve_by_system,
     with_proxy: bool = False,
+    swaps: "ArmedSwaps | None" = None,
 ) -> AsyncIterator[Gate]:
     """Open the granted ways out of a sandbox until the context is left.
 
@@ -125,20 +127,23 @@ async def opened_gate(
         gateway: What answers where the model is granted.
         resolve: See `ForwardProxy`.
         with_proxy: Open the forward proxy also where it is granted nothing, so that something can be granted later.
+        swaps: What `egress.swap` needs, where that says anything.
 
     Raises:
-        PolicyRefused: A forward leads where nothing may.
+        PolicyRefused: A forward leads where nothing may; or there are swaps to be done, and nothing to do them with.
         SandboxPortError: A port of a forward is taken inside.
         SandboxStartFailed, InfrastructureFault: Engine access without an engine.
         LimitReached, AuthenticationFailed, InfrastructureFault: While it is open: the gateway has no more to give.
     """
+    if grants.egress.swap and swaps is None:
+        raise PolicyRefused("egress.swap is asked for, and no secret was lent for it", rule="egress-swap")
     async with AsyncExitStack() as stack:
         for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
         proxy = None
         if grants.egress.wants_proxy or with_proxy:
-            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve)
+            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve, swaps)
         engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.asking import check_engine, find_socket
@@ -158,11 +163,30 @@ async def opened_gate(
 
 
 async def _opened_proxy(
-    stack: AsyncExitStack, sandbox: Listens, egress: Egress, emit: Emit, resolve: Resolve
+    stack: AsyncExitStack,
+    sandbox: Listens,
+    egress: Egress,
+    emit: Emit,
+    resolve: Resolve,
+    swaps: "ArmedSwaps | None",
 ) -> "ForwardProxy":
     from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
 
     await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
-    proxy = ForwardProxy(egress, sandbox_id=sandbox.id, emit=emit, resolve=resolve, note=sandbox.refusals.add)
+    interceptor = None
+    if swaps is not None:
+        from ringfence.egress.swap.armed import AUTHORITIES_INSIDE
+        from ringfence.egress.swap.intercepting import Interceptor
+
+        await sandbox.write_file(AUTHORITIES_INSIDE, swaps.bundle, mode=0o444)
+        interceptor = Interceptor(swaps, sandbox_id=sandbox.id, emit=emit)
+    proxy = ForwardProxy(
+        egress,
+        sandbox_id=sandbox.id,
+        emit=emit,
+        resolve=resolve,
+        note=sandbox.refusals.add,
+        interceptor=interceptor,
+    )
     await stack.enter_async_context(sandbox.listen(proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS))
     return proxy

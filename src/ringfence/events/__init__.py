@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from ringfence.events.egress import EgressChanged, EgressIntercepted, PlaceholderStrayed
 from ringfence.events.event import Event, JSONObject, Origin, Usage
 from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
@@ -14,6 +15,8 @@ from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
 from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
+    "EgressChanged",
+    "EgressIntercepted",
     "Event",
     "JSONObject",
     "JournalOpened",
@@ -24,6 +27,7 @@ __all__ = [
     "ModelReplied",
     "ModelRetried",
     "Origin",
+    "PlaceholderStrayed",
     "SecretExpiring",
     "SecretLeased",
     "SecretRevoked",
@@ -202,18 +206,6 @@ class EgressClosed(Event, frozen=True, kw_only=True, tag="egress.closed"):
     duration_ms: float
 
 
-class EgressChanged(Event, frozen=True, kw_only=True, tag="egress.changed"):
-    """The user changed what a running sandbox may reach. In the journal before it holds."""
-
-    sandbox_id: str
-    action: str
-    """`allow` or `deny`."""
-    rule: str
-    by: str
-    """Who asked: the user's name."""
-    is_loosening: bool
-
-
 class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
     """A process inside asked something of the container engine. In the journal before the engine is asked."""
 
@@ -365,6 +357,8 @@ AnyEvent = (
     | EgressDecided
     | EgressClosed
     | EgressChanged
+    | EgressIntercepted
+    | PlaceholderStrayed
     | EngineCalled
     | EngineAnswered
     | SecretLeased

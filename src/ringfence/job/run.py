@@ -171,6 +171,7 @@ class JobRun:
                 gateway,
                 self.gates,
                 injected=request.injected,
+                leases=request.leases,
             )
             outcome = await self._inside(prepared.placement, sandboxes, recorder)
             if self._progress.is_begun:

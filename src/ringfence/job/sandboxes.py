@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 import anyio
@@ -26,7 +26,11 @@ from ringfence.sandbox.policy import effective_policy
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.secret import Lease
 
+if TYPE_CHECKING:
+    from ringfence.egress.swap.armed import ArmedSwaps
+
 _TELL_S = 10.0
+_WITHOUT_SECRETS = frozenset({"export", "verify"})
 _INJECTABLE = frozenset({"agent", "exec", "shell"})
 _Use = Purpose | Literal["export", "verify"]
 
@@ -48,6 +52,8 @@ class Sandboxes:
     """The ways out of those that are open, by their ids."""
     injected: Sequence[Lease] = ()
     """Secrets that are put into the first one, a loosening."""
+    leases: Sequence[Lease] = ()
+    """Secrets of the run; those that `egress.swap` names are put into requests, never inside."""
     last_notes: list[str] = field(default_factory=list)
     """What the user should be told of those that have ended."""
 
@@ -61,7 +67,8 @@ class Sandboxes:
         is_told = False
         opened: Sandbox | None = None
         try:
-            spec = self._spec_for(purpose)
+            swaps = None if purpose in _WITHOUT_SECRETS else await self._swaps()
+            spec = self._spec_for(purpose, swaps)
             bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
             async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
@@ -72,13 +79,14 @@ class Sandboxes:
                 await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
                 if purpose in _INJECTABLE:
                     await inject(self.injected, sandbox, self.recorder.emit)
-                gateway = self.gateway if purpose not in ("export", "verify") else None
+                gateway = self.gateway if purpose not in _WITHOUT_SECRETS else None
                 async with opened_gate(
                     sandbox,
                     spec,
                     self.recorder.emit,
                     gateway=gateway,
                     with_proxy=purpose == "standing",
+                    swaps=swaps,
                 ) as gate:
                     self.gates[sandbox.id] = gate
                     async for result in sandbox.set_up(spec.setup):
@@ -94,8 +102,17 @@ class Sandboxes:
                 with anyio.move_on_after(_TELL_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
 
-    def _spec_for(self, purpose: _Use) -> SandboxSpec:
+    async def _swaps(self) -> "ArmedSwaps | None":
+        if not self.spec.egress.swap:
+            return None
+        from ringfence.egress.swap.armed import armed
+
+        return await armed(self.spec.egress, {lease.name: lease for lease in self.leases}, self.spec.env)
+
+    def _spec_for(self, purpose: _Use, swaps: "ArmedSwaps | None") -> SandboxSpec:
         spec = _spec_for(self.spec, purpose)
+        if swaps is not None:
+            spec = spec.model_copy(update={"env": {**swaps.environment, **spec.env}})
         if self.gateway is None or not spec.egress.wants_model or purpose == "verify":
             return spec
         return spec.model_copy(update={"env": {**environment_inside(self.gateway.kinds), **spec.env}})
@@ -137,6 +154,8 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
     if purpose == "export":
         return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
+    if purpose == "verify":
+        spec = spec.model_copy(update={"egress": spec.egress.model_copy(update={"swap": ()})})
     changes: dict[str, object] = {"env": environment_for(spec, spec.env, with_proxy=purpose == "standing")}
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})

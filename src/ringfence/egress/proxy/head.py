@@ -8,7 +8,7 @@ import h11
 from anyio.abc import ByteStream
 
 from ringfence.config.host import read_host
-from ringfence.egress.proxy.decision import HTTP_PORT, Wanted
+from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT, Wanted
 
 HEAD_BYTES = 32 * 1024
 HEAD_S = 20.0
@@ -161,7 +161,8 @@ def _path_target(method: str, target: str, tunnelled: Wanted, headers: list[tupl
         is_same = match is not None and read_host(match["host"]) == tunnelled.host
     except ValueError:
         is_same = False
-    if not is_same or (match and int(match["port"] or HTTP_PORT) != tunnelled.port):
+    usual = TLS_PORT if tunnelled.port == TLS_PORT else HTTP_PORT
+    if not is_same or (match and int(match["port"] or usual) != tunnelled.port):
         raise Unreadable(403, f"its Host is {said[:200]!r}, but the tunnel is to {tunnelled.target}")
     return Wanted(tunnelled.host, tunnelled.port, method, target)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -19,7 +20,8 @@ from ringfence.egress.proxy.head import Head, Unreadable, read_head
 from ringfence.egress.proxy.relaying import Relay
 from ringfence.egress.proxy.telling import Telling
 from ringfence.egress.proxy.tunnel import CheckedStream
-from ringfence.egress.pump import Allowance, Exchange, exchange
+from ringfence.egress.proxy.watched import IDLE_S, Watched
+from ringfence.egress.pump import Allowance, exchange
 from ringfence.egress.resolving import (
     Resolve,
     Resolved,
@@ -30,35 +32,14 @@ from ringfence.egress.resolving import (
 )
 from ringfence.events import EgressClosed
 
+if TYPE_CHECKING:
+    from ringfence.egress.swap.intercepting import Interceptor
+
 MOST_CONNECTIONS = 200
 
 _PER_S, _BURST = 100.0, 500
-_IDLE_S = 600.0
-_NOTE_S = 1.0
 _TELL_S = 5.0
 _REFUSED, _ESTABLISHED = 403, 200
-
-
-def _ignore(_line: str) -> None:
-    pass
-
-
-class _Watched(Exchange):
-    """Counts, and puts off the end of a connection that is in use."""
-
-    scope: anyio.CancelScope | None = None
-    status = 502
-    """Of the answer, as far as there is one."""
-    is_told = False
-    """Whether the client was told in an answer of ours how it ended."""
-    _noted_at = 0.0
-
-    def _check(self, count: int) -> None:
-        now = anyio.current_time()
-        if self.scope is not None and now - self._noted_at > _NOTE_S:
-            self._noted_at = now
-            self.scope.deadline = now + _IDLE_S
-        super()._check(count)
 
 
 class ForwardProxy:
@@ -71,6 +52,7 @@ class ForwardProxy:
         resolve: How names are looked up. There is no setting for it: who could choose it could lead any name
             anywhere. Tests map public names to mirrors of their own.
         note: Takes a line for each refusal and each host that cannot be reached, for whoever runs the command.
+        interceptor: Serves the hosts with a swap, if there are any.
     """
 
     def __init__(
@@ -80,8 +62,10 @@ class ForwardProxy:
         sandbox_id: str,
         emit: Emit,
         resolve: Resolve = resolve_by_system,
-        note: Callable[[str], None] = _ignore,
+        note: Callable[[str], None] = lambda _line: None,
+        interceptor: "Interceptor | None" = None,
     ) -> None:
+        self._interceptor = interceptor
         self._egress = egress
         self._rules: Rules | None = None
         self._sandbox_id = sandbox_id
@@ -156,6 +140,8 @@ class ForwardProxy:
 
     async def _judge_and_carry(self, inside: ByteStream, number: int, head: Head) -> None:
         wanted = head.wanted
+        if self._interceptor is not None:
+            await self._interceptor.note_strays(number, str(wanted.host), wanted.path, head.headers)
         rules = await self._current_rules()
         decision = self._within_allowance(rules.decide(wanted))
         targets: tuple[Resolved, ...] = ()
@@ -236,7 +222,7 @@ class ForwardProxy:
     ) -> None:
         began = time.monotonic()
         wanted = head.wanted
-        passed = _Watched(allowance=self._allowance(decision))
+        passed = Watched(allowance=self._allowance(decision))
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
@@ -271,13 +257,19 @@ class ForwardProxy:
             raise anyio.BrokenResourceError
 
     async def _converse(
-        self, inside: ByteStream, number: int, head: Head, targets: tuple[Resolved, ...], passed: _Watched
+        self, inside: ByteStream, number: int, head: Head, targets: tuple[Resolved, ...], passed: Watched
     ) -> None:
         """Connect, and pass on until the end."""
         outside = await connected(targets)
         assert passed.scope is not None
-        passed.scope.deadline = anyio.current_time() + _IDLE_S
+        passed.scope.deadline = anyio.current_time() + IDLE_S
         try:
+            if self._interceptor is not None and self._interceptor.swaps.is_about(head.wanted):
+                checked = self._checked(inside, number, head)
+                await self._interceptor.serve(
+                    number, head, checked, outside, passed=passed, on_unreadable=self._refuse_unreadable
+                )
+                return
             if head.wanted.is_tunnel:
                 await inside.send(ESTABLISHED)
                 passed.status = _ESTABLISHED

@@ -7,7 +7,7 @@ import h11
 from anyio.abc import ByteStream
 
 from ringfence.config.host import written
-from ringfence.egress.proxy.decision import HTTP_PORT
+from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
 from ringfence.egress.proxy.head import HEAD_BYTES, Head
 from ringfence.egress.pump import CutOff, Exchange
 
@@ -77,7 +77,7 @@ class Relay:
 
     async def _send_all(self) -> None:
         head, wanted = self._head, self._head.wanted
-        port = "" if wanted.port == HTTP_PORT else f":{wanted.port}"
+        port = "" if wanted.port in (HTTP_PORT, TLS_PORT) else f":{wanted.port}"
         is_chunked = any(name == b"transfer-encoding" for name, _ in head.headers)
         headers = [
             (b"Host", f"{written(wanted.host)}{port}".encode()),
@@ -126,16 +126,30 @@ class Relay:
         client = self._head.http
         while not isinstance(event := await self._next_of_host(), h11.EndOfMessage):
             if isinstance(event, h11.Response):
+                answer = self._answer_head(event)
                 self.status = event.status_code
-                headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
-                await self._to_client(
-                    client.send(
-                        h11.Response(status_code=event.status_code, reason=event.reason, headers=headers)
-                    )
-                )
+                await self._to_client(client.send(answer))
             elif isinstance(event, h11.Data):
-                await self._to_client(client.send(h11.Data(data=event.data)))
+                await self._pass_piece(self._answer_piece(bytes(event.data)))
+        await self._pass_piece(self._answer_rest())
         await self._to_client(client.send(h11.EndOfMessage()))
+
+    async def _pass_piece(self, piece: bytes) -> None:
+        if piece:
+            await self._to_client(self._head.http.send(h11.Data(data=piece)))
+
+    def _answer_head(self, event: h11.Response) -> h11.Response:
+        """The answer's head, as it is passed on."""
+        headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
+        return h11.Response(status_code=event.status_code, reason=event.reason, headers=headers)
+
+    def _answer_piece(self, data: bytes) -> bytes:
+        """What is passed on now that these bytes of the body came."""
+        return data
+
+    def _answer_rest(self) -> bytes:
+        """What is passed on at the body's end."""
+        return b""
 
     async def _next_of_host(self) -> h11.Event:
         while True:
