@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -86,6 +86,7 @@ def test_mappings_that_are_refused(fields: dict[str, Any], reason: str) -> None:
 
 
 @given(text=st.text(alphabet="ab1.:[]*x%-,/@\u00e9", max_size=30))
+@example(text="a.")
 def test_any_text(text: str) -> None:
     """Any text is a rule that survives being written down and read again, or is refused."""
     try:

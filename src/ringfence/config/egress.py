@@ -221,7 +221,7 @@ def _read_target(target: str, text: str) -> dict[str, object]:
         raise ValueError(
             f"{text!r} is no pattern of hosts; write 'example.com', '*.example.com', or the preset 'open' for everything"
         )
-    if port is None and not wildcard and re.fullmatch(r"[\w-]+", bare) and not bare.isdigit():
+    if port is None and not wildcard and re.fullmatch(r"[\w-]+\.?", bare) and not bare.rstrip(".").isdigit():
         raise ValueError(_unknown_preset(text))
     known = read_host(bare)
     if isinstance(known, IPv4Address) and str(known) != bare:
