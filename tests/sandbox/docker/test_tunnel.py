@@ -17,6 +17,9 @@ from tests.sandbox.docker.conftest import SOCKET
 from ringfence.errors import InfrastructureFault, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker import tunnel
+from ringfence.sandbox.docker.cleanup import clean_up_engine
+from ringfence.sandbox.docker.client import open_engine
+from ringfence.sandbox.docker.labels import SANDBOX
 from ringfence.sandbox.docker.tunnel import SshTunnel, tunnel_command
 
 PROGRAMS = {name: shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("ssh", "sshd", "ssh-keygen")}
@@ -113,17 +116,22 @@ async def test_a_sandbox_by_ssh(image: str, server: Server):
 
 
 async def test_a_tunnel_that_breaks(image: str, server: Server):
-    """The sandbox is dead, which is said as such: no command's failure, and no waiting for ever."""
+    """The sandbox is dead, which is said as such; what is left of it goes when the engine is back."""
+    names: list[str] = []
 
     async def use() -> None:
         spec = SandboxSpec(backend="docker", image=image, engine=server.url)
         async with Sandbox.open(spec) as sandbox, anyio.create_task_group() as tasks:
+            names.append(sandbox.id)
             tasks.start_soon(anyio.to_thread.run_sync, server.end)
             await sandbox.run(["sleep", "1000"])
 
     with anyio.fail_after(60), pytest.raises((SandboxDied, ExceptionGroup)) as caught:
         await use()
     assert isinstance(caught.value, SandboxDied) or caught.group_contains(SandboxDied)
+    async with await open_engine("docker") as engine:
+        await clean_up_engine(engine, frozenset(names))
+        assert await engine.containers([f"{SANDBOX}={names[0]}"]) == []
 
 
 async def test_a_key_that_is_refused(server: Server):

@@ -14,6 +14,9 @@ _LONG_JSON = re.compile(r"\{.{200,}\}", re.DOTALL)
 _WRAPPED = (
     # aiodocker and aiohttp name the address each, and so do we
     re.compile(
+        r"Cannot connect to Docker Engine via \S+ .*\[SSL: \w+\] (?P<said>.+?)(?: \(_ssl\.c:\d+\))?['\"]?\)?\]\]"
+    ),
+    re.compile(
         r"Cannot connect to Docker Engine via \S+ \[.*\[(?:Errno \d+\] )?(?P<said>[^\[\](]+?)(?: \(.*\))?\]\]"
     ),
     re.compile(r"(?P<said>no such image): (\S+): No such image: \2"),
