@@ -12,6 +12,9 @@ CAPTURED = {
     "ssl:default [No such file or directory]]": "not-running",
     "Cannot connect to Docker Engine via http://127.0.0.1:1 [Cannot connect to host 127.0.0.1:1 ssl:default "
     "[Connect call failed ('127.0.0.1', 1)]]": "not-running",
+    "Cannot connect to Docker Engine via tcp://127.0.0.1:1 [Cannot connect to host 127.0.0.1:1 ssl:<ssl.SSLContext "
+    "object at 0x7f> [SSLCertVerificationError: (1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+    "self-signed certificate (_ssl.c:1006)')]]": "tls",
     "no such image: debian:12: No such image: debian:12": "no-image",
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
     'exec: "python3": executable file not found in $PATH: unknown': "no-interpreter",

@@ -49,6 +49,11 @@ CAUSES = (
         "is root of this machine), or use a rootless engine, or `--sandbox bubblewrap`",
     ),
     _row(
+        "tls",
+        r"certificate verify failed|tlsv1|\[SSL: |bad certificate|x509",
+        "check the engine's certificates: DOCKER_CERT_PATH, DOCKER_TLS_VERIFY, or the docker context",
+    ),
+    _row(
         "not-running",
         r"no such file or directory.*\.sock|\.sock\b.*no such file|connection refused|Cannot connect to",
         "start it: `systemctl start docker`, or for Podman `systemctl --user start podman.socket`",
@@ -113,11 +118,6 @@ CAUSES = (
         "rlimit",
         r"setrlimit|rlimits? .{0,80}operation not permitted",
         "the engine may not raise this limit of processes; set `default_ulimits` in its configuration",
-    ),
-    _row(
-        "tls",
-        r"certificate verify failed|tlsv1|SSL|bad certificate|x509",
-        "check the engine's certificates: DOCKER_CERT_PATH, DOCKER_TLS_VERIFY, or the docker context",
     ),
 )
 """Asked in this order."""
