@@ -220,21 +220,27 @@ def test_every_page_is_reached():
     assert [_named(page) for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked] == []
 
 
+def _proof_cells(part: str) -> list[tuple[str, str]]:
+    """The last cell of each row of a section, and the file that the section names for tests without one."""
+    named = re.search(r"`(tests/[^`:]+\.py)`", part)
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    heads = {line for line, following in pairwise(lines) if following.startswith("|---")}
+    rows = [line for line in lines if line not in heads and not line.startswith("|---")]
+    return [(named[1] if named else "", line.rsplit("|", 2)[1]) for line in rows]
+
+
 def test_every_promise_names_what_proves_it():
     """Each promise of the security page names attacks and tests, and they exist."""
     page = (ROOT / "docs" / "explanation" / "security.md").read_text()
     section = page[page.index("## What is promised") : page.index("## What is not promised")]
     attacks = {attack.name for attack in import_module("ringfence.testing.attack").ATTACKS}
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    heads = {line for line, following in pairwise(lines) if following.startswith("|---")}
-    rows = [line.rsplit("|", 2)[1] for line in lines if line not in heads and not line.startswith("|---")]
+    rows = [row for part in re.split(r"^## ", section, flags=re.MULTILINE) for row in _proof_cells(part)]
     assert len(rows) > 10
-    for row in rows:
-        proofs = re.findall(r"`([^`]+)`", row)
-        assert proofs, row
+    for usual_file, cell in rows:
+        proofs = re.findall(r"`([^`]+)`", cell)
+        assert proofs, cell
         for proof in proofs:
-            # A section of attacks names its file once.
-            whole = proof if not proof.startswith("test_") else f"tests/egress/proxy/test_attacks.py::{proof}"
+            whole = f"{usual_file}::{proof}" if proof.startswith("test_") else proof
             file, _, test = whole.partition("::")
             if file.startswith("tests/"):
                 assert f"def {test}(" in (ROOT / file).read_text() if test else (ROOT / file).exists(), proof
