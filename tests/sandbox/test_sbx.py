@@ -64,7 +64,9 @@ class StandIn:
 
 def spec(**changes: Any) -> SandboxSpec:
     """What may be asked of this backend."""
-    return SandboxSpec(**{"backend": "sbx", "unsafe": ("network",), "cpus": 2, **changes})
+    # In the product the limit counts what is in the machine; here all that this user runs, other tests too.
+    pids = 100_000
+    return SandboxSpec(**{"backend": "sbx", "unsafe": ("network",), "cpus": 2, "pids": pids, **changes})
 
 
 NOWHERE = Placement(1500, 1500, None, None)
