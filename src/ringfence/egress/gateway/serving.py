@@ -1,7 +1,7 @@
 """The gateway's side of a connection from inside: HTTP/1.1, hostile, bounded, kept open between requests."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import anyio
@@ -131,11 +131,9 @@ class Door:
 
         async def watch() -> None:
             # An answer that nobody waits for any more is not paid for.
-            try:
+            with suppress(*_GONE):
                 if await talk.more():
                     return
-            except _GONE:
-                pass
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
