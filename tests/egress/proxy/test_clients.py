@@ -87,21 +87,29 @@ async def test_pip(web: Web, gated: Gated, record: Record, backend: dict[str, An
     }
 
 
-async def test_npm(web: Web, gated: Gated, backend: dict[str, Any]) -> None:
-    """`npm install` takes a package from its public registry."""
+def packed(files: dict[str, str]) -> bytes:
+    """An archive as registries hand them out."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for name, text in {
-            "package/package.json": '{"name":"fenced","version":"1.0.0","main":"m.js"}',
-            "package/m.js": "module.exports='through'",
-        }.items():
+        for name, text in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
-    put(web, "fenced/-/fenced-1.0.0.tgz", data.getvalue())
+    return data.getvalue()
+
+
+async def test_npm(web: Web, gated: Gated, backend: dict[str, Any]) -> None:
+    """`npm install` takes a package from its public registry."""
+    data = packed(
+        {
+            "package/package.json": '{"name":"fenced","version":"1.0.0","main":"m.js"}',
+            "package/m.js": "module.exports='through'",
+        }
+    )
+    put(web, "fenced/-/fenced-1.0.0.tgz", data)
     dist = {
         "tarball": "https://registry.npmjs.org/fenced/-/fenced-1.0.0.tgz",
-        "shasum": hashlib.sha1(data.getvalue()).hexdigest(),
+        "shasum": hashlib.sha1(data).hexdigest(),
     }
     about = {"name": "fenced", "version": "1.0.0", "dist": dist}
     put(
@@ -125,7 +133,7 @@ async def test_git(web: Web, gated: Gated, tmp_path: Path, backend: dict[str, An
     needs("git")
     work = tmp_path / "work"
     work.mkdir()
-    put(web, "../work/file", "through\n")
+    (work / "file").write_text("through\n")
     for command in (["git", "init", "-q"], ["git", "add", "."], ["git", "commit", "-qm", "x"]):
         run_here(*command, cwd=work)
     run_here("git", "clone", "-q", "--bare", str(work), str(web.root / "it.git"), cwd=tmp_path)
@@ -241,20 +249,17 @@ async def test_cargo(web: Web, gated: Gated) -> None:
     """`cargo fetch` asks the sparse index and brings a crate."""
     needs("cargo")
     cargo, rustc = real("cargo"), real("rustc")
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for name, text in {
+    data = packed(
+        {
             "fenced-1.0.0/Cargo.toml": '[package]\nname="fenced"\nversion="1.0.0"\n',
             "fenced-1.0.0/src/lib.rs": "",
-        }.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    put(web, "crates/fenced/1.0.0/download", data.getvalue())
+        }
+    )
+    put(web, "crates/fenced/1.0.0/download", data)
     put(web, "config.json", json.dumps({"dl": "https://static.crates.io/crates", "api": "https://crates.io"}))
     line = {
         "name": "fenced", "vers": "1.0.0", "deps": [], "features": {}, "yanked": False,
-        "cksum": hashlib.sha256(data.getvalue()).hexdigest(),
+        "cksum": hashlib.sha256(data).hexdigest(),
     }  # fmt: skip
     put(web, "fe/nc/fenced", json.dumps(line) + "\n")
     async with gated("packages", env={"CARGO_HOME": "/tmp/cargo"}) as sandbox:

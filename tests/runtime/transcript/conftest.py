@@ -8,9 +8,23 @@ from typing import Any
 
 import pytest
 
+from ringfence.events import Event
+from ringfence.runtime.transcript.base import Translator
+from ringfence.runtime.transcript.record import Record
+
 SAMPLES = Path(__file__).parent / "samples"
 CLAUDE_ID = "00000001-0000-4000-8000-000000000001"
 CODEX_ID = "0000002a-0000-4000-8000-00000000002a"
+
+
+def translated(translator: Translator, *values: dict[str, Any]) -> list[Event]:
+    """The events of records, to the end of their file."""
+    events = [
+        event
+        for line, value in enumerate(values, 1)
+        for event in translator.translate(Record(line, 0, value))
+    ]
+    return [*events, *translator.flush()]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runtime.transcript.conftest import translated
 
 from ringfence.events import (
     ConversationCompacted,
@@ -21,18 +22,11 @@ from ringfence.events import (
 )
 from ringfence.runtime import Conversation
 from ringfence.runtime.transcript.claude import ClaudeTranslator
-from ringfence.runtime.transcript.record import Record
 from ringfence.runtime.transcript.session import file_events
 
 
 def _events(*values: dict[str, Any]) -> list[Event]:
-    translator = ClaudeTranslator("s.jsonl")
-    events = [
-        event
-        for line, value in enumerate(values, 1)
-        for event in translator.translate(Record(line, 0, value))
-    ]
-    return [*events, *translator.flush()]
+    return translated(ClaudeTranslator("s.jsonl"), *values)
 
 
 def _kind(kind: type[Any], events: list[Event]) -> list[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runtime.transcript.conftest import translated
 
 from ringfence.events import (
     Event,
@@ -16,18 +17,11 @@ from ringfence.events import (
 )
 from ringfence.runtime import Conversation
 from ringfence.runtime.transcript.codex import CodexTranslator
-from ringfence.runtime.transcript.record import Record
 from ringfence.runtime.transcript.session import file_events
 
 
 def _events(*values: dict[str, Any]) -> list[Event]:
-    translator = CodexTranslator("r.jsonl")
-    events = [
-        event
-        for line, value in enumerate(values, 1)
-        for event in translator.translate(Record(line, 0, value))
-    ]
-    return [*events, *translator.flush()]
+    return translated(CodexTranslator("r.jsonl"), *values)
 
 
 def _item(**payload: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ringfence.runtime.transcript.places import encode_workspace
     ("workspace", "name"),
     [
         ("/srv/my.project_x/a b", "-srv-my-project-x-a-b"),
-        ("/work/w d_é.x", "-work-w-d---x"),
+        ("/srv/w d_é.x", "-srv-w-d---x"),
         ("/\U0001d4b3", "---"),
         ("/" + "x" * 199, "-" + "x" * 199),
         ("/" + "x" * 250, "-" + "x" * 199 + "-v734pd"),
