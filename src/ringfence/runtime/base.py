@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence.events import Event, Usage
+from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox
 
 Emit = Callable[[Event], Awaitable[None]]
@@ -21,6 +22,22 @@ class Task:
     toolset: str = "coder"
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for `run --continue`."""
+    options: Options = field(default_factory=Options)
+    """How to work. What a runtime cannot honour is refused by `check_options` before it starts."""
+    session: "Session | None" = None
+    """The client's own session, for runtimes that are programs with a memory of their own."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Which session of its own a client is to keep, and which one it goes on with. The ids are the client's."""
+
+    new_id: str
+    """A UUID for a session that is begun or forked; a client that makes its own ids tells them (`RuntimeResult`)."""
+    resumed_id: str | None = None
+    """The session that is gone on with; its files are inside already."""
+    is_forked: bool = False
+    """Whether that one stays as it is, and what follows is another."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,12 @@ class RuntimeResult:
     turns: int
     cost_usd: float | None
     """None where the price of the model is unknown."""
+    session_id: str | None = None
+    """The client's own session, for runtimes that have one."""
+    structured_output: Any = None
+    """What the agent gave by the output schema of the task's options; None if none was asked for."""
+    denied: tuple[str, ...] = ()
+    """Tools that it wanted to use and was not permitted to."""
 
 
 class Runtime(ABC):

@@ -1,0 +1,93 @@
+"""What each client is to the runtime that runs it: how it is started, and what its output means. Pure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ringfence.events import Event
+from ringfence.runtime.base import Task
+from ringfence.runtime.client.seen import ClientName, Seen
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client works."""
+
+    program: str
+    """Its path inside."""
+    home: str
+    """HOME inside; the client's own directory is below it."""
+    workspace: str
+    base_url: str
+    """Of the model gateway inside, `http://127.0.0.1:PORT`."""
+    socket: str | None = None
+    """The same by a Unix socket, for clients that take one."""
+    is_fence: bool = True
+    """False on the bare host, where the client's own checks stay on."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a client is started inside."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Beside what every command inside gets."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Written inside before, by absolute path."""
+    stdin: bytes = b""
+    """Sent, then closed."""
+
+
+class Stream(ABC):
+    """Reads a client's output, line by line, as events of ours. Every line is hostile, and may be anything."""
+
+    session_id: str | None = None
+    """The client's session, as soon as it is told."""
+    final_text: str = ""
+    """What the client said last."""
+    structured_output: object = None
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+        """What tells how it ended (`ending_of`)."""
+
+    @abstractmethod
+    def take(self, line: bytes) -> list[Event]:
+        """The events of a line, without its end. What is no JSON object is noted, and is no error."""
+
+    @abstractmethod
+    def flush(self) -> list[Event]:
+        """What waited for more."""
+
+
+class Client(ABC):
+    """A client. Pure: it starts nothing."""
+
+    name: ClientName
+    title: str
+    """Its name for people."""
+    tested: tuple[str, str]
+    """Oldest and newest version that this release was tried with."""
+    install: str
+    """How to install it, in a line."""
+
+    @abstractmethod
+    def launch(self, task: Task, place: Place) -> Launch:
+        """How to start it on a task, unattended."""
+
+    @abstractmethod
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """How to start it on a person's terminal; `args` are the person's own."""
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """What reads its output."""
+
+    @abstractmethod
+    def state_dir(self, place: Place) -> str:
+        """Its own directory inside."""
+
+    @abstractmethod
+    def session_files(self) -> tuple[str, ...]:
+        """Patterns, below its own directory, of the files that a session can be resumed from."""

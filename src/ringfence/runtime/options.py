@@ -1,0 +1,102 @@
+"""How an agent is to work, and which runtime can honour what. One table; what a runtime cannot do is an error."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from ringfence.config.units import Seconds
+from ringfence.errors import UsageError
+from ringfence.tool.mcp_server import McpServer
+
+RuntimeName = Literal["api", "claude-cli", "claude-sdk", "codex-cli"]
+PermissionMode = Literal["bypass", "accept_edits", "plan", "deny"]
+"""`bypass`: whatever the fence allows. `accept_edits`: edits, but no commands. `plan`: it only looks and plans.
+`deny`: only what `tools_allowed` names."""
+SettingsSource = Literal["user", "project", "local"]
+
+
+class Options(BaseModel):
+    """How an agent is to work, besides its task. What is not given is the runtime's own way."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    system_prompt: str | None = None
+    """In place of the runtime's own."""
+    system_append: str | None = None
+    """Added to the end of the system prompt."""
+    tools_allowed: tuple[str, ...] = ()
+    """The only tools it may use, by the runtime's names. Empty: all of its own."""
+    tools_denied: tuple[str, ...] = ()
+    """Tools that it may not use."""
+    permission_mode: PermissionMode | None = None
+    """What the client may do without being asked. None: `bypass`, as there is a fence."""
+    mcp_servers: tuple[McpServer, ...] = ()
+    """Started inside the sandbox."""
+    plugins: tuple[Path, ...] = ()
+    """Directories of the client's plugins, on the host; shown inside, read-only."""
+    settings_sources: tuple[SettingsSource, ...] = ()
+    """Settings of the client's own that count: hooks, servers and variables that the workspace names (`project`,
+    `local`) run inside the fence then. Empty: none."""
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of the answer."""
+    cli_path: Path | None = None
+    """The client's program on the host, or inside the image. None: it is looked for."""
+    cli_args: tuple[str, ...] = ()
+    """Further arguments of the client, as they are."""
+    idle_timeout_s: Seconds | None = None
+    """End a client that says nothing for so long."""
+    force: bool = False
+    """Try a client whose version is outside of the tested range."""
+
+
+_ALL: frozenset[RuntimeName] = frozenset({"api", "claude-cli", "claude-sdk", "codex-cli"})
+_CLIENTS = _ALL - {"api"}
+_CLAUDE: frozenset[RuntimeName] = frozenset({"claude-cli", "claude-sdk"})
+
+SUPPORT: Mapping[str, frozenset[RuntimeName]] = {
+    "model": _ALL,
+    "max_turns": _ALL,
+    "budget": _ALL,
+    "resume": _ALL,
+    "fork": _ALL,
+    "session_id": _CLIENTS,
+    "system_prompt": _ALL - {"codex-cli"},
+    "system_append": _ALL,
+    "tools_allowed": _ALL - {"codex-cli"},
+    "tools_denied": _ALL - {"codex-cli"},
+    "permission_mode": _CLAUDE,
+    "mcp_servers": _ALL,
+    "plugins": _CLAUDE,
+    "settings_sources": _CLAUDE,
+    "output_schema": _CLIENTS,
+    "toolset": frozenset({"api"}),
+    "python_tools": frozenset({"api", "claude-sdk"}),
+    "cli_path": _CLIENTS,
+    "cli_args": frozenset({"claude-cli", "codex-cli"}),
+    "idle_timeout_s": _CLIENTS,
+    "force": _CLIENTS,
+}
+"""Which runtimes honour an option. One test for each cell."""
+
+
+def check_options(runtime: str, given: Iterable[str]) -> None:
+    """See that `runtime` honours each option in `given`, which are keys of `SUPPORT`.
+
+    Raises:
+        UsageError: It does not; names those that do.
+    """
+    for option in given:
+        able = SUPPORT[option]
+        if runtime not in able:
+            raise UsageError(
+                f"the runtime {runtime!r} has no {option}; leave it out, or take {' or '.join(sorted(able))}"
+            )
+
+
+def given_options(options: Options) -> list[str]:
+    """Names of the options that are not at their defaults."""
+    return [
+        name for name in Options.model_fields if getattr(options, name) != Options.model_fields[name].default
+    ]
