@@ -7,6 +7,19 @@ from dataclasses import dataclass, field
 from ringfence.events import Event
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.seen import ClientName, Seen
+from ringfence.runtime.transcript.record import Item
+from ringfence.sandbox.spec import Mount
+
+
+@dataclass(frozen=True)
+class Program:
+    """A client's program, as it was found."""
+
+    path: str
+    """Where it is inside."""
+    version: str
+    mounts: tuple[Mount, ...] = ()
+    """What shows it inside; none where the image has it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class Launch:
 
 
 class Stream(ABC):
-    """Reads a client's output, line by line, as events of ours. Every line is hostile, and may be anything."""
+    """Reads a client's output as events of ours. Every record is hostile, and may hold anything."""
 
     session_id: str | None = None
     """The client's session, as soon as it is told."""
@@ -53,8 +66,11 @@ class Stream(ABC):
         """What tells how it ended (`ending_of`)."""
 
     @abstractmethod
-    def take(self, line: bytes) -> list[Event]:
-        """The events of a line, without its end. What is no JSON object is noted, and is no error."""
+    def take(self, item: Item) -> list[Event]:
+        """The events of a line, which the runtime has cut and parsed: an object, or why it is none.
+
+        Damage is an event too (`TranscriptDamaged`), and no error. Whatever is known at a line is told at that line.
+        """
 
     @abstractmethod
     def flush(self) -> list[Event]:
