@@ -12,6 +12,7 @@ from ringfence.events.event import Event, JSONObject, Origin, Usage
 from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
 from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
+from ringfence.events.session import SessionKept, SessionLost, SessionResumed
 from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "SecretLeased",
     "SecretRevoked",
     "SessionImported",
+    "SessionKept",
+    "SessionLost",
+    "SessionResumed",
     "TranscriptDamaged",
     "TranscriptFile",
     "TranscriptNoted",
@@ -381,6 +385,9 @@ AnyEvent = (
     | WorkExported
     | JobEnded
     | SessionImported
+    | SessionResumed
+    | SessionKept
+    | SessionLost
     | TranscriptNoted
     | TranscriptDamaged
     | JournalOpened

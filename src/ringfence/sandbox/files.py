@@ -1,6 +1,6 @@
 """Files inside a sandbox: each operation is a process inside, under the fence's rules."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -49,10 +49,11 @@ async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes
     return bytes(parts)
 
 
-async def stream_file(session: GuestSession, path: str) -> AsyncIterator[bytes]:
+async def stream_file(session: GuestSession, path: str, offset: int = 0) -> AsyncGenerator[bytes]:
     """The bytes of a file, in pieces. Raises as `Sandbox.read_file`."""
     process = SandboxProcess(("read", path))
-    channel = session.open_operation("read", path, process.on_output, window=WINDOW)
+    extra = [("offset", offset)] if offset else []
+    channel = session.open_operation("read", path, process.on_output, window=WINDOW, extra=extra)
     process.attach(channel)
     try:
         async for chunk in process.stdout:

@@ -1,6 +1,6 @@
 """`Sandbox`: everything one can do with an open sandbox, written once on the guest's protocol."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -308,13 +308,13 @@ class Sandbox:
         """
         return await files.read_file(self._session, path, limit_bytes)
 
-    def stream_file(self, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a file inside, in pieces; of any size.
+    def stream_file(self, path: str, *, offset: int = 0) -> AsyncGenerator[bytes]:
+        """The bytes of a file inside from `offset` on, in pieces; of any size.
 
         Raises:
             SandboxFileError: As in `read_file`.
         """
-        return files.stream_file(self._session, path)
+        return files.stream_file(self._session, path, offset)
 
     async def write_file(
         self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int | None = None

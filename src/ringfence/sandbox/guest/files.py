@@ -28,6 +28,7 @@ def read(words: Words, _stdin: int, stdout: int) -> None:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not stat.S_ISREG(mode):
         raise RefusedError(errno.EINVAL, "is not a regular file")
+    os.lseek(descriptor, int(words.get("offset", "0")), os.SEEK_SET)
     while True:
         chunk = os.read(descriptor, CHUNK)
         if not chunk:

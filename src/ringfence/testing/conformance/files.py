@@ -96,7 +96,7 @@ async def stream_left_early(open_sandbox: OpenSandbox) -> None:
         async for piece in stream:
             assert piece
             break
-        await stream.aclose()  # type: ignore[attr-defined]  # an async generator
+        await stream.aclose()  # an async generator
         assert (await sandbox.run(["true"])).ok
 
 

@@ -1,0 +1,6 @@
+"""Sessions of clients: their files, kept outside of every sandbox, written by one run at a time."""
+
+from ringfence.runtime.session.home import SessionHome, SessionRecord, held_session, sessions_dir
+from ringfence.runtime.session.keeper import SessionKeeper
+
+__all__ = ["SessionHome", "SessionKeeper", "SessionRecord", "held_session", "sessions_dir"]

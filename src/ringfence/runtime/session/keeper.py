@@ -1,0 +1,150 @@
+"""Brings a session's files into a sandbox, and out of it as they grow: what a crash leaves is a second old at most."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from fnmatch import fnmatchcase
+
+import anyio
+import anyio.to_thread
+
+from ringfence.errors import RingfenceError, SandboxDied, SandboxFileError
+from ringfence.runtime.session.home import MAX_BYTES, MAX_DEPTH, MAX_FILES, SessionHome, checked_name
+from ringfence.sandbox import Sandbox
+
+_PULL_EVERY_S = 1.0
+_LAST_PULL_S = 20.0
+_OVERLAP = 256
+"""Bytes before the end of what is kept that must be the same inside, or the file is another."""
+
+
+class SessionKeeper:
+    """Keeps one client's session.
+
+    Args:
+        home: Where its files lie outside.
+        sandbox: Where the client runs.
+        client_dir: The client's own directory inside.
+        patterns: Which files below that directory are kept; `*` stands for slashes too.
+    """
+
+    def __init__(self, home: SessionHome, sandbox: Sandbox, client_dir: str, patterns: Sequence[str]) -> None:
+        self.problem = ""
+        """Why not all could be kept; empty if all was."""
+        self._home = home
+        self._sandbox = sandbox
+        self._dir = client_dir.rstrip("/")
+        self._patterns = patterns
+        self._grown = anyio.Event()
+
+    def touch(self) -> None:
+        """Say that the client did something."""
+        self._grown.set()
+
+    async def restore(self) -> None:
+        """Put the session's files inside.
+
+        Raises:
+            SandboxFileError: There is no room for them.
+        """
+        for name in await anyio.to_thread.run_sync(self._home.files):
+            data = await anyio.to_thread.run_sync(self._home.read, name)
+            await self._sandbox.write_file(f"{self._dir}/{name}", data, mode=0o600)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Bring out what grows until the context is left, and then once more."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow)
+            failure: Exception | None = None
+            try:
+                yield
+            except Exception as exc:  # noqa: BLE001 -- raised below, out of the group that would wrap it
+                failure = exc
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.move_on_after(_LAST_PULL_S, shield=True) as last:
+                    await self._try_pull()
+                if last.cancelled_caught:
+                    self.problem = f"the last of it did not come within {_LAST_PULL_S:g} s"
+        if failure is not None:
+            raise failure
+
+    async def _follow(self) -> None:
+        while True:
+            await self._grown.wait()
+            self._grown = anyio.Event()
+            await anyio.sleep(_PULL_EVERY_S)
+            await self._try_pull()
+
+    async def _try_pull(self) -> None:
+        """Never an error of the run: what could not be kept is told with the end."""
+        try:
+            await self.pull()
+        except SandboxDied as exc:
+            self.problem = f"the sandbox was gone before the last of it was kept: {exc}"
+        except (RingfenceError, ValueError) as exc:
+            self.problem = str(exc)
+
+    async def pull(self) -> None:
+        """Bring out what has changed.
+
+        Raises:
+            RingfenceError: Something inside cannot be read, or written outside.
+            ValueError: There is more than is kept.
+        """
+        inside = await self._listed()
+        outside = await anyio.to_thread.run_sync(self._home.files)
+        total = sum(inside.values())
+        if total > MAX_BYTES or len(inside) > MAX_FILES:
+            raise ValueError(
+                f"it has {len(inside)} files of {total} bytes; {MAX_FILES} files of {MAX_BYTES} are kept"
+            )
+        for name, size in inside.items():
+            if size != outside.get(name):
+                await self._bring(name, outside.get(name, 0))
+        self.problem = ""
+
+    async def _bring(self, name: str, kept: int) -> None:
+        overlap = await anyio.to_thread.run_sync(self._home.tail, name, _OVERLAP) if kept else b""
+        if overlap and await self._copy(name, name, since=kept - len(overlap), known=overlap):
+            return
+        await self._copy(name, None, since=0, known=b"")
+        await anyio.to_thread.run_sync(self._home.take_incoming, name)
+
+    async def _copy(self, name: str, target: str | None, *, since: int, known: bytes) -> bool:
+        """Add what comes after `known` to a file outside; False if something else is there inside."""
+        size = since
+        with self._home.open_for(target) as file:
+            async with aclosing(self._sandbox.stream_file(f"{self._dir}/{name}", offset=since)) as chunks:
+                async for chunk in chunks:
+                    seen = chunk[: len(known)]
+                    if not known.startswith(seen):
+                        return False
+                    known = known[len(seen) :]
+                    size += len(chunk)
+                    if size > MAX_BYTES:
+                        raise ValueError(f"{name!r} is larger than {MAX_BYTES} bytes")
+                    await anyio.to_thread.run_sync(file.write, chunk[len(seen) :])
+        return not known
+
+    async def _listed(self) -> dict[str, int]:
+        """The files inside that are kept, with their sizes."""
+        found: dict[str, int] = {}
+        places = sorted({pattern.partition("/")[0] for pattern in self._patterns})
+        for _ in range(MAX_FILES):
+            if not places:
+                return found
+            place = places.pop()
+            try:
+                entries = await self._sandbox.list_dir(f"{self._dir}/{place}", limit=MAX_FILES)
+            except SandboxFileError as exc:
+                if exc.errno_name in ("ENOENT", "ENOTDIR"):
+                    continue
+                raise
+            for entry in entries:
+                name = f"{place}/{entry.name}"
+                if entry.kind == "dir" and name.count("/") < MAX_DEPTH - 1:
+                    places.append(name)
+                elif entry.kind == "file" and any(fnmatchcase(name, pattern) for pattern in self._patterns):
+                    found[str(checked_name(name))] = entry.size
+        raise ValueError(f"it has more than {MAX_FILES} directories")

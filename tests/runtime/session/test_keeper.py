@@ -1,0 +1,154 @@
+"""Files of a session come out of a real sandbox as they grow, and into the next one."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import SandboxDied
+from ringfence.runtime.session import SessionHome, SessionKeeper, held_session
+from ringfence.runtime.session.home import MAX_FILES
+from ringfence.sandbox import Sandbox, SandboxSpec
+
+PATTERNS = ("projects/*.jsonl",)
+CLIENT_DIR = "/home/agent/.claude"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SessionHome]:
+    """A session that is held."""
+    with held_session("s1", by="r1", state=tmp_path) as held:
+        yield held
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """Where the client would run."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as opened:
+        yield opened
+
+
+async def shell(sandbox: Sandbox, script: str) -> None:
+    """Run a script in the client's directory."""
+    done = await sandbox.run(["sh", "-c", f"mkdir -p {CLIENT_DIR}/projects/w && cd {CLIENT_DIR} && {script}"])
+    assert done.exit_code == 0, done.stderr
+
+
+async def test_what_grows_is_added(home: SessionHome, sandbox: Sandbox):
+    """Only what is new is read; other files stay inside."""
+    keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
+    await shell(
+        sandbox, "seq 1000 >projects/w/s.jsonl; echo no >projects/w/other.txt; echo no >settings.json"
+    )
+    await keeper.pull()
+    kept = home.files_dir / "projects/w/s.jsonl"
+    inode = kept.stat().st_ino
+    await shell(sandbox, "seq 1001 1100 >>projects/w/s.jsonl")
+    await keeper.pull()
+    assert kept.read_text() == "".join(f"{n}\n" for n in range(1, 1101))
+    assert kept.stat().st_ino == inode
+    assert list(home.files()) == ["projects/w/s.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo short >projects/w/s.jsonl", "seq 5000 9000 >projects/w/s.jsonl"],
+    ids=["shorter", "longer"],
+)
+async def test_what_was_written_anew_is_brought_whole(home: SessionHome, sandbox: Sandbox, script: str):
+    """It is not mixed with what was kept before."""
+    keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
+    await shell(sandbox, "seq 1000 >projects/w/s.jsonl")
+    await keeper.pull()
+    await shell(sandbox, script)
+    await keeper.pull()
+    inside = await sandbox.read_file(f"{CLIENT_DIR}/projects/w/s.jsonl")
+    assert home.read("projects/w/s.jsonl") == inside
+
+
+async def test_a_session_is_whole_in_the_next_sandbox(home: SessionHome, sandbox: Sandbox):
+    """Files of sub-agents too, for nobody else to read."""
+    await shell(
+        sandbox,
+        "mkdir -p projects/w/s/subagents; echo a >projects/w/s.jsonl; echo b >projects/w/s/subagents/b.jsonl",
+    )
+    await SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS).pull()
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as other:
+        await SessionKeeper(home, other, CLIENT_DIR, PATTERNS).restore()
+        done = await other.run(
+            [
+                "sh",
+                "-c",
+                f"cd {CLIENT_DIR}/projects && set -- w/s.jsonl w/s/subagents/b.jsonl && stat -c '%a %n' $* && cat $*",
+            ]
+        )
+    assert done.stdout == "600 w/s.jsonl\n600 w/s/subagents/b.jsonl\na\nb\n"
+
+
+async def test_the_last_of_it_is_kept_at_the_end(home: SessionHome, sandbox: Sandbox):
+    """Without waiting for the next look."""
+    keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
+    async with keeper.following():
+        await shell(sandbox, "echo last >projects/w/s.jsonl")
+    assert (home.read("projects/w/s.jsonl"), keeper.problem) == (b"last\n", "")
+
+
+async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
+    """It was brought out while the client worked; the end says that the rest is missing."""
+    told = []
+
+    async def live() -> None:
+        async with Sandbox.open(SandboxSpec(backend="bubblewrap", ttl_s=4)) as sandbox:
+            keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
+            try:
+                async with keeper.following():
+                    await shell(sandbox, "echo first >projects/w/s.jsonl")
+                    keeper.touch()
+                    await sandbox.run(["sleep", "60"])
+            finally:
+                told.append(keeper.problem)
+
+    with pytest.raises(SandboxDied):
+        await live()
+    assert home.read("projects/w/s.jsonl") == b"first\n"
+    assert "was gone" in told[0]
+
+
+HOSTILE = {
+    "a link": "ln -s /etc/passwd projects/w/s.jsonl",
+    "a pipe": "mkfifo projects/w/s.jsonl",
+    "a directory": "mkdir projects/w/s.jsonl",
+    "a link for a directory": "rmdir projects/w && rmdir projects && ln -s /etc projects",
+    "nothing at all": "rm -r projects",
+}
+
+
+@pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_only_plain_files_come_out(home: SessionHome, sandbox: Sandbox, script: str):
+    """Whatever the agent puts in their place."""
+    await shell(sandbox, script)
+    await SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS).pull()
+    assert home.files() == {}
+
+
+async def test_names_of_any_bytes_stay_below_the_directory(home: SessionHome, sandbox: Sandbox):
+    """A newline, a backslash, bytes that are no UTF-8."""
+    await shell(
+        sandbox,
+        r"""for n in 'a
+b' 'a\b' "$(printf '\377')" '*'; do echo x >"projects/w/$n.jsonl"; done""",
+    )
+    await SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS).pull()
+    assert len(home.files()) == 4
+    assert {path.parent for path in home.files_dir.rglob("*.jsonl")} == {home.files_dir / "projects/w"}
+
+
+async def test_more_than_is_kept_is_told(home: SessionHome, sandbox: Sandbox):
+    """The run goes on; the end says why it cannot be resumed."""
+    keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
+    async with keeper.following():
+        await shell(
+            sandbox,
+            f"cd projects/w && for d in 1 2; do mkdir $d; seq -f $d/%g.jsonl {MAX_FILES * 6 // 10} | xargs touch; done",
+        )
+    assert "files of 0 bytes" in keeper.problem
