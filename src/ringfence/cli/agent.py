@@ -49,8 +49,10 @@ async def agent_run(
         earlier = last_run_of(place)
     agent = agent_request(prompt, settings, conversation=earlier.conversation)
     await check_agent(agent)
-    provider: Provider | None = "anthropic" if needs_credential(settings.run.model) else None
-    async with lent_to_run(effective, place, model=provider, others=spec.egress.wants_model) as lent:
+    is_asked = needs_credential(settings.run.model)
+    provider: Provider | None = "anthropic" if is_asked else None
+    others = is_asked and spec.egress.wants_model
+    async with lent_to_run(effective, place, model=provider, others=others) as lent:
         access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
         agent = replace(agent, model_access=access)
         yield _run_request(agent, effective, spec, earlier, lent), agent

@@ -1,17 +1,33 @@
 """What a recorded run was asked, as a request again."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.errors import ConfigurationError, PolicyRefused, RecordError
 
 if TYPE_CHECKING:
+    from ringfence.config.model import Settings
+    from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest
     from ringfence.sandbox import SandboxSpec
 
 
-def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
-    """The spec and the agent's request of the run in `run`, from its `job.created`.
+@dataclass(frozen=True)
+class RecordedRequest:
+    """What a replay needs of a run, besides its record."""
+
+    spec: "SandboxSpec"
+    agent: "AgentRequest | None"
+    """None: it was of one command."""
+    access: "ModelAccess | None"
+    """What those inside could ask of models; without credentials."""
+    wall_clock_s: float | None
+    """How long it could take."""
+
+
+def recorded_request(run: Path) -> RecordedRequest:
+    """What the run in `run` was asked, from its `job.created`.
 
     Raises:
         RecordError: The record does not say, or holds settings this version does not know.
@@ -25,9 +41,10 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
     from ringfence.job.continuing import creation_of
 
     created = creation_of(run)
-    if created is None or created.runtime != "api":
+    if created is None or created.runtime not in ("api", "exec"):
         raise RecordError(
-            f"run {run.name!r} is not an agent's run; `ringfence audit show {run.name[-8:]}` shows it"
+            f"run {run.name!r} is not an agent's run, nor one of `ringfence exec`; "
+            f"`ringfence audit show {run.name[-8:]}` shows it"
         )
     try:
         settings = Settings.model_validate(created.configuration)
@@ -40,4 +57,23 @@ def recorded_request(run: Path) -> "tuple[SandboxSpec, AgentRequest]":
             "again; run the task anew with --sandbox bubblewrap to have one that can be replayed",
             rule="replay-host",
         )
-    return spec.model_copy(update={"soft_limits": True}), agent_request(created.prompt, settings)
+    return RecordedRequest(
+        spec.model_copy(update={"soft_limits": True}),
+        agent_request(created.prompt, settings) if created.runtime == "api" else None,
+        _access(settings, spec),
+        settings.limits.wall_clock,
+    )
+
+
+def _access(settings: "Settings", spec: "SandboxSpec") -> "ModelAccess | None":
+    """As the run had it. A script that is gone by now took its price along, and the limit on cost that needs it."""
+    from ringfence.cli.agent import access_of
+    from ringfence.cli.lending import Lent
+    from ringfence.job.model_access import ModelAccess
+
+    if not spec.egress.wants_model:
+        return None
+    try:
+        return access_of(settings, spec, Lent())
+    except ConfigurationError:
+        return ModelAccess(settings.run.model, tokens=settings.limits.tokens)

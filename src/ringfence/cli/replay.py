@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ringfence.cli.recorded import RecordedRequest
     from ringfence.job.replay import ReplayResult
 
 
@@ -34,10 +35,12 @@ def replay(
 
     from ringfence.cli.chosen import chosen_run
     from ringfence.cli.escape import safe_json
+    from ringfence.cli.recorded import recorded_request
 
     path = chosen_run(run, of_agents=True)
     _check_whole(path)
-    result = anyio.run(_replay, path, exact, verbose and not json)
+    asked = recorded_request(path)
+    result = anyio.run(_replay, path, asked, exact, verbose and not json)
     if json:
         typer.echo(
             safe_json(
@@ -45,6 +48,7 @@ def replay(
                     "schema_version": 1,
                     "run": path.name,
                     "turns": result.turns,
+                    "exchanges": result.exchanges,
                     "tolerated": list(result.tolerated),
                     "divergence": result.divergence,
                     "record_ended": result.ended,
@@ -52,7 +56,7 @@ def replay(
             )
         )
     else:
-        _print(path, result)
+        _print(path, result, is_command=asked.agent is None)
     if result.divergence is not None:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -70,7 +74,7 @@ def _check_whole(path: "Path") -> None:
         )
 
 
-def _print(path: "Path", result: "ReplayResult") -> None:
+def _print(path: "Path", result: "ReplayResult", *, is_command: bool) -> None:
     from ringfence.cli.escape import visible
     from ringfence.cli.plural import counted
 
@@ -81,31 +85,47 @@ def _print(path: "Path", result: "ReplayResult") -> None:
     )
     if result.ended is not None:
         told += f"; the record ends there ({visible(result.ended, one_line=True)})"
-    typer.echo(f"replayed {counted(result.turns, 'turn')} of {path.name}: {told}")
+    parts = ["the command" if is_command else counted(result.turns, "turn")]
+    parts += [f"{counted(result.exchanges, 'request')} to the model"] if result.exchanges else []
+    typer.echo(f"replayed {' and '.join(parts)} of {path.name}: {told}")
 
 
 def _gathered(differences: "Sequence[str]") -> list[str]:
     """Each difference once, with the turns it was met in: a request repeats what the ones before it said."""
     turns: dict[str, list[str]] = {}
     for difference in differences:
-        turn, _, what = difference.partition(": ")
+        turn, _, what = difference.partition(": ") if difference.startswith("turn ") else ("", "", difference)
         turns.setdefault(what, []).append(turn.removeprefix("turn "))
-    return [
-        f"turn {seen[0]}: {what}" if len(seen) == 1 else f"turns {', '.join(seen)}: {what}"
-        for what, seen in turns.items()
-    ]
+    return [_at_turns(seen, what) for what, seen in turns.items()]
 
 
-async def _replay(path: "Path", exact: bool, verbose: bool) -> "ReplayResult":
+def _at_turns(turns: "Sequence[str]", what: str) -> str:
+    if not turns[0]:
+        return what
+    return f"turn {turns[0]}: {what}" if len(turns) == 1 else f"turns {', '.join(turns)}: {what}"
+
+
+async def _replay(path: "Path", asked: "RecordedRequest", exact: bool, verbose: bool) -> "ReplayResult":
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
-    from ringfence.cli.recorded import recorded_request
     from ringfence.cli.running import say
     from ringfence.job.replay import replay_run
+    from ringfence.runtime.limits import Limits
 
-    spec, agent = recorded_request(path)
-    ways = [*spec.egress.lines(), *(f"forward {forward}" for forward in spec.forward)]
+    ways = [
+        *(line for line in asked.spec.egress.lines() if line != "allow model"),
+        *(f"forward {forward}" for forward in asked.spec.forward),
+    ]
     if ways:
         say(f"the run had ways out ({'; '.join(ways)}); a replay has none, and what needed them differs")
-    view = LiveView(open_console(stderr=True), agent.limits).show if verbose else None
-    return await replay_run(path, spec, agent, is_exact=exact, view=view)
+    limits = asked.agent.limits if asked.agent is not None else Limits()
+    view = LiveView(open_console(stderr=True), limits).show if verbose else None
+    return await replay_run(
+        path,
+        asked.spec,
+        asked.agent,
+        access=asked.access,
+        wall_clock_s=asked.wall_clock_s,
+        is_exact=exact,
+        view=view,
+    )

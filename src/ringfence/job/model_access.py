@@ -5,19 +5,24 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio.to_thread
 
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
+from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, DUMMIES, Provided, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
-from ringfence.secret import Credential, Provider
+from ringfence.secret import Credential, CredentialKind, Provider
+
+if TYPE_CHECKING:
+    from ringfence.egress.gateway.recorded import RecordedUpstream
+
+_NOWHERE = "http://127.0.0.1:1"
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,27 @@ class ModelAccess:
     """What gives a provider's credential as it is at each request, for those that end. Stays in this process."""
 
     @cached_property
+    def budget(self) -> Budget:
+        """What may be used, and what was."""
+        return Budget(tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices))
+
+    @cached_property
     def gateway(self) -> Gateway:
         """The gateway, always the same one: what is used inside and outside counts together."""
-        budget = Budget(tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices))
-        return Gateway(self._provided(), policy=self.policy, budget=budget)
+        return Gateway(self._provided(), policy=self.policy, budget=self.budget)
+
+    def replaying(self, upstream: "RecordedUpstream", kinds: Mapping[Provider, CredentialKind]) -> Gateway:
+        """The gateway of a run that is held again, which asks nobody.
+
+        Args:
+            upstream: What answers.
+            kinds: The providers that the run could ask, and the kind of credential that it had for each.
+        """
+        nobody = [
+            Provided(each, Credential("api_key", DUMMIES[each, "api_key"][1], provider=each), kind, _NOWHERE)
+            for each, kind in kinds.items()
+        ]
+        return Gateway(nobody, policy=self.policy, budget=self.budget, upstream=lambda: upstream)
 
     def checked(self) -> Self:
         """This one, after its base URLs were seen to be some: sooner than the first request would.

@@ -1,22 +1,15 @@
 """A model that answers from a record, and says where the conversation goes another way."""
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
 
 from ringfence.errors import Diverged, RingfenceError
 from ringfence.events import ConversationCompacted, Event, ModelReplied, TextStreamed, ThinkingStreamed
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
 from ringfence.runtime.api import REQUEST_TOO_LONG
 from ringfence.runtime.conversation import Conversation
+from ringfence.runtime.differing import conversation_difference
 from ringfence.runtime.volatile import masked
-
-_SHOWN_CHARS = 120
-_Shown = Callable[[str], str]
-"""What of a text counts in a comparison."""
 
 
 class RecordOver(RingfenceError):
@@ -107,10 +100,10 @@ class RecordedModel(Model):
 
     def _tolerate(self, turn: int, recorded: Sequence[JSONObject], now: Sequence[JSONObject]) -> None:
         """Note a difference that is passed over; raise one that is not."""
-        difference = _difference(recorded, now, str)
+        difference = conversation_difference(recorded, now, str)
         if difference is None:
             return
-        real = difference if self._is_exact else _difference(recorded, now, masked)
+        real = difference if self._is_exact else conversation_difference(recorded, now, masked)
         if real is not None:
             raise Diverged(turn, real)
         self.tolerated.append(f"turn {turn}: {difference}")
@@ -136,102 +129,3 @@ async def _stream(block: JSONObject, emit: Emit) -> None:
         await emit(TextStreamed(text=block["text"]))
     elif block.get("type") == "thinking" and block.get("thinking"):
         await emit(ThinkingStreamed(text=block["thinking"]))
-
-
-def _difference(recorded: Sequence[JSONObject], now: Sequence[JSONObject], shown: _Shown) -> str | None:
-    """The first difference between two conversations, for people; None if there is none."""
-    for index, (before, after) in enumerate(zip(recorded, now, strict=False)):
-        if _differ(before, after, shown):
-            return _message_difference(index, before, after, _call_names(recorded), shown)
-    if len(recorded) != len(now):
-        return f"the conversation has {len(now)} messages, recorded are {len(recorded)}"
-    return None
-
-
-def _differ(before: Any, after: Any, shown: _Shown) -> bool:
-    return bool(before != after and shown(_text(before)) != shown(_text(after)))
-
-
-def _call_names(messages: Sequence[JSONObject]) -> dict[str, str]:
-    return {
-        block["id"]: f"{block['name']} {_short(str(block['input'].get('command', block['input'])))}"
-        for message in messages
-        if isinstance(message["content"], list)
-        for block in message["content"]
-        if block.get("type") == "tool_use"
-    }
-
-
-def _message_difference(
-    index: int, before: JSONObject, after: JSONObject, names: dict[str, str], shown: _Shown
-) -> str:
-    old, new = before["content"], after["content"]
-    if before["role"] == after["role"] and isinstance(old, list) and isinstance(new, list):
-        for old_block, new_block in zip(old, new, strict=False):
-            if _differ(old_block, new_block, shown):
-                return _block_difference(index, old_block, new_block, names, shown)
-    return f"message {index + 1} ({before['role']}): {_lines_difference(_text(old), _text(new), shown)}"
-
-
-def _block_difference(
-    index: int, before: JSONObject, after: JSONObject, names: dict[str, str], shown: _Shown
-) -> str:
-    call_id = before.get("tool_use_id")
-    if before.get("type") != "tool_result" or call_id != after.get("tool_use_id"):
-        return f"message {index + 1}: {_lines_difference(_text(before), _text(after), shown)}"
-    call = f"the result of call {call_id} ({names.get(str(call_id), 'unknown')})"
-    old, new = before.get("content"), after.get("content")
-    if not _differ(old, new, shown):
-        return f"{call} {'is an error now' if after.get('is_error') else 'is no error now'}"
-    return f"{call} differs: {_result_difference(old, new, shown)}"
-
-
-def _result_difference(before: Any, after: Any, shown: _Shown) -> str:
-    """By field, where results are JSON objects, as those of `shell`."""
-    old, new = _fields(before), _fields(after)
-    if old is not None and new is not None:
-        for name in (*old, *(name for name in new if name not in old)):
-            if name not in old or name not in new:
-                return f"{name} is {'gone' if name in old else 'new'}"
-            if _differ(old[name], new[name], shown):
-                return f"{name}: {_lines_difference(_text(old[name]), _text(new[name]), shown)}"
-    return _lines_difference(_text(before), _text(after), shown)
-
-
-def _fields(content: Any) -> JSONObject | None:
-    try:
-        found = msgspec.json.decode(content) if isinstance(content, str) else None
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _lines_difference(before: str, after: str, shown: _Shown) -> str:
-    # Elsewhere than in results, JSON within a text spells line ends.
-    old, new = before.replace("\\n", "\n"), after.replace("\\n", "\n")
-    # What is masked has as many lines as before.
-    marks = map(operator.ne, shown(old).split("\n"), shown(new).split("\n"))
-    old_lines, new_lines = old.split("\n"), new.split("\n")
-    for number, is_other in enumerate(marks, 1):
-        if is_other:
-            was, now = _around(old_lines[number - 1], new_lines[number - 1])
-            return f"line {number} was {was}, now is {now}"
-    return f"it has {len(new_lines)} lines, recorded are {len(old_lines)}"
-
-
-def _around(before: str, after: str) -> tuple[str, str]:
-    """Two lines, short; where they are long, from shortly before they differ."""
-    alike = next((n for n, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), 0)
-    start = max(0, alike - _SHOWN_CHARS // 2) if max(len(before), len(after)) > _SHOWN_CHARS else 0
-    return _short(before, start), _short(after, start)
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return msgspec.json.encode(content, order="deterministic").decode()
-
-
-def _short(text: str, start: int = 0) -> str:
-    cut = text[start : start + _SHOWN_CHARS]
-    return repr(f"{'...' if start else ''}{cut}{'...' if len(text) > start + _SHOWN_CHARS else ''}")
