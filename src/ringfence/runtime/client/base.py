@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ringfence.events import Event
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.seen import ClientName, Seen
-from ringfence.runtime.transcript.record import Item
+from ringfence.runtime.transcript.lines import Line
 from ringfence.sandbox.spec import Mount
 
 
@@ -53,7 +53,7 @@ class Launch:
 
 
 class Stream(ABC):
-    """Reads a client's output as events of ours. Every record is hostile, and may hold anything."""
+    """Reads a client's output as events of ours. Every line is hostile, and may hold anything."""
 
     session_id: str | None = None
     """The client's session, as soon as it is told."""
@@ -66,10 +66,10 @@ class Stream(ABC):
         """What tells how it ended (`ending_of`)."""
 
     @abstractmethod
-    def take(self, item: Item) -> list[Event]:
-        """The events of a line, which the runtime has cut and parsed: an object, or why it is none.
+    def take(self, line: Line) -> list[Event]:
+        """The events of a line, cut and bounded by the runtime. What is no JSON object is noted, and is no error.
 
-        Damage is an event too (`TranscriptDamaged`), and no error. Whatever is known at a line is told at that line.
+        Whatever is known at a line is told at that line.
         """
 
     @abstractmethod
