@@ -1,5 +1,6 @@
 """Going on with an earlier run's conversation."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from ringfence.runtime.conversation import Conversation
 
 _LOOK_BACK = 200
 _CHAIN = 100
+_TOLD = 20
+_SHOWN = 60
 _NO_AGENT = frozenset({"exec", "shell", "imported"})
 
 
@@ -21,6 +24,10 @@ class Continuation:
     run_id: str | None = None
     session_id: str | None = None
     conversation: tuple[dict[str, Any], ...] = ()
+    created: JobCreated | None = None
+    """How that run was asked for."""
+    is_forked: bool = False
+    """Whether what follows is a session of its own."""
 
 
 def last_run_of(workspace: Path) -> Continuation:
@@ -32,10 +39,93 @@ def last_run_of(workspace: Path) -> Continuation:
     for path in _newest_first():
         created = creation_of(path)
         if created is not None and created.workspace == str(workspace) and created.runtime not in _NO_AGENT:
-            if is_alive(path):
-                raise UsageError(f"run {path.name!r} is still going on; wait for its end before --continue")
-            return Continuation(path.name, created.session_id, conversation_of(path))
+            return _from(path, created)
     raise UsageError(f"there is no run on {str(workspace)!r} to go on with; leave out --continue")
+
+
+def run_of(reference: str) -> Continuation:
+    """The run that is meant, to go on with.
+
+    Args:
+        reference: As `ringfence audit ls` lists it, or the beginning of that; or a session's id, or the beginning
+            of one: its newest run.
+
+    Raises:
+        UsageError: None is meant, or it is still going on, or it was no agent's.
+    """
+    try:
+        path = resolve(reference)
+    except UsageError:
+        newest = _newest_of(reference)
+        if newest is None:
+            raise
+        return _from(*newest)
+    created = creation_of(path)
+    if created is None or created.runtime in _NO_AGENT:
+        raise UsageError(f"run {path.name!r} was no agent's, so there is nothing to go on with; name another")
+    if created.runtime != "api":  # its session has one state, that of its newest run
+        path, created = _newest_of(created.session_id) or (path, created)
+    return _from(path, created)
+
+
+def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
+    """The newest run of the session whose id begins so."""
+    for path in _newest_first():
+        created = creation_of(path)
+        is_meant = created is not None and session and created.session_id.startswith(session)
+        if created is not None and is_meant and created.runtime not in _NO_AGENT:
+            return path, created
+    return None
+
+
+def check_context(earlier: JobCreated, *, workspace: Path, runtime: str) -> None:
+    """See that a session is gone on with where and by whom it was begun.
+
+    Raises:
+        UsageError: The workspace is another one, or the runtime is.
+    """
+    if earlier.workspace != str(workspace):
+        raise UsageError(
+            f"session {earlier.session_id!r} is of the workspace {earlier.workspace!r}, not of {str(workspace)!r};"
+            f" name that one by --workspace"
+        )
+    if earlier.runtime != runtime:
+        raise UsageError(
+            f"session {earlier.session_id!r} was begun by the runtime {earlier.runtime!r}, which alone knows it, not by"
+            f" {runtime!r}; give --runtime {earlier.runtime}"
+        )
+
+
+def differences(earlier: JobCreated, *, model: str, configuration: Mapping[str, Any]) -> list[str]:
+    """What is not as it was in an earlier run: `limits.turns: was 60, is 5`. At most 20, each short."""
+    before, now = dict(_leaves(earlier.configuration)), dict(_leaves(configuration))
+    before["model"], now["model"] = earlier.model, model
+    names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    told = [
+        f"{name}: was {_short(before.get(name))}, is {_short(now.get(name))}"
+        for name in names
+        if name != "run.model"
+    ]
+    return [*told[:_TOLD], *([f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else [])]
+
+
+def _leaves(configuration: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in configuration.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _from(path: Path, created: JobCreated) -> Continuation:
+    if is_alive(path):
+        raise UsageError(f"run {path.name!r} is still going on; wait for its end before going on with it")
+    return Continuation(path.name, created.session_id, conversation_of(path), created)
 
 
 def creation_of(path: Path) -> JobCreated | None:

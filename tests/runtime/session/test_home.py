@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ringfence.errors import RecordError, UsageError
 from ringfence.runtime.session.home import MAX_DEPTH, SessionRecord, checked_name, held_session
 
-RECORD = SessionRecord(client="claude", client_session_id="c1", workspace="/w", last_run="r1")
+RECORD = SessionRecord(client="claude", client_session_id="c1", workspace="/w")
 
 
 def test_a_record_is_read_as_it_was_saved(tmp_path: Path):
@@ -26,8 +26,8 @@ def test_a_record_is_read_as_it_was_saved(tmp_path: Path):
 def test_a_session_has_one_writer(tmp_path: Path):
     """A second run is refused, and told who has it."""
     with (
-        held_session("s1", by="2026-01-01T00-00-00-aaaaaaaa", state=tmp_path),
-        pytest.raises(UsageError, match="in use by run '2026-01-01T00-00-00-aaaaaaaa'"),
+        held_session("s1", by="process 4711", state=tmp_path),
+        pytest.raises(UsageError, match="in use by process 4711"),
         held_session("s1", by="r2", state=tmp_path),
     ):
         pass

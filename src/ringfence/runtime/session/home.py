@@ -36,7 +36,6 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     client_session_id: str
     """As the client names it."""
     workspace: str
-    last_run: str
     forked_from: str | None = None
 
 
@@ -154,7 +153,7 @@ def held_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionHo
         except BlockingIOError:
             holder = os.pread(lock, _HOLDER_BYTES, 0).decode("utf-8", "replace")
             raise UsageError(
-                f"session {session_id!r} is in use by run {holder!r}; wait for its end, or add --fork for a session of"
+                f"session {session_id!r} is in use by {holder}; wait for its end, or add --fork for a session of"
                 " its own"
             ) from None
         os.ftruncate(lock, 0)
