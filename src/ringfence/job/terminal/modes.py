@@ -1,0 +1,158 @@
+"""What a program has made of a terminal, read from its output, so that it can be undone when the program is gone.
+
+Only what is known is undone, and only if it was done: what a program leaves as it found it is left alone.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+_SEQUENCE = re.compile(
+    rb"\x1b(?:"
+    rb"\[(?P<mark>[<-?]?)(?P<numbers>[0-9;:]{0,64})(?P<between>[ -/]{0,2})(?P<final>[@-~])"
+    rb"|(?P<other>[c=>])"
+    rb"|(?P<charset>[()][ -~])"
+    rb"|(?P<string>P|\][0-9]{1,5};[^\x07\x1b]{0,40}\?)"
+    rb")"
+)
+_LONGEST = 80
+_ALTERNATE = ("1049", "1047", "47")
+_AT_FIRST_ON = frozenset({"7", "25"})
+"""Wrapping at the edge, and a cursor that is seen."""
+_PRIVATE = frozenset(
+    {"1", "5", "6", "7", "9", "25", "45", "66", "69", "1000", "1001", "1002", "1003", "1004", "1005", "1006"}
+    | {"1007", "1015", "1016", "2004", "2026", "2031", "2048"}
+)
+"""Modes that a shell would not like to find changed: cursor keys, colours reversed, mouse, focus, paste, ..."""
+_MOST_PUSHES = 16
+_QUESTIONS = {b"c", b"n", b"t", b"x", b"p"}
+
+
+@dataclass
+class _Screen:
+    """What the two screens of a terminal have each for themselves."""
+
+    keyboards: list[bytes] = field(default_factory=list)
+    """Ways to tell keys (the protocol of kitty), the last one counts."""
+
+
+class ScreenModes:
+    """Follows a program's output."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        """Whether the terminal was asked something, so that an answer may still be on its way."""
+        self._start_anew()
+        self._rest = b""
+
+    def see(self, output: bytes) -> None:
+        """Take the next bytes; a sequence may be cut anywhere."""
+        data = self._rest + output
+        end = 0
+        for match in _SEQUENCE.finditer(data):
+            end = match.end()
+            self._take(match)
+        start = data.rfind(b"\x1b", max(end, len(data) - _LONGEST))
+        self._rest = data[start:] if start >= 0 else b""
+
+    def undo(self) -> bytes:
+        """What makes the terminal as it was."""
+        parts = [self._pops(self._screen), *(self._set(name, name in _AT_FIRST_ON) for name in self._changed)]
+        if self._keys:
+            parts.append(b"\x1b[>4m")
+        if self._has_margins:
+            parts.append(b"\x1b7\x1b[r\x1b8")
+        if self._alternate:
+            parts += [self._set(self._alternate, False), self._pops(self._main)]
+        if self._is_keypad:
+            parts.append(b"\x1b>")
+        if self._has_charset:
+            parts.append(b"\x1b(B\x0f")
+        if self._is_inserting:
+            parts.append(b"\x1b[4l")
+        if self._has_cursor:
+            parts.append(b"\x1b[0 q")
+        if self._is_coloured:
+            parts.append(b"\x1b[0m")
+        return b"".join(parts)
+
+    def redo(self) -> bytes:
+        """What makes it again as the program had it; what it shows, the program has to draw."""
+        parts = [*self._main.keyboards]
+        if self._alternate:
+            parts += [self._set(self._alternate, True), b"\x1b[2J", *self._other.keyboards]
+        parts += [self._set(name, name not in _AT_FIRST_ON) for name in self._changed]
+        if self._keys:
+            parts.append(b"\x1b[>" + self._keys + b"m")
+        if self._is_keypad:
+            parts.append(b"\x1b=")
+        return b"".join(parts)
+
+    @property
+    def _screen(self) -> _Screen:
+        return self._other if self._alternate else self._main
+
+    def _start_anew(self) -> None:
+        self._changed: dict[str, None] = {}
+        self._alternate = ""
+        self._main, self._other = _Screen(), _Screen()
+        self._keys = b""
+        self._has_margins = self._is_keypad = self._has_charset = False
+        self._is_inserting = self._has_cursor = self._is_coloured = False
+
+    def _take(self, match: re.Match[bytes]) -> None:
+        if match["final"]:
+            self._take_control(match)
+        elif match["charset"]:
+            self._has_charset = True
+        elif match["string"]:
+            self.is_asked = True
+        elif match["other"] == b"c":
+            self._start_anew()
+        else:
+            self._is_keypad = match["other"] == b"="
+
+    def _take_control(self, match: re.Match[bytes]) -> None:
+        mark, final, numbers = match["mark"], match["final"], match["numbers"]
+        if mark == b"?" and final in b"hl":
+            for name in numbers.decode().split(";"):
+                self._set_private(name, final == b"h")
+        elif final == b"u" and mark:
+            self._take_keyboard(mark, match[0], numbers)
+        elif final == b"m":
+            if mark == b">" and numbers.startswith(b"4"):
+                self._keys = numbers if numbers[2:] not in (b"", b"0") else b""
+            self._is_coloured = self._is_coloured or not mark
+        elif final == b"r" and not mark:
+            self._has_margins = bool(numbers)
+        elif final == b"q" and match["between"] == b" ":
+            self._has_cursor = True
+        elif final in b"hl" and numbers == b"4":
+            self._is_inserting = final == b"h"
+        elif final in _QUESTIONS:
+            self.is_asked = True
+
+    def _set_private(self, name: str, is_on: bool) -> None:
+        if name in _ALTERNATE:
+            self._alternate = name if is_on else ""
+        elif name in _PRIVATE and is_on == (name in _AT_FIRST_ON):
+            self._changed.pop(name, None)
+        elif name in _PRIVATE:
+            self._changed[name] = None
+
+    def _take_keyboard(self, mark: bytes, whole: bytes, numbers: bytes) -> None:
+        pushed = self._screen.keyboards
+        if mark == b"?":
+            self.is_asked = True
+        elif mark == b"<":
+            count = int(numbers[:3] or b"1") if numbers[:3].isdigit() or not numbers else 1
+            del pushed[max(0, len(pushed) - count) :]
+        elif mark == b">" and len(pushed) < _MOST_PUSHES:
+            pushed.append(whole)
+        elif mark == b"=":
+            pushed[-1:] = [b"\x1b[>" + numbers.partition(b";")[0] + b"u"]
+
+    def _pops(self, screen: _Screen) -> bytes:
+        return b"\x1b[<%du" % len(screen.keyboards) if screen.keyboards else b""
+
+    def _set(self, name: str, is_on: bool) -> bytes:
+        return b"\x1b[?%s%s" % (name.encode(), b"h" if is_on else b"l")
