@@ -4,57 +4,30 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-import msgspec
-
+from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, group
 from ringfence.sandbox.workspace.tree import Tree, may_be_hollow
 
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
-_Known = TypeVar("_Known")
 NO_FILE = "neither a file nor a link"
 """Why a fifo, socket or device is not covered."""
 HOLLOW = "a sparse file, most of which is not on disk"
-
-
-class Entry(msgspec.Struct, array_like=True, gc=False):
-    """What was known of a file when it was last read."""
-
-    ctime_ns: int
-    size: int
-    inode: int
-    mode: int
-    blob: bytes
-
-
-class StatCache(msgspec.Struct):
-    """The files of the last checkpoint, beside the store."""
-
-    tree: str = ""
-    """The tree that holds them; empty before the first checkpoint."""
-    began_ns: int = 0
-    """When that checkpoint was begun: files changed later than shortly before it are read again."""
-    entries: dict[bytes, Entry] = {}
-    listing: bytes = b""
-    """Digest of the list of files to cover that it was taken by; empty where there is none."""
-    absent: list[bytes] = []
-    """Files of that list that are not among the entries."""
-    private: frozenset[bytes] | None = None
-    """Files that nobody but their owner has rights on."""
 
 
 @dataclass
 class Scan:
     """How a directory differs from the cache."""
 
-    entries: dict[bytes, Entry] = field(default_factory=dict)
-    """Files that are as they were."""
+    known: KnownFiles = field(default_factory=lambda: KnownFiles({}))
+    """Files of the last checkpoint."""
     lost: set[bytes] = field(default_factory=set)
-    """Files of the cache that are not."""
+    """Those of them that are not as they were."""
+    read: dict[bytes, Entry] = field(default_factory=dict)
+    """Files that were read since."""
     suspects: dict[bytes, int] = field(default_factory=dict)
     """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
     skipped: dict[bytes, str] = field(default_factory=dict)
@@ -76,11 +49,13 @@ class Scan:
         if stat.S_ISREG(status.st_mode):
             self.linked[path] = (status.st_ino, status.st_nlink)
 
+    def has(self, path: bytes) -> bool:
+        """Whether a file is as it was, or was read since."""
+        return path in self.read or (path in self.known and path not in self.lost)
+
     def narrow(self, paths: set[bytes]) -> None:
         """Forget all files but those at `paths`."""
-        if not self.entries.keys() <= paths:
-            self.lost |= self.entries.keys() - paths
-            self.entries = {path: entry for path, entry in self.entries.items() if path in paths}
+        self.lost |= set(self.known) - paths
         self.suspects = {path: size for path, size in self.suspects.items() if path in paths}
         self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
         self.linked = {path: names for path, names in self.linked.items() if path in paths}
@@ -96,7 +71,6 @@ class Scan:
 
     def add(self, other: "Scan") -> None:
         """Take over what was found elsewhere."""
-        self.entries.update(other.entries)
         self.suspects.update(other.suspects)
         self.skipped.update(other.skipped)
         self.linked.update(other.linked)
@@ -109,71 +83,53 @@ def is_settled(ctime_ns: int, began_ns: int) -> bool:
     return ctime_ns < began_ns - _COARSE_NS or ctime_ns % _SECOND_NS != 0
 
 
-def scan_known(tree: Tree, cache: StatCache) -> Scan:
-    """Compare the status of each file of the cache with it."""
-    found = Scan(entries=dict(cache.entries))
+def scan_known(tree: Tree, known: KnownFiles) -> Scan:
+    """Compare the status of each known file with what is known of it."""
+    found = Scan(known)
     look = os.stat  # once: it is called fifty thousand times
-    horizon, coarse = cache.began_ns - _TICK_NS, cache.began_ns - _COARSE_NS
-    for fd, files in _opened(tree, cache.entries, found):
-        for name, path, entry in files:
+    for folder, packed in sorted(known.folders.items()):
+        names, *columns = packed.columns()
+        prefix = folder + b"/" if folder else b""
+        try:
+            fd = tree.directory(folder)
+        except OSError as exc:
+            paths = [prefix + name for name in names]
+            _note_unreadable(found, exc, paths)
+            found.lost.update(paths)
+            continue
+        for name, ctime, inode, size in zip(names, *columns, strict=True):
             try:
                 status = look(name, dir_fd=fd, follow_symlinks=False)
             except OSError as exc:
-                _note_unreadable(found, exc, [path])
-                found.lost.add(path)
+                _note_unreadable(found, exc, [prefix + name])
+                found.lost.add(prefix + name)
                 continue
-            ctime = status.st_ctime_ns
-            if not (
-                # No change of contents, size, mode or times leaves the change time as it was, and no user can
-                # set it.
-                entry.ctime_ns == ctime
-                and entry.inode == status.st_ino
-                and entry.size == status.st_size
-                # As `is_settled`, in place: the hot path.
-                and ctime < horizon
-                and (ctime < coarse or ctime % _SECOND_NS)
-            ):
-                found.lost.add(path)
-                found.suspect(path, status)
+            # No change of contents, size, mode or times leaves the change time as it was, and no user can set it;
+            # one that was not settled when the file was read is not known.
+            if not (status.st_ctime_ns == ctime and status.st_ino == inode and status.st_size == size):
+                found.lost.add(prefix + name)
+                found.suspect(prefix + name, status)
             elif status.st_nlink > 1:
-                found.note_links(path, status)
-    for path in found.lost:
-        del found.entries[path]
+                found.note_links(prefix + name, status)
     return found
 
 
 def scan_new(tree: Tree, paths: Iterable[bytes]) -> Scan:
-    """Look at files that the cache does not know."""
+    """Look at files of which nothing is known."""
     found = Scan()
-    for fd, files in _opened(tree, dict.fromkeys(paths), found):
-        for name, path, _ in files:
-            try:
-                found.suspect(path, os.stat(name, dir_fd=fd, follow_symlinks=False))
-            except OSError as exc:
-                _note_unreadable(found, exc, [path])
-    return found
-
-
-def _opened(
-    tree: Tree, known: Mapping[bytes, _Known], found: Scan
-) -> Iterator[tuple[int, list[tuple[bytes, bytes, _Known]]]]:
-    """Each directory opened, with names and paths of the files in it and what is known of them."""
-    folders: dict[bytes, list[tuple[bytes, bytes, _Known]]] = {}
-    for path, entry in known.items():
-        folder, _, name = path.rpartition(b"/")
-        try:
-            folders[folder].append((name, path, entry))
-        except KeyError:
-            folders[folder] = [(name, path, entry)]
-    for folder, files in sorted(folders.items()):
+    for folder, names in sorted(group(paths).items()):
+        prefix = folder + b"/" if folder else b""
         try:
             fd = tree.directory(folder)
         except OSError as exc:
-            paths = [path for _, path, _ in files]
-            _note_unreadable(found, exc, paths)
-            found.lost |= known.keys() & set(paths)
-        else:
-            yield fd, files
+            _note_unreadable(found, exc, [prefix + name for name in names])
+            continue
+        for name in names:
+            try:
+                found.suspect(prefix + name, os.stat(name, dir_fd=fd, follow_symlinks=False))
+            except OSError as exc:
+                _note_unreadable(found, exc, [prefix + name])
+    return found
 
 
 def _note_unreadable(found: Scan, error: OSError, paths: Iterable[bytes]) -> None:
@@ -194,9 +150,24 @@ class Content:
 
 
 def read_batch(
-    tree: Tree, paths: Iterator[bytes], *, batch_bytes: int, file_limit_bytes: int, skipped: dict[bytes, str]
+    tree: Tree,
+    paths: Iterator[bytes],
+    *,
+    began_ns: int,
+    batch_bytes: int,
+    file_limit_bytes: int,
+    skipped: dict[bytes, str],
 ) -> list[Content]:
-    """Read files until about `batch_bytes` are together; an empty list at the end."""
+    """Read files until about `batch_bytes` are together; an empty list at the end.
+
+    Args:
+        tree: Where they are.
+        paths: Those still to be read.
+        began_ns: When the checkpoint was begun: what changed later than shortly before will be read again.
+        batch_bytes: How much to hold.
+        file_limit_bytes: How long a file may be.
+        skipped: Is given those that are not read, and why.
+    """
     batch: list[Content] = []
     gathered = 0
     for path in paths:
@@ -210,7 +181,9 @@ def read_batch(
             elif exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
                 skipped[path] = os.strerror(exc.errno or 0).lower()
             continue
-        batch.append(Content(path, git_mode(status.st_mode), data, entry_of(status, blob_id(data))))
+        batch.append(
+            Content(path, git_mode(status.st_mode), data, _entry_of(status, blob_id(data), began_ns))
+        )
         gathered += len(data) + 1000
         if gathered >= batch_bytes:
             break
@@ -224,9 +197,9 @@ def git_mode(mode: int) -> int:
     return 0o100755 if mode & stat.S_IXUSR else 0o100644
 
 
-def entry_of(status: os.stat_result, blob: bytes) -> Entry:
-    """The cache's entry of a file that was read when it had this status."""
-    return Entry(status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, blob)
+def _entry_of(status: os.stat_result, blob: bytes, began_ns: int) -> Entry:
+    ctime_ns = status.st_ctime_ns if is_settled(status.st_ctime_ns, began_ns) else UNSETTLED
+    return Entry(ctime_ns, status.st_size, status.st_ino, status.st_mode, blob)
 
 
 def blob_id(data: bytes) -> bytes:

@@ -132,7 +132,7 @@ class CheckpointStore:
         return Checkpoint(
             id=taken.commit,
             tree=taken.tree,
-            files=len(taken.entries),
+            files=len(taken.files),
             skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
             git_entries=listing.git_entries,
             specials=tuple(listing.specials),
@@ -179,7 +179,7 @@ class CheckpointStore:
             ignored=earlier.ignored if earlier else listing.ignored,
             base=base,
         )
-        watched = watched_paths(memo, listing.trusted, taken.entries, listing.repositories)
+        watched = watched_paths(memo, listing.trusted, taken.files, listing.repositories)
         memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
         await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
 

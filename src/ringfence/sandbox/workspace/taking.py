@@ -10,21 +10,18 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.collector import paused_collector
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.known import KnownFiles, StatCache, load_cache, save_cache
 from ringfence.sandbox.workspace.listing import Listing
 from ringfence.sandbox.workspace.memo import Mark, marks_of
 from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
 from ringfence.sandbox.workspace.scan import (
     Content,
-    Entry,
     Scan,
-    StatCache,
     git_mode,
     read_batch,
     scan_known,
@@ -46,7 +43,7 @@ class Taken:
 
     commit: str
     tree: str
-    entries: dict[bytes, Entry]
+    files: KnownFiles
     skipped: dict[bytes, str]
     linked: dict[bytes, tuple[int, int]]
     """Files that have more than one name: inode, and how many names it has."""
@@ -80,7 +77,8 @@ class Taker:
         self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
         self._cache_file = git.directory / "cache" / key
         self._remembered_file = git.directory / "cache" / f"{key}.folders"
-        self._cache = StatCache()
+        self._cache = StatCache({})
+        self._known = KnownFiles({})
         self._found = Scan()
         self._is_continued = False
         """Whether a listing starts from the files of the last checkpoint."""
@@ -91,6 +89,7 @@ class Taker:
     async def load(self) -> None:
         """Read what is known of the last checkpoint."""
         self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
+        self._known = KnownFiles(self._cache.folders)
 
     async def remembered(self) -> Remembered:
         """What earlier looks at the directory left to know."""
@@ -103,7 +102,7 @@ class Taker:
     def files_of(self, tree: str) -> set[bytes] | None:
         """The files of a tree, where it is that of the last checkpoint."""
         self._is_continued = tree == self._cache.tree
-        return set(self._cache.entries) if self._is_continued else None
+        return set(self._known) if self._is_continued else None
 
     async def prepare(self, after: anyio.Event) -> None:
         """Compare the files of the last checkpoint with the disk; which to cover is still being found.
@@ -112,7 +111,7 @@ class Taker:
             after: To wait for: two threads that ask for the status of files hinder each other.
         """
         await after.wait()
-        self._found = await self._in_tree(lambda tree: scan_known(tree, self._cache))
+        self._found = await self._in_tree(lambda tree: scan_known(tree, self._known))
 
     async def take(self, listing: Listing, began_ns: int) -> Taken:
         """Put the files of a listing into the store.
@@ -133,7 +132,7 @@ class Taker:
                 raise
             self._paths = paths = listing.paths
             found = await self._in_tree(lambda tree: scan_new(tree, paths))
-            return await self._take(found, StatCache(), began_ns)
+            return await self._take(found, StatCache({}), began_ns)
 
     def _new(self, listing: Listing) -> set[bytes]:
         """Files of the listing that the cache does not know; what only the cache knows is forgotten."""
@@ -146,7 +145,7 @@ class Taker:
         paths = listing.paths
         self._found.narrow(paths)
         self._paths = paths
-        return paths - self._cache.entries.keys()
+        return paths - set(self._known)
 
     async def links_note(self, taken: Taken, ignored: frozenset[bytes]) -> tuple[str, ...]:
         """Tell which files have names elsewhere."""
@@ -161,7 +160,7 @@ class Taker:
         total = sum(size for size in found.suspects.values() if size <= FILE_LIMIT_BYTES)
         if total > TOTAL_LIMIT_BYTES:
             if self._shut is not None:
-                found.cut(TOTAL_LIMIT_BYTES, cache.entries)
+                found.cut(TOTAL_LIMIT_BYTES, found.known)
                 return await self._keep(found, cache, began_ns)
             raise UsageError(
                 f"the files of {str(self._root)!r} come to {total} bytes,"
@@ -170,27 +169,28 @@ class Taker:
         return await self._keep(found, cache, began_ns)
 
     async def _keep(self, found: Scan, cache: StatCache, began_ns: int) -> Taken:
-        commit, tree = await self._import(found, cache)
-        is_same = bool(cache.tree) and not found.suspects and len(found.entries) == len(cache.entries)
-        private = cache.private if is_same and cache.private is not None else _private(found, cache)
+        commit, tree = await self._import(found, cache.tree, began_ns)
+        is_same = bool(cache.tree) and not found.suspects and not found.lost
+        files = found.known if is_same else found.known.changed(found.lost, found.read)
+        private = cache.private if is_same else _private(found, cache.private)
         if not is_same or cache.listing != self._digest:
-            known = StatCache(tree, began_ns, found.entries, self._digest, private=private)
+            known = StatCache(files.folders, tree, self._digest, private=private)
             if self._digest:
-                last = (*self._cache.absent, *self._cache.entries)
-                listed = last if self._paths is None else self._paths
-                known.absent = [path for path in listed if path not in found.entries]
+                listed = (*self._cache.absent, *found.lost) if self._paths is None else self._paths
+                known.absent = [path for path in listed if not found.has(path)]
             save_cache(self._cache_file, known)
-        return Taken(commit, tree, found.entries, found.skipped, found.linked, tuple(self._unlocked), private)
+        return Taken(commit, tree, files, found.skipped, found.linked, tuple(self._unlocked), private)
 
-    async def _import(self, found: Scan, cache: StatCache) -> tuple[str, str]:
+    async def _import(self, found: Scan, tree: str, began_ns: int) -> tuple[str, str]:
         suspects = iter(found.suspects)
         gone = found.lost - found.suspects.keys()
-        commit, tree = "", cache.tree
+        commit = ""
         while True:
             batch = await self._in_tree(
                 lambda tree_: read_batch(
                     tree_,
                     suspects,
+                    began_ns=began_ns,
                     batch_bytes=_BATCH_BYTES,
                     file_limit_bytes=FILE_LIMIT_BYTES,
                     skipped=found.skipped,
@@ -198,9 +198,9 @@ class Taker:
             )
             if not batch:
                 # Files that went away, or grew too large, since they were listed.
-                gone |= (cache.entries.keys() & set(found.suspects)) - found.entries.keys()
-            changed = [content for content in batch if _differs(content, cache)]
-            found.entries.update((content.path, content.entry) for content in batch)
+                gone |= (found.lost & found.suspects.keys()) - found.read.keys()
+            changed = [content for content in batch if _differs(content, found.known)]
+            found.read.update((content.path, content.entry) for content in batch)
             if changed or gone or not commit:
                 commit, tree = await import_changes(
                     self._git, self._refs, base_tree=tree, deleted=gone, written=changed
@@ -221,39 +221,17 @@ class Taker:
         return await self._actor.call(run)
 
 
-def _private(found: Scan, cache: StatCache) -> frozenset[bytes]:
+def _private(found: Scan, known: frozenset[bytes]) -> frozenset[bytes]:
     """Files that nobody but their owner has rights on; those that are as they were need no look."""
-    known = cache.private
-    looked_at = found.entries.keys() if known is None else found.suspects.keys() & found.entries.keys()
-    modes = ((path, found.entries[path].mode) for path in looked_at)
-    private = {path for path, mode in modes if not mode & 0o077 and mode & 0o100000}
-    return frozenset(
-        private | {path for path in known or () if path in found.entries and path not in looked_at}
-    )
+    modes = ((path, entry.mode) for path, entry in found.read.items())
+    return (known - found.lost) | {path for path, mode in modes if not mode & 0o077 and stat.S_ISREG(mode)}
 
 
-def _differs(content: Content, cache: StatCache) -> bool:
-    known = cache.entries.get(content.path)
-    return known is None or known.blob != content.entry.blob or git_mode(known.mode) != content.git_mode
+def _differs(content: Content, known: KnownFiles) -> bool:
+    was = known.get(content.path)
+    return was is None or was.blob != content.entry.blob or git_mode(was.mode) != content.git_mode
 
 
 def cache_key(root: Path) -> str:
     """Name of the cache of a directory."""
     return hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
-
-
-def load_cache(path: Path) -> StatCache:
-    """The cache at `path`; an empty one if it is absent or damaged, which costs a reading of all files."""
-    with paused_collector():
-        try:
-            return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
-        except (OSError, msgspec.DecodeError):
-            return StatCache()
-
-
-def save_cache(path: Path, cache: StatCache) -> None:
-    """Replace the cache at `path` at once."""
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_suffix(".new")
-    partial.write_bytes(msgspec.msgpack.encode(cache))
-    partial.replace(path)

@@ -1,0 +1,170 @@
+"""The files of the last checkpoint and the status that each had, directory by directory.
+
+Packed: of fifty thousand files next to nothing is looked at but their status on disk, and an object for each of them
+costs more than the asking does.
+"""
+
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ringfence.sandbox.workspace.collector import paused_collector
+
+_ID_BYTES = 20
+UNSETTLED = -(2**63)
+"""A change time that no file has: it was so young when the file was read that a later change may have the same."""
+
+
+class Entry(msgspec.Struct, array_like=True, gc=False):
+    """What was known of a file when it was last read."""
+
+    ctime_ns: int
+    """`UNSETTLED`: it is to be read again in any case."""
+    size: int
+    inode: int
+    mode: int
+    blob: bytes
+
+
+class Packed(msgspec.Struct, array_like=True, gc=False):
+    """The files in one directory: at least one."""
+
+    names: bytes
+    """Separated by NUL."""
+    status: bytes
+    """Of each the change time, then of each the inode, then of each the size: as 64 bits each."""
+    modes: bytes
+    """32 bits each."""
+    blobs: bytes
+    """The ids of the contents, 20 bytes each."""
+
+    def columns(self) -> tuple[list[bytes], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Names, change times, inodes and sizes."""
+        names = self.names.split(b"\0")
+        count = len(names)
+        numbers = struct.unpack(_form(count), self.status)
+        return names, numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
+
+    def entries(self) -> dict[bytes, Entry]:
+        """All of them, by name."""
+        names, ctimes, inodes, sizes = self.columns()
+        modes = struct.unpack(f"={len(names)}I", self.modes)
+        starts = range(0, len(self.blobs), _ID_BYTES)
+        blobs = [self.blobs[start : start + _ID_BYTES] for start in starts]
+        return dict(zip(names, map(Entry, ctimes, sizes, inodes, modes, blobs), strict=True))
+
+
+def _form(count: int) -> str:
+    return f"={count}q{2 * count}Q"
+
+
+def _pack(files: dict[bytes, Entry]) -> Packed:
+    entries = files.values()
+    return Packed(
+        b"\0".join(files),
+        struct.pack(
+            _form(len(files)),
+            *[entry.ctime_ns for entry in entries],
+            *[entry.inode for entry in entries],
+            *[entry.size for entry in entries],
+        ),
+        struct.pack(f"={len(files)}I", *[entry.mode for entry in entries]),
+        b"".join([entry.blob for entry in entries]),
+    )
+
+
+class KnownFiles(Collection[bytes]):
+    """Paths of files, with what was known of each. Never changes.
+
+    Args:
+        folders: The files by the directory they lie in.
+    """
+
+    def __init__(self, folders: dict[bytes, Packed]) -> None:
+        self.folders = folders
+        self._count = sum(packed.names.count(b"\0") + 1 for packed in folders.values())
+        self._unpacked: dict[bytes, dict[bytes, Entry]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        for folder, packed in self.folders.items():
+            prefix = folder + b"/" if folder else b""
+            yield from [prefix + name for name in packed.names.split(b"\0")]
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, bytes) and self.get(path) is not None
+
+    def get(self, path: bytes) -> Entry | None:
+        """What was known of a file; None if there was none."""
+        folder, _, name = path.rpartition(b"/")
+        files = self._unpacked.get(folder)
+        if files is None:
+            packed = self.folders.get(folder)
+            files = self._unpacked[folder] = packed.entries() if packed else {}
+        return files.get(name)
+
+    def changed(self, lost: Collection[bytes], read: dict[bytes, Entry]) -> "KnownFiles":
+        """The same files without those that are lost, and with those that were read."""
+        touched: dict[bytes, dict[bytes, Entry]] = {}
+
+        def files_in(folder: bytes) -> dict[bytes, Entry]:
+            if folder not in touched:
+                packed = self.folders.get(folder)
+                touched[folder] = packed.entries() if packed else {}
+            return touched[folder]
+
+        for path in lost:
+            folder, _, name = path.rpartition(b"/")
+            files_in(folder).pop(name, None)
+        for path, entry in read.items():
+            folder, _, name = path.rpartition(b"/")
+            files_in(folder)[name] = entry
+        folders = {**self.folders, **{folder: _pack(files) for folder, files in touched.items() if files}}
+        for folder in (folder for folder, files in touched.items() if not files):
+            folders.pop(folder, None)
+        return KnownFiles(folders)
+
+
+class StatCache(msgspec.Struct):
+    """The files of the last checkpoint, as kept beside the store."""
+
+    folders: dict[bytes, Packed]
+    """No default: in what an earlier version wrote they are missing, and nothing of it is to be believed."""
+    tree: str = ""
+    """The tree that holds them; empty before the first checkpoint."""
+    listing: bytes = b""
+    """Digest of the list of files to cover that it was taken by; empty where there is none."""
+    absent: list[bytes] = []
+    """Files of that list that are not among those held."""
+    private: frozenset[bytes] = frozenset()
+    """Files that nobody but their owner has rights on."""
+
+
+def load_cache(path: Path) -> StatCache:
+    """The cache at `path`; an empty one if it is absent or damaged, which costs a reading of all files."""
+    with paused_collector():
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
+        except (OSError, msgspec.DecodeError):
+            return StatCache({})
+
+
+def save_cache(path: Path, cache: StatCache) -> None:
+    """Replace the cache at `path` at once."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".new")
+    partial.write_bytes(msgspec.msgpack.encode(cache))
+    partial.replace(path)
+
+
+def group(paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+    """Names by the directory they lie in."""
+    folders: dict[bytes, list[bytes]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition(b"/")
+        folders.setdefault(folder, []).append(name)
+    return folders
