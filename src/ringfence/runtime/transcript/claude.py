@@ -62,9 +62,9 @@ class ClaudeTranslator(Translator):
     def read(self, record: Record) -> list[Event]:
         """The events of a record; a reply's with the record after its last block."""
         value = record.value
-        origin = self._origin(record, _agent(value))
+        origin = self._origin(record, self._agent_of(value))
         kind = text_of(value.get("type"))
-        if kind == "assistant" and not value.get("isApiErrorMessage"):
+        if kind == "assistant" and not self._is_fault(value):
             return self._replied(record, origin)
         return [*self.flush(), *self._other(kind, record, origin)]
 
@@ -73,7 +73,7 @@ class ClaudeTranslator(Translator):
         reply, self._reply = self._reply, None
         if reply is None:
             return []
-        usage = self._uncounted(reply)
+        usage = self._used(reply)
         replied = ModelReplied(
             origin=reply.origin,
             model=reply.model,
@@ -103,6 +103,18 @@ class ClaudeTranslator(Translator):
         if value.get("type") == "assistant" and message.get("model") != _SYNTHETIC:
             overview.model = overview.model or short(message.get("model"))
 
+    def _is_fault(self, value: JSONObject) -> bool:
+        """Whether what looks like a reply stands for an error of the API."""
+        return bool(value.get("isApiErrorMessage"))
+
+    def _agent_of(self, value: JSONObject) -> str | None:
+        """The sub-agent whose record it is."""
+        return (short(value.get("agentId")) or "sub-agent") if value.get("isSidechain") is True else None
+
+    def _note_of(self, kind: str, value: JSONObject) -> tuple[str, str]:
+        """What kind of note a record is, and what it says to people."""
+        return _note(kind, value)
+
     def _replied(self, record: Record, origin: Origin) -> list[Event]:
         message = dict_of(record.value.get("message"))
         message_id = short(message.get("id"))
@@ -115,7 +127,7 @@ class ClaudeTranslator(Translator):
         self._reply.usage = _usage(message.get("usage"))
         return events
 
-    def _uncounted(self, reply: _Reply) -> Usage:
+    def _used(self, reply: _Reply, /) -> Usage:
         """Its usage, but for what was told with earlier blocks of the same reply."""
         known, counted = self._counted
         self._counted = (reply.message_id, reply.usage)
@@ -136,7 +148,7 @@ class ClaudeTranslator(Translator):
             return [_retried(value, origin)]
         if kind == "system" and value.get("subtype") == "compact_boundary":
             return [ConversationCompacted(origin=origin, dropped_results=0, reason="by the claude CLI")]
-        name, text = _note(kind, value)
+        name, text = self._note_of(kind, value)
         return [self._noted(record, origin, name, text)]
 
     def _heard(self, content: Any, origin: Origin) -> list[Event]:
@@ -157,10 +169,6 @@ class ClaudeTranslator(Translator):
             content=plain(block.get("content")),
             duration_ms=duration_ms,
         )
-
-
-def _agent(value: JSONObject) -> str | None:
-    return (short(value.get("agentId")) or "sub-agent") if value.get("isSidechain") is True else None
 
 
 def _asked(content: Any) -> str:
@@ -191,7 +199,6 @@ def _retried(value: JSONObject, origin: Origin) -> Event:
 
 
 def _note(kind: str, value: JSONObject) -> tuple[str, str]:
-    """What kind of note a record is, and what it says to people."""
     if kind == "assistant":
         return "api_error", _asked(dict_of(value.get("message")).get("content"))
     if kind == "system":

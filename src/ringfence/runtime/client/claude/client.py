@@ -1,0 +1,101 @@
+"""How `claude` is started. Seen with 2.1.329.
+
+Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
+URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
+the workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ringfence.runtime.base import Task
+from ringfence.runtime.client.base import Client, Launch, Place, Stream
+from ringfence.runtime.client.claude.arguments import check_own, check_unattended, option_arguments
+from ringfence.runtime.client.claude.stream import ClaudeStream
+
+_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+}
+_UNATTENDED = {
+    # A server left in the background holds the program for ten minutes after the task; refusals are asked ten times.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "4",
+}
+_MEMORY_OF_ADDED = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}
+
+
+class ClaudeClient(Client):
+    """The `claude` command line program."""
+
+    name = "claude"
+    title = "Claude Code"
+    tested = ("2.1.329", "2.1.329")
+    install = "npm install -g @anthropic-ai/claude-code@2.1.329"
+
+    def launch(self, task: Task, place: Place) -> Launch:
+        """How to start it on a task.
+
+        Raises:
+            UsageError: An argument of the task's options that is not the user's to give, or too long a schema.
+        """
+        check_unattended(task.options.cli_args)
+        arguments, files, env = option_arguments(task, place, self.state_dir(place))
+        argv = (place.program, "-p", "--output-format", "stream-json", "--verbose", *arguments)
+        return Launch(
+            argv=(*argv, *task.options.cli_args),
+            env={**self.environment(place), **_UNATTENDED, **env},
+            files=files,
+            stdin=task.prompt.encode("utf-8", "replace"),
+        )
+
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """How to start it on a person's terminal; the person has answered its first questions by coming here.
+
+        Raises:
+            UsageError: An argument that would lead out of the fence, or cannot work inside.
+        """
+        is_command = check_own(args)
+        given = {word.partition("=")[0] for word in args}
+        ours = [] if is_command or "--setting-sources" in given else _disarmed()
+        return Launch(
+            argv=(place.program, *ours, *args),
+            env={**self.environment(place), **_MEMORY_OF_ADDED},
+            files={f"{self.state_dir(place)}/.claude.json": _known(place)},
+        )
+
+    def stream(self) -> Stream:
+        """What reads its output."""
+        return ClaudeStream()
+
+    def state_dir(self, place: Place) -> str:
+        """Its `CLAUDE_CONFIG_DIR`."""
+        return f"{place.home}/.claude"
+
+    def session_files(self) -> tuple[str, ...]:
+        """Sessions, with their sub-agents and long results."""
+        return ("projects/*/*.jsonl", "projects/*/*/subagents/*", "projects/*/*/tool-results/*")
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """What it needs in any case, however it is started. The key, a dummy, comes from the gate."""
+        found = {
+            **_QUIET,
+            "CLAUDE_CONFIG_DIR": self.state_dir(place),
+            "ANTHROPIC_BASE_URL": place.base_url,
+        }
+        if place.socket is not None:
+            # The socket counts even where a file of the workspace names another base URL.
+            found["ANTHROPIC_UNIX_SOCKET"] = place.socket
+        if place.is_fence:
+            found["IS_SANDBOX"] = "1"
+        return found
+
+
+def _disarmed() -> list[str]:
+    return ["--setting-sources", "user", "--add-dir", "."]
+
+
+def _known(place: Place) -> bytes:
+    """What it remembers of earlier starts: no welcome, no question whether to trust what a fence is around."""
+    project: Mapping[str, object] = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    return json.dumps({"hasCompletedOnboarding": True, "projects": {place.workspace: project}}).encode()

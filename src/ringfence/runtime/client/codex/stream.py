@@ -1,0 +1,195 @@
+"""What `codex exec --json` prints, as events. Seen with 0.169.0.
+
+It prints items, not replies: what was thought and said before a call is told with the call as one reply. A command
+that goes on in the background is begun and never ends here. Only `turn.failed` is a failure: `error` may be a retry.
+"""
+
+import re
+
+import msgspec
+
+from ringfence.events import Event, MessageSent, ModelReplied, ModelRetried, Origin, ToolReturned, Usage
+from ringfence.runtime.client.base import Stream
+from ringfence.runtime.client.lines import LineReader
+from ringfence.runtime.transcript.base import Overview, Translator, blocks_of, dict_of, plain, short, text_of
+from ringfence.runtime.transcript.record import JSONObject, Record
+
+_ORIGIN = "codex:stdout"
+_SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
+_RETRY = re.compile(r"Reconnecting\.\.\. (\d{1,4})/\d{1,4}")
+_STATUS = re.compile(r"unexpected status (\d{3})\b")
+_HELD_BLOCKS = 64
+
+
+class CodexStream(Stream):
+    """Reads its output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._translator = _Translator(_ORIGIN)
+        self._lines = LineReader("codex", self.seen, self._translator)
+
+    def take(self, line: bytes) -> list[Event]:
+        """The events of a line."""
+        records, events = self._lines.take(line)
+        for record in records:
+            self._note(record.value)
+        return events
+
+    def flush(self) -> list[Event]:
+        """A reply of which more may come."""
+        return self._translator.flush()
+
+    def _note(self, value: JSONObject) -> None:
+        kind, item = value.get("type"), dict_of(value.get("item"))
+        session = value.get("thread_id")
+        if kind == "thread.started" and isinstance(session, str) and _SESSION.fullmatch(session):
+            self.session_id = self.session_id or session
+        if kind == "item.completed" and item.get("type") == "agent_message":
+            self.final_text = text_of(item.get("text")) or self.final_text
+        if kind == "turn.completed":
+            self.structured_output = _parsed(self.final_text)
+
+
+class _Translator(Translator):
+    client = "codex"
+
+    def __init__(self, file: str, agent: str | None = None) -> None:
+        super().__init__(file, agent)
+        self._content: list[JSONObject] = []
+        self._begun_at: Origin | None = None
+        self._message = 0
+        self._is_calling = False
+        """Whether the last reply has called something that has not returned: another call is of the same reply."""
+
+    def read(self, record: Record) -> list[Event]:
+        kind, item = text_of(record.value.get("type")), dict_of(record.value.get("item"))
+        origin = self._origin(record)
+        if kind in ("item.started", "item.completed") and item:
+            return self._item(kind, item, record, origin)
+        retry = _RETRY.match(text_of(record.value.get("message"))) if kind == "error" else None
+        if retry is not None:
+            return [*self.flush(), _retried(text_of(record.value.get("message")), int(retry[1]), origin)]
+        return [*self.flush(), self._noted(record, origin, short(kind) or "unknown", _says(record.value))]
+
+    def flush(self) -> list[Event]:
+        """What was thought and said, as it is."""
+        content, self._content = self._content, []
+        if not content or self._begun_at is None:
+            return []
+        if not self._is_calling:
+            self._message += 1
+        calls = [block for block in content if block["type"] == "tool_use"]
+        self._is_calling = self._is_calling or bool(calls)
+        replied = ModelReplied(
+            origin=self._begun_at,
+            model="",
+            message_id=f"reply_{self._message}",
+            content=content,
+            stop_reason="tool_use" if calls else "end_turn",
+            usage=Usage(),
+            cost_usd=None,
+            duration_ms=0.0,
+            request_digest="",
+        )
+        return [replied, *(self._called(block, self._begun_at) for block in calls)]
+
+    def look(self, record: Record, overview: Overview) -> None:
+        """Its session."""
+        overview.session_id = overview.session_id or short(record.value.get("thread_id"))
+
+    def _item(self, kind: str, item: JSONObject, record: Record, origin: Origin) -> list[Event]:
+        what = text_of(item.get("type"))
+        if what == "agent_message" and kind == "item.completed":
+            return self._hold({"type": "text", "text": text_of(item.get("text"))}, origin)
+        if what == "reasoning" and kind == "item.completed":
+            return self._hold({"type": "thinking", "thinking": text_of(item.get("text"))}, origin)
+        call = _call(what, item)
+        if call is None:
+            says = text_of(item.get("message")) if what == "error" else ""
+            return [*self.flush(), self._noted(record, origin, f"{kind}.{short(what) or 'unknown'}", says)]
+        events: list[Event] = []
+        if call["id"] not in self._calls:
+            events = [*self._hold(call, origin), *self.flush()]
+        return events if kind == "item.started" else [*events, *self._ended(call, what, item, origin)]
+
+    def _hold(self, block: JSONObject, origin: Origin) -> list[Event]:
+        """Keep a piece of a reply; words after a call are of the next reply."""
+        if block["type"] != "tool_use":
+            self._is_calling = False
+        if not self._content:
+            self._begun_at = origin
+        self._content.append(block)
+        return self.flush() if len(self._content) >= _HELD_BLOCKS else []
+
+    def _ended(self, call: JSONObject, what: str, item: JSONObject, origin: Origin) -> list[Event]:
+        tool, duration_ms = self._call_of(call["id"], origin.at)
+        self._is_calling = bool(self._calls)
+        content, is_error = _result(what, item)
+        result: JSONObject = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+        return [
+            ToolReturned(
+                origin=origin,
+                call_id=call["id"],
+                tool=tool,
+                is_error=is_error,
+                content=content,
+                duration_ms=duration_ms,
+            ),
+            MessageSent(origin=origin, content=[result | ({"is_error": True} if is_error else {})]),
+        ]
+
+
+def _call(what: str, item: JSONObject) -> JSONObject | None:
+    """A call as the Messages API has it; None if the item is none."""
+    call_id = short(item.get("id"))
+    if what == "command_execution":
+        return _used(call_id, what, {"command": text_of(item.get("command"))})
+    if what == "file_change":
+        return _used(call_id, what, {"changes": item.get("changes")})
+    if what == "web_search":
+        return _used(call_id, what, {"query": text_of(item.get("query"))})
+    if what == "mcp_tool_call":
+        given = item.get("arguments")
+        name = f"mcp__{short(item.get('server'))}__{short(item.get('tool'))}"
+        return _used(call_id, name, given if isinstance(given, dict) else {"input": given})
+    return None
+
+
+def _used(call_id: str, name: str, given: JSONObject) -> JSONObject:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+
+
+def _result(what: str, item: JSONObject) -> tuple[str, bool]:
+    """What a call gave, and whether that is an error."""
+    is_failed = item.get("status") in ("failed", "declined")
+    if what == "command_execution":
+        return text_of(item.get("aggregated_output")), is_failed or item.get("exit_code") not in (0, None)
+    if what == "mcp_tool_call":
+        error = text_of(dict_of(item.get("error")).get("message")) or text_of(item.get("error"))
+        content = plain(blocks_of(dict_of(item.get("result")).get("content")))
+        return (error or content), is_failed or bool(item.get("error"))
+    return short(item.get("status")), is_failed
+
+
+def _says(value: JSONObject) -> str:
+    return text_of(value.get("message")) or text_of(dict_of(value.get("error")).get("message"))
+
+
+def _retried(message: str, attempt: int, origin: Origin) -> Event:
+    status = _STATUS.search(message)
+    return ModelRetried(
+        origin=origin,
+        attempt=attempt,
+        status=int(status[1]) if status is not None else None,
+        reason=message,
+        wait_s=0.0,
+    )
+
+
+def _parsed(text: str) -> object:
+    """The answer as JSON; None if it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,137 @@
+"""A client's program, as a sandbox has it: the host's, shown read-only, or the image's own; in a known version."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ringfence.errors import ConfigurationError
+from ringfence.runtime.client.base import Client
+from ringfence.runtime.client.native import native_of, native_programs
+from ringfence.runtime.client.version import check_version, is_trusted, read_version, version_of
+from ringfence.runtime.options import Options
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.registry import why_unseen
+from ringfence.sandbox.spec import Mount
+
+SHOWN_IN = "/ringfence"
+"""Where programs and plugins of the host are shown inside. At the top, as bubblewrap shows the host's `/opt`."""
+_OUTPUT_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Program:
+    """A client's program."""
+
+    inside: str
+    """Its path inside; a name without a slash is on the PATH there."""
+    version: str | None
+    """None for one that can only be asked inside, as it is the image's or somebody else's: see `checked_inside`."""
+    mounts: tuple[Mount, ...] = ()
+    """What shows it inside; to be added to the sandbox's."""
+    host: Path | None = None
+    """Where it is on this host."""
+
+
+async def find_program(client: Client, spec: SandboxSpec, options: Options) -> Program:
+    """The client's program for a sandbox of `spec`: the one that is named, the host's, or the image's own.
+
+    Raises:
+        ConfigurationError: There is none, or its version is not among those tried; says what to do.
+    """
+    unseen = await _why_not_the_hosts(client, spec)
+    if options.cli_path is not None:
+        native = native_of(client.name, options.cli_path)
+        if native is None and spec.image is not None:
+            return Program(str(options.cli_path), None)
+        if native is None:
+            raise ConfigurationError(
+                f"cli_path {str(options.cli_path)!r} leads to no native program of {client.title}; "
+                f"name another, or leave it out and install it: {client.install}"
+            )
+    elif unseen is not None:
+        return Program(client.name, None)
+    else:
+        native = next(iter(_hosts(client, spec)), None)
+    if native is None and spec.image is not None:
+        return Program(client.name, None)
+    if native is None:
+        raise missing_program(client)
+    version = await version_of(native) if is_trusted(native) else None
+    if version is not None:
+        check_version(client, version, force=options.force)
+    return _shown(client, native, version, spec)
+
+
+def missing_program(client: Client) -> ConfigurationError:
+    """The error where a client is not installed, with the way to install it."""
+    return ConfigurationError(
+        f"{client.title} is not installed: no native program {client.name!r} is on PATH or in the usual places; "
+        f"install it: {client.install}; or name an image that has it (sandbox.image), or cli_path"
+    )
+
+
+async def checked_inside(program: Program, client: Client, sandbox: Sandbox, *, force: bool) -> Program:
+    """A program that could not be asked outside, with its version, which must be known; any other as it is.
+
+    Raises:
+        ConfigurationError: It is not there, or its version is not among those tried.
+        SandboxDied: The sandbox is gone.
+    """
+    if program.version is not None:
+        return program
+    asked = await sandbox.run([program.inside, "--version"], timeout_s=60.0, output_limit_bytes=_OUTPUT_BYTES)
+    version = read_version(asked.stdout)
+    if asked.exit_code != 0 or version is None:
+        raise ConfigurationError(
+            f"there is no {client.title} in the sandbox as {program.inside!r}: it ended with {asked.exit_code}; "
+            "take an image that has it, such as `agents` of `ringfence image build`, or install it on the host: "
+            f"{client.install}"
+        )
+    check_version(client, version, force=force)
+    return replace(program, version=version)
+
+
+def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...], Options]:
+    """What shows the plugins of the host inside, and the options with their paths there."""
+    if spec.backend == "host" or not options.plugins:
+        return (), options
+    mounts = tuple(
+        Mount(source=plugin.absolute(), target=f"{SHOWN_IN}/plugins/{number}-{plugin.name}")
+        for number, plugin in enumerate(options.plugins, 1)
+    )
+    inside = tuple(Path(mount.target) for mount in mounts)
+    return mounts, options.model_copy(update={"plugins": inside})
+
+
+def _hosts(client: Client, spec: SandboxSpec) -> list[Path]:
+    return list(
+        native_programs(
+            client.name,
+            search_path=os.environ.get("PATH", ""),
+            home=Path.home(),
+            workspace=spec.workspace,
+        )
+    )
+
+
+async def _why_not_the_hosts(client: Client, spec: SandboxSpec) -> str | None:
+    """Why the host's program is not for this sandbox; None if it is."""
+    if spec.backend == "sbx":
+        return "sbx shows nothing at another path"
+    if spec.image is not None and spec.image.startswith("localhost/ringfence/agents:"):
+        return f"the image has a {client.name} that it was built with"
+    return await why_unseen(spec)
+
+
+def _shown(client: Client, native: Path, version: str | None, spec: SandboxSpec) -> Program:
+    if spec.backend == "host":
+        return Program(str(native), version, host=native)
+    # codex has programs beside its own that it looks for there.
+    folder = native.parent.parent
+    is_whole = client.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir()
+    target = f"{SHOWN_IN}/{client.name}"
+    if is_whole:
+        mount = Mount(source=folder, target=target)
+        return Program(f"{target}/bin/codex", version, (mount,), native)
+    mount = Mount(source=native, target=f"{target}/{client.name}")
+    return Program(mount.target, version, (mount,), native)
