@@ -4,14 +4,17 @@ Two forms go over together: code, for an interpreter of the host's own version, 
 Compiling the source takes longer than all the rest of opening a sandbox.
 """
 
+import __future__
+
 import marshal
 import zlib
 from functools import cache
 from importlib import resources
 from importlib.util import MAGIC_NUMBER
+from types import CodeType
 
 _LOADER = (
-    "import os,marshal\n"
+    "import posix as os,marshal\n"
     "def r(n):\n"
     " b=b''\n"
     " while len(b)<n:\n"
@@ -65,6 +68,7 @@ _ORDER = (
     "connections",
     "main",
 )
+_LATER = "\nfrom __future__ import annotations\n"
 _ANY_VERSION = 2
 """Of marshal's format: text and bytes in it are read alike by every Python 3."""
 
@@ -79,12 +83,23 @@ def guest_payload() -> bytes:
     """What is written to the stream first: eight digits of length, then the modules in both forms."""
     folder = resources.files("ringfence.sandbox.guest")
     sources = [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _ORDER]
-    codes = [
-        (name, compile(source, f"<ringfence guest {name}>", "exec", dont_inherit=True, optimize=2))
-        for name, source in sources
-    ]
+    codes = [(name, _compiled(name, source)) for name, source in sources]
     packed = marshal.dumps(
         (_BOOT, MAGIC_NUMBER, marshal.dumps(codes), zlib.compress(marshal.dumps(sources, _ANY_VERSION), 6)),
         _ANY_VERSION,
     )
     return b"%08d" % len(packed) + packed
+
+
+def _compiled(name: str, source: str) -> CodeType:
+    """The code of a module. What its first import asks of the compiler is asked here: it would read a file inside."""
+    assert source.count(_LATER) == 1
+    code: CodeType = compile(
+        source.replace(_LATER, "\n\n"),
+        f"<ringfence guest {name}>",
+        "exec",
+        flags=__future__.annotations.compiler_flag,
+        dont_inherit=True,
+        optimize=2,
+    )
+    return code

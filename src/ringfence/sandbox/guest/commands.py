@@ -5,7 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 import _socket
 import marshal
-import os
+import posix as os
 import sys
 import time
 

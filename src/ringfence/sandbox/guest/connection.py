@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import _socket
-import os
+import _struct as struct
+import posix as os
 import select
-import struct
 
 from . import frames
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _socket
 import errno
-import os
+import posix as os
 import select
 import time
 
@@ -258,7 +258,10 @@ def _listen_tcp(port: int) -> _socket.socket:
 
 
 def _listen_unix(path: str) -> _socket.socket:
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    from os import makedirs  # all of os: only where a socket has a path
+    from os import path as paths
+
+    makedirs(paths.dirname(path), 0o700, exist_ok=True)
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
     before = os.umask(0o177)
     try:

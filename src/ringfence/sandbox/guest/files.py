@@ -5,9 +5,9 @@ Run in the guest itself, `read /proc/self/mem` or `write /proc/self/fd/1` would 
 
 from __future__ import annotations
 
+import _stat as stat
 import errno
-import os
-import stat
+import posix as os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,9 +38,12 @@ def read(words: Words, _stdin: int, stdout: int) -> None:
 
 def write(words: Words, stdin: int, _stdout: int) -> None:
     """Take bytes until the end, then put them in place at once: a reader sees the old file or the new one."""
-    path = os.path.realpath(words["path"])
-    parent = os.path.dirname(path)
-    os.makedirs(parent, exist_ok=True)
+    from os import makedirs  # all of os: only in the process that writes
+    from os import path as paths
+
+    path = paths.realpath(words["path"])
+    parent = paths.dirname(path)
+    makedirs(parent, exist_ok=True)
     mode = int(words["mode"]) if "mode" in words else None
     try:
         status = os.stat(path)
@@ -53,7 +56,7 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
         mode = stat.S_IMODE(status.st_mode) if mode is None else mode
     except FileNotFoundError:
         mode = 0o644 if mode is None else mode
-    temporary = os.path.join(parent, ".ringfence-%d.tmp" % os.getpid())
+    temporary = paths.join(parent, ".ringfence-%d.tmp" % os.getpid())
     descriptor = -1
     try:
         descriptor = os.open(
@@ -67,7 +70,7 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
         os.fchmod(descriptor, mode)
         os.rename(temporary, path)
     except BaseException:
-        if os.path.lexists(temporary):
+        if paths.lexists(temporary):
             os.unlink(temporary)
         raise
     finally:
@@ -77,7 +80,7 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
 
 def list_dir(words: Words, _stdin: int, stdout: int) -> None:
     """Send one entry after another: kind letter, size, name, each ended by NUL."""
-    with os.scandir(os.fsencode(words["path"])) as entries:
+    with os.scandir(words["path"].encode("utf-8", "surrogateescape")) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             kind = b"other"

@@ -16,7 +16,7 @@ Each side sends CLOSE exactly once, as its last frame, and a number is free when
 
 from __future__ import annotations
 
-import struct
+import _struct as struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

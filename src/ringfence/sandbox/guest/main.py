@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 import fcntl
-import os
+import posix as os
 import sys
 import time
 
@@ -111,7 +111,7 @@ def main() -> NoReturn:
     """Take the stream away from descriptors 0 and 1, then serve."""
     stream_in = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     stream_out = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null, 1)
     for number in (1, 2, 3, 13, 15):  # HUP, INT, QUIT, PIPE, TERM: the end comes by the stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import os
+import posix as os
 import sys
 
 TYPE_CHECKING = False

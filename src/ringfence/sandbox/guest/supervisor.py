@@ -9,7 +9,7 @@ where the kernel makes no subreapers.
 from __future__ import annotations
 
 import errno
-import os
+import posix as os
 import time
 
 from . import files, kernel
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Take = Callable[[], Optional[tuple[Spec, list[int]]]]
 
 _PROCESS_PATIENCE_S = 0.5
+_DEFAULT_PATH = "/bin:/usr/bin"
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # what we, or Python, set to ignored
 
 
@@ -141,7 +142,7 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, place) for place, descriptor in enumerate(descriptors)]
     last = OSError(errno.ENOENT, "command not found")
     until = time.monotonic() + _PROCESS_PATIENCE_S
-    for path in _candidates(argv[0], environment.get("PATH") or os.defpath):
+    for path in _candidates(argv[0], environment.get("PATH") or _DEFAULT_PATH):
         words = argv
         while True:
             try:
@@ -168,5 +169,13 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
 def _candidates(program: str, search: str) -> list[str]:
     if "/" in program:
         return [program]
-    found = [os.path.join(directory or ".", program) for directory in search.split(":")]
-    return [path for path in found if os.path.exists(path)]
+    found = [(directory or ".").rstrip("/") + "/" + program for directory in search.split(":")]
+    return [path for path in found if _exists(path)]
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -6,8 +6,8 @@ size of files changed since the start. A burst between two looks gets through.
 
 from __future__ import annotations
 
-import os
-import stat
+import _stat as stat
+import posix as os
 import time
 
 from . import account, memory, tree
@@ -128,8 +128,10 @@ class Watchdog:
         return total
 
     def _changed_sizes(self) -> Iterator[int]:
+        from os import fwalk  # all of os: only where files are counted
+
         for root in self._paths:
-            for _directory, _names, files, descriptor in os.fwalk(root, follow_symlinks=False):
+            for _directory, _names, files, descriptor in fwalk(root, follow_symlinks=False):
                 for name in files:
                     try:
                         status = os.lstat(name, dir_fd=descriptor)
