@@ -141,7 +141,7 @@ def check_own_program(workspace: Path) -> None:
     Raises:
         PolicyRefused: Ringfence, its interpreter or a module path lies in the workspace.
     """
-    resolved = workspace.resolve()
+    resolved = os.path.realpath(workspace)
     inside = [path for path in _own_places() if _lies_in(path, resolved)]
     if inside:
         raise PolicyRefused(
@@ -163,13 +163,14 @@ def _own_places() -> list[str]:
     return sorted(filter(None, {*own, *needed}))
 
 
-def _lies_in(path: str, workspace: Path) -> bool:
+def _lies_in(path: str, workspace: str) -> bool:
     try:
-        place = Path(path).absolute()
+        place = str(Path(path).absolute())
     except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
         return False
     # Both ways: a venv's python is a link that leads out of the workspace, and lies in it all the same.
-    return any(way.is_relative_to(workspace) for way in (place, place.resolve()))
+    inner = workspace.rstrip("/") + "/"
+    return any(f"{way}/".startswith(inner) for way in (place, os.path.realpath(place)))
 
 
 def check_reserved(reserved: int) -> None:
