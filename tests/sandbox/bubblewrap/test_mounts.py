@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ringfence.errors import SandboxStartFailed
@@ -59,22 +61,56 @@ def test_order(arguments: Arguments, tmp_path: Path) -> None:
     }
 
 
-def test_users_inside(arguments: Arguments) -> None:
+def test_users_inside() -> None:
     """Accounts inside are those of the sandbox, with its ids."""
+    arguments = Arguments()
     add_mounts(arguments, Launch("id", SandboxSpec(), Placement(1500, 1600, None, None), ()), ())
     place = arguments.words.index("/etc/passwd")
     text = os.pread(int(arguments.words[place - 1]), 4096, 0)
+    arguments.close()
     assert b"agent:x:1500:1600:" in text
+
+
+def _staged(
+    staging: Staging, argv: list[str], entrances: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    """What a command came to that the staging program became."""
+    command, wire = staging.program("/usr/bin/python3")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(wire,))
+    anyio.run(partial(staging.go_on, argv, {}, uid=1500, gid=1600, entrances=entrances))
+    stdout, stderr = process.communicate(timeout=30)
+    staging.close()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def test_staged_sources() -> None:
     """A root caller's sources get the paths under which the sandbox's user finds them."""
     staging = Staging()
     paths = [str(staging.add(Path("/root/a"))), str(staging.add(Path("/root/b")))]
-    argv = staging.command("/usr/bin/python3", ["bwrap", "x"], {"A": "B"}, uid=5, gid=6)
+    staging.close()
     assert paths == ["/mnt/0", "/mnt/1"]
-    assert argv[:4] == ["/usr/bin/python3", "-I", "-S", "-c"]
-    assert "/root/a" not in " ".join(argv[:5])
+
+
+def test_staging_that_is_called_off() -> None:
+    """A program that is never told what to stage, because its caller failed or died, ends and starts nothing."""
+    staging = Staging()
+    command, wire = staging.program(sys.executable)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=(wire,))
+    staging.close()
+    assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
+def test_what_was_staged_is_not_inherited(tmp_path: Path) -> None:
+    """Of all that the staging program held, only what was lent to it goes on to bwrap."""
+    staging = Staging()
+    staging.add(tmp_path, tmp_path.stat())
+    with (tmp_path / "lent").open("w") as lent:
+        number = staging.lend(lent.fileno())
+        listed = _staged(staging, ["/bin/ls", "/proc/self/fd"]).stdout.split()
+    # The last is the directory that is being listed.
+    assert listed == [b"0", b"1", b"2", str(number).encode(), b"3"]
 
 
 def test_a_home_in_a_system_directory_is_covered(
@@ -128,14 +164,14 @@ def test_link_above_the_workspace(arguments: Arguments, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
 def test_staged_source_that_was_replaced(tmp_path: Path) -> None:
     """What was looked at is what is shown, or nothing is."""
-    source, staging = tmp_path / "source", Staging()
+    source, staging, later = tmp_path / "source", Staging(), Staging()
     source.mkdir()
     staging.add(source, source.stat())
-    command = staging.command(sys.executable, ["/bin/echo", "shown"], {}, uid=1500, gid=1500)
-    assert subprocess.run(command, capture_output=True, check=True).stdout == b"shown\n"
+    later.add(source, source.stat())
+    assert _staged(staging, ["/bin/echo", "shown"]).stdout == b"shown\n"
     source.rename(tmp_path / "older")
     source.mkdir()
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = _staged(later, ["/bin/echo", "shown"])
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"was replaced" in done.stderr
 
@@ -144,9 +180,6 @@ def test_staged_source_that_was_replaced(tmp_path: Path) -> None:
 def test_a_group_that_cannot_be_entered(tmp_path: Path) -> None:
     """Nothing is started outside of its limits."""
     missing = tmp_path / "group" / "tasks"
-    command = Staging().command(
-        "/usr/bin/python3", ["/bin/echo", "x"], {}, uid=1500, gid=1500, entrances=(missing,)
-    )
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = _staged(Staging(), ["/bin/echo", "x"], entrances=(missing,))
     assert (done.returncode, done.stdout) == (1, b"")
     assert f"could not enter control group {bytes(missing)!r}" in done.stderr.decode()

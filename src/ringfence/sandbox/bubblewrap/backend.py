@@ -1,6 +1,5 @@
 """Starts the guest as the first process of a bubblewrap fence."""
 
-import fcntl
 import os
 import platform
 import signal
@@ -12,20 +11,16 @@ import anyio
 from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
-from ringfence.process import kill_group, start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
-from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
+from ringfence.sandbox.bubblewrap.binary import find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
-from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
-
-_PIPE_BYTES = 1024 * 1024
-_LAST_WORDS = 4096
 
 
 class BubblewrapBackend(Backend):
@@ -52,24 +47,21 @@ class BubblewrapBackend(Backend):
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
         limits = await plan_limits(launch)
         interpreter, extra = _interpreter()
-        toolchains = find_toolchains(
-            Path.home(),
-            os.environ.get("PATH", ""),
-            hide=launch.spec.hide_toolchains,
-            extra=extra,
-            workspace=launch.placement.workspace,
-        )
-        arguments = Arguments(Staging() if os.getuid() == 0 else None)
-        try:
-            _add_isolation(arguments, launch)
-            add_mounts(arguments, launch, toolchains.roots)
-            command = (interpreter, *launch.argv)
-            fence = await _start(
-                bwrap, arguments, command, launch, limits, _facts(launch, limits, toolchains)
+        async with starting(limits) as start:
+            if os.getuid() == 0:
+                await start.stage(interpreter)
+            toolchains = find_toolchains(
+                Path.home(),
+                os.environ.get("PATH", ""),
+                hide=launch.spec.hide_toolchains,
+                extra=extra,
+                workspace=launch.placement.workspace,
             )
-        finally:
-            arguments.close()
-        return fence
+            _add_isolation(start.arguments, launch)
+            add_mounts(start.arguments, launch, toolchains.roots)
+            process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement)
+        facts = _facts(launch, limits, toolchains)
+        return BubblewrapFence(process, start.ends, facts, start.group)
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
         """Remove the cgroups of sandboxes whose holder died; everything else died with it."""
@@ -108,7 +100,7 @@ class BubblewrapFence(Fence):
         return explain(self._words.decode("utf-8", "replace"))
 
     def _read_words(self) -> None:
-        self._words = (self._words + _read_words(self._stderr_fd))[-_LAST_WORDS:]
+        self._words = (self._words + read_words(self._stderr_fd))[-LAST_WORDS:]
 
     async def use(self) -> ResourceUse:
         """By the cgroup's account."""
@@ -130,7 +122,7 @@ class BubblewrapFence(Fence):
         for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
             os.close(descriptor)
         if self._group is not None:
-            await anyio.to_thread.run_sync(_remove, self._group)
+            await anyio.to_thread.run_sync(remove_group, self._group)
 
 
 def _add_isolation(arguments: Arguments, launch: Launch) -> None:
@@ -140,7 +132,8 @@ def _add_isolation(arguments: Arguments, launch: Launch) -> None:
     arguments.add(
         "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv", "--chdir", "/"
     )
-    arguments.add("--add-seccomp-fd", arguments.hold(memory_file(filter_bytes(platform.machine()))))
+    rules = arguments.hold(memory_file(filter_bytes(platform.machine())))
+    arguments.add("--add-seccomp-fd", arguments.lend(rules))
 
 
 def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
@@ -176,108 +169,3 @@ def _interpreter() -> tuple[str, tuple[Path, ...]]:
             return path, ()
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     return str(base), (Path(sys.base_prefix),)
-
-
-async def _start(
-    bwrap: Bwrap,
-    arguments: Arguments,
-    command: tuple[str, ...],
-    launch: Launch,
-    limits: Limits,
-    facts: Facts,
-) -> BubblewrapFence:
-    group = limits.make()
-    process: Process | None = None
-    guest_stdin, write_fd = _pipe()
-    read_fd, guest_stdout = _pipe()
-    stderr_fd, guest_stderr = _pipe()
-    args_read, args_write = os.pipe()
-    for descriptor in (read_fd, write_fd, stderr_fd):
-        os.set_blocking(descriptor, False)
-    try:
-        argv, env = _command(bwrap, arguments, args_read, command, launch, group)
-        process = await start_process(
-            [*limits.prefix, *argv],
-            stdin=guest_stdin,
-            stdout=guest_stdout,
-            stderr=guest_stderr,
-            env={**limits.environment, **env},
-            pass_fds=(args_read, *arguments.descriptors),
-        )
-        # bwrap waits for its arguments: until they come it has not forked, and no process escapes.
-        if group is not None and arguments.staging is None:
-            group.add(process.pid)
-        group = group or await limits.find(process.pid)
-        await anyio.to_thread.run_sync(_write_all, args_write, arguments.encoded())
-    except BaseException as exc:
-        said = _read_words(stderr_fd)
-        for descriptor in (read_fd, write_fd, stderr_fd):
-            os.close(descriptor)
-        with anyio.CancelScope(shield=True):
-            if process is not None:
-                await kill_group(process, grace_s=0.0)
-            if group is not None:
-                await anyio.to_thread.run_sync(_remove, group)
-        if said and isinstance(exc, SandboxStartFailed):
-            # It was gone before it could be put under its limits; why is in its own words.
-            raise SandboxStartFailed(
-                f"the sandbox did not start: {explain(said.decode(errors='replace'))}"
-            ) from exc
-        raise
-    finally:
-        for descriptor in (guest_stdin, guest_stdout, guest_stderr, args_read, args_write):
-            os.close(descriptor)
-    return BubblewrapFence(process, (read_fd, write_fd, stderr_fd), facts, group)
-
-
-def _command(
-    bwrap: Bwrap,
-    arguments: Arguments,
-    args_fd: int,
-    command: tuple[str, ...],
-    launch: Launch,
-    group: Cgroup | None,
-) -> tuple[list[str], dict[str, str]]:
-    """What is started, and its environment; what is inside starts from an empty one."""
-    words = ["--args", str(args_fd), "--", *command]
-    staging = arguments.staging
-    if staging is None:
-        return [str(bwrap.path), *words], {}
-    program, env = staging.add(bwrap.path), {}
-    if bwrap.library_dir is not None:
-        env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
-    staged = staging.command(
-        command[0],
-        [str(program), *words],
-        env,
-        uid=launch.placement.uid,
-        gid=launch.placement.gid,
-        entrances=() if group is None else group.entrances(),
-    )
-    return staged, {}
-
-
-def _read_words(stderr_fd: int) -> bytes:
-    try:
-        return os.read(stderr_fd, _LAST_WORDS)
-    except BlockingIOError:
-        return b""
-
-
-def _pipe() -> tuple[int, int]:
-    read, write = os.pipe()
-    with suppress(OSError):  # the user's pipe allowance is used up: slower, not wrong
-        fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    return read, write
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    with suppress(BrokenPipeError):  # bwrap is gone; its last words say why
-        while view:
-            view = view[os.write(descriptor, view) :]
-
-
-def _remove(group: Cgroup) -> None:
-    group.kill()
-    group.remove()

@@ -75,6 +75,7 @@ class Arguments:
     """For a root caller: sources are staged rather than bound by descriptor."""
     words: list[str] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
+    """What bwrap inherits, unless it is staged."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def add(self, *words: object) -> None:
@@ -82,8 +83,14 @@ class Arguments:
         self.words += [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in words]
 
     def hold(self, descriptor: int) -> int:
-        """Own a descriptor that bwrap shall inherit."""
+        """Own a descriptor: it is closed in the end."""
         self._stack.callback(os.close, descriptor)
+        return descriptor
+
+    def lend(self, descriptor: int) -> int:
+        """Give bwrap a descriptor that is owned here; its number there."""
+        if self.staging is not None:
+            return self.staging.lend(descriptor)
         self.descriptors.append(descriptor)
         return descriptor
 
@@ -108,7 +115,7 @@ class Arguments:
         if self.staging is not None:
             self.add("--ro-bind" if read_only else "--bind", self.staging.add(source, status), target)
         else:
-            self.add("--ro-bind-fd" if read_only else "--bind-fd", descriptor, target)
+            self.add("--ro-bind-fd" if read_only else "--bind-fd", self.lend(descriptor), target)
 
     def data(self, text: bytes, target: str) -> None:
         """A file with these bytes, in the root of the sandbox, which is read-only in the end."""
@@ -116,7 +123,7 @@ class Arguments:
 
     def copy(self, descriptor: int, target: str) -> None:
         """A file with what `descriptor` gives to its end. A mount takes bwrap 0.2 ms, a small file nothing."""
-        self.add("--perms", "0444", "--file", descriptor, target)
+        self.add("--perms", "0444", "--file", self.lend(descriptor), target)
 
     def encoded(self) -> bytes:
         """As bwrap reads them from a descriptor."""
@@ -124,6 +131,8 @@ class Arguments:
 
     def close(self) -> None:
         """Close all descriptors held."""
+        if self.staging is not None:
+            self.staging.close()
         self._stack.close()
 
 

@@ -5,68 +5,102 @@ state directory, and bwrap walks to every source by path. So a short program, as
 own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
 becomes bwrap. Before that it goes into the sandbox's control group. A descriptor of another namespace cannot be
 mounted, so it opens each source again, and goes on only if that is what was opened before.
+
+Its interpreter takes as long to start as all the host has to prepare, so it is started first, and told what to do
+over a socket.
 """
 
 import marshal
 import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import anyio
 
 DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
+_FIRST_LENT = 256
+"""Number of the first descriptor lent to bwrap. Those that come over the socket get the lowest free ones."""
+_MOST_LENT = 200
+"""The kernel lets no more than 253 go in one message (SCM_MAX_FD, unix(7))."""
+_AT_ONCE = 64 * 1024
+"""Bytes that a fresh socket takes without waiting; its buffer is three times that by default."""
 
+# What is imported is what is built in: `os` alone would take a tenth of opening a sandbox.
 _PROGRAM = """
-import marshal, os, sys
-import _ctypes
-words = marshal.loads(bytes.fromhex(sys.argv[1]))
+import _ctypes, _socket, marshal, posix, sys
+wire = _socket.socket(fileno=int(sys.argv[1]))
+text, lent = b"", []
+while True:
+    data, ancillary, _, _ = wire.recvmsg(65536, 2048)
+    for _, _, numbers in ancillary:
+        lent += memoryview(numbers).cast("i")
+    if not data:
+        break
+    text += data
+wire.close()
+if not text:
+    posix._exit(1)
+words = marshal.loads(text)
 sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
+if len(lent) != words["lent"]:
+    sys.stderr.write("ringfence: %d descriptors came for %d\\n" % (len(lent), words["lent"]))
+    posix._exit(1)
+for number, descriptor in enumerate(lent, words["first"]):
+    posix.dup2(descriptor, number)
+    posix.close(descriptor)
 for entrance in words["entrances"]:
     try:
-        descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
-        os.write(descriptor, b"0")
-        os.close(descriptor)
+        descriptor = posix.open(entrance, posix.O_WRONLY | posix.O_CLOEXEC)
+        posix.write(descriptor, b"0")
+        posix.close(descriptor)
     except OSError as error:
         sys.stderr.write("ringfence: could not enter control group %r: %s\\n" % (entrance, error.strerror))
-        os._exit(1)
+        posix._exit(1)
 library = _ctypes.dlopen(None, 0)
 calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount")}
 def call(name, *arguments):
     # The C half of ctypes takes bytes as pointers and returns the C int.
     if _ctypes.call_function(calls[name], arguments) != 0:
         sys.stderr.write("ringfence: %s %r failed\\n" % (name, arguments))
-        os._exit(1)
+        posix._exit(1)
 BIND, REC, PRIVATE = 4096, 16384, 1 << 18
 call("unshare", 0x00020000)
 call("mount", b"none", b"/", None, REC | PRIVATE, None)
 held = []
 for source, identity in sources:
     try:
-        held.append(os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
-        status = os.fstat(held[-1])
+        held.append(posix.open(source, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC))
+        status = posix.fstat(held[-1])
     except OSError:
         status = None
     if status is None or identity not in (None, (status.st_dev, status.st_ino)):
         sys.stderr.write("ringfence: %r was replaced while the sandbox was started\\n" % source)
-        os._exit(1)
+        posix._exit(1)
 call("mount", b"ringfence", directory, b"tmpfs", 0, b"mode=0711,size=1m")
 for number, descriptor in enumerate(held):
-    place = os.path.join(directory, b"%d" % number)
-    if os.path.isdir("/proc/self/fd/%d" % descriptor):
-        os.mkdir(place)
+    place = b"%s/%d" % (directory, number)
+    if posix.fstat(descriptor).st_mode & 0o170000 == 0o040000:
+        posix.mkdir(place)
     else:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+        posix.close(posix.open(place, posix.O_CREAT | posix.O_WRONLY, 0o600))
     call("mount", b"/proc/self/fd/%d" % descriptor, place, None, BIND | REC, None)
-os.setgroups([])
-os.setresgid(gid, gid, gid)
-os.setresuid(uid, uid, uid)
-os.execve(words["argv"][0], words["argv"], words["env"])
+posix.setgroups([])
+posix.setresgid(gid, gid, gid)
+posix.setresuid(uid, uid, uid)
+posix.execve(words["argv"][0], words["argv"], words["env"])
 """
 
 
 class Staging:
-    """Collects sources and gives each the path under which the sandbox's uid finds it."""
+    """Collects sources and descriptors, and gives each the path or the number under which bwrap finds it."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[bytes, tuple[int, int] | None]] = []
+        self._lent: list[int] = []
+        self._wire, self._program_end = socket.socketpair()
 
     def add(self, source: Path, status: os.stat_result | None = None) -> Path:
         """Path that stands for `source` once staged.
@@ -79,24 +113,52 @@ class Staging:
         self._sources.append((bytes(source), identity))
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
-    def command(
+    def lend(self, descriptor: int) -> int:
+        """Number that `descriptor` will have in bwrap; it stays the caller's to close."""
+        assert len(self._lent) < _MOST_LENT
+        self._lent.append(descriptor)
+        return _FIRST_LENT + len(self._lent) - 1
+
+    def program(self, interpreter: str) -> tuple[list[str], int]:
+        """The command of the program that stages, and the descriptor that it must inherit."""
+        number = self._program_end.fileno()
+        return [interpreter, "-I", "-S", "-c", _PROGRAM, str(number)], number
+
+    async def go_on(
         self,
-        interpreter: str,
-        argv: list[str],
+        argv: Sequence[str],
         env: dict[str, str],
         *,
         uid: int,
         gid: int,
         entrances: tuple[Path, ...] = (),
-    ) -> list[str]:
-        """The command that goes into control groups by their `entrances`, stages, drops to `uid` and becomes `argv`."""
+    ) -> None:
+        """Have the started program go into control groups by their `entrances`, stage, drop to `uid`, become `argv`."""
         words = {
             "entrances": [bytes(entrance) for entrance in entrances],
             "sources": self._sources,
+            "first": _FIRST_LENT,
+            "lent": len(self._lent),
             "directory": DIRECTORY.encode(),
             "uid": uid,
             "gid": gid,
-            "argv": argv,
+            "argv": list(argv),
             "env": env,
         }
-        return [interpreter, "-I", "-S", "-c", _PROGRAM, marshal.dumps(words, 2).hex()]
+        self._program_end.close()
+        data = marshal.dumps(words, 2)
+        if len(data) <= _AT_ONCE:
+            self._send(data)
+        else:
+            await anyio.to_thread.run_sync(self._send, data)
+
+    def _send(self, data: bytes) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its last words say why
+            sent = socket.send_fds(self._wire, [data], self._lent)
+            self._wire.sendall(data[sent:])
+            self._wire.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Let go of the program: one that was not told to go on ends."""
+        self._wire.close()
+        self._program_end.close()
