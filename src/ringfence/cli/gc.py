@@ -60,7 +60,13 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Pat
     from ringfence.cli.running import close_the_dead
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
-    from ringfence.job.retention import abandoned_replicas, expired_runs, remove_replicas, remove_runs
+    from ringfence.job.retention import (
+        abandoned_replicas,
+        abandoned_sessions,
+        expired_runs,
+        remove_all,
+        remove_runs,
+    )
 
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
@@ -82,5 +88,5 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Pat
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)
-        await remove_replicas(abandoned_replicas(_REPLAY_S))
+        await remove_all([*abandoned_replicas(_REPLAY_S), *abandoned_sessions(store)])
     return paths, containers

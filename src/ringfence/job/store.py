@@ -93,6 +93,11 @@ class JobStore:
             rows = database.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state IN ({marks})", live)  # noqa: S608
             return [_row(row) for row in rows]
 
+    def session_ids(self) -> frozenset[str]:
+        """The sessions of all jobs that are known."""
+        with self._open() as database:
+            return frozenset(row[0] for row in database.execute("SELECT DISTINCT session_id FROM jobs"))
+
     def remove(self, job_id: str) -> None:
         """Forget a job."""
         with self._open() as database:
