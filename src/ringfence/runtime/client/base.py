@@ -16,10 +16,11 @@ class Program:
     """A client's program, as it was found."""
 
     path: str
-    """Where it is inside."""
-    version: str
+    """Where it is inside; a name without a slash is on the PATH there."""
+    version: str | None
+    """None for one that can only be asked inside, as it is the image's or somebody else's (`checked_inside`)."""
     mounts: tuple[Mount, ...] = ()
-    """What shows it inside; none where the image has it."""
+    """What shows it inside, to be added to the sandbox's; none where the image has it."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """A client's program, as a sandbox has it: the host's, shown read-only, or the image's own; in a known version."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import ConfigurationError
-from ringfence.runtime.client.base import Client
+from ringfence.runtime.client.base import Client, Program
 from ringfence.runtime.client.native import native_of, native_programs
 from ringfence.runtime.client.version import check_version, is_trusted, read_version, version_of
 from ringfence.runtime.options import Options
@@ -16,20 +16,6 @@ from ringfence.sandbox.spec import Mount
 SHOWN_IN = "/ringfence"
 """Where programs and plugins of the host are shown inside. At the top, as bubblewrap shows the host's `/opt`."""
 _OUTPUT_BYTES = 4096
-
-
-@dataclass(frozen=True)
-class Program:
-    """A client's program."""
-
-    inside: str
-    """Its path inside; a name without a slash is on the PATH there."""
-    version: str | None
-    """None for one that can only be asked inside, as it is the image's or somebody else's: see `checked_inside`."""
-    mounts: tuple[Mount, ...] = ()
-    """What shows it inside; to be added to the sandbox's."""
-    host: Path | None = None
-    """Where it is on this host."""
 
 
 async def find_program(client: Client, spec: SandboxSpec, options: Options) -> Program:
@@ -79,11 +65,11 @@ async def checked_inside(program: Program, client: Client, sandbox: Sandbox, *, 
     """
     if program.version is not None:
         return program
-    asked = await sandbox.run([program.inside, "--version"], timeout_s=60.0, output_limit_bytes=_OUTPUT_BYTES)
+    asked = await sandbox.run([program.path, "--version"], timeout_s=60.0, output_limit_bytes=_OUTPUT_BYTES)
     version = read_version(asked.stdout)
     if asked.exit_code != 0 or version is None:
         raise ConfigurationError(
-            f"there is no {client.title} in the sandbox as {program.inside!r}: it ended with {asked.exit_code}; "
+            f"there is no {client.title} in the sandbox as {program.path!r}: it ended with {asked.exit_code}; "
             "take an image that has it, such as `agents` of `ringfence image build`, or install it on the host: "
             f"{client.install}"
         )
@@ -125,13 +111,13 @@ async def _why_not_the_hosts(client: Client, spec: SandboxSpec) -> str | None:
 
 def _shown(client: Client, native: Path, version: str | None, spec: SandboxSpec) -> Program:
     if spec.backend == "host":
-        return Program(str(native), version, host=native)
+        return Program(str(native), version)
     # codex has programs beside its own that it looks for there.
     folder = native.parent.parent
     is_whole = client.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir()
     target = f"{SHOWN_IN}/{client.name}"
     if is_whole:
         mount = Mount(source=folder, target=target)
-        return Program(f"{target}/bin/codex", version, (mount,), native)
+        return Program(f"{target}/bin/codex", version, (mount,))
     mount = Mount(source=native, target=f"{target}/{client.name}")
-    return Program(mount.target, version, (mount,), native)
+    return Program(mount.target, version, (mount,))

@@ -11,6 +11,7 @@ from ringfence.runtime.client.base import Stream
 from ringfence.runtime.client.lines import LineReader
 from ringfence.runtime.transcript.base import blocks_of, count_of, dict_of, number_of, short, text_of
 from ringfence.runtime.transcript.claude import ClaudeTranslator
+from ringfence.runtime.transcript.lines import Line
 from ringfence.runtime.transcript.record import JSONObject, Record
 
 _ORIGIN = "claude:stdout"
@@ -27,7 +28,7 @@ class ClaudeStream(Stream):
         self._translator = _Translator(_ORIGIN)
         self._lines = LineReader("claude", self.seen, self._translator)
 
-    def take(self, line: bytes) -> list[Event]:
+    def take(self, line: Line) -> list[Event]:
         """The events of a line."""
         records, events = self._lines.take(line)
         for record in records:

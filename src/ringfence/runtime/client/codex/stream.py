@@ -12,6 +12,7 @@ from ringfence.events import Event, MessageSent, ModelReplied, ModelRetried, Ori
 from ringfence.runtime.client.base import Stream
 from ringfence.runtime.client.lines import LineReader
 from ringfence.runtime.transcript.base import Overview, Translator, blocks_of, dict_of, plain, short, text_of
+from ringfence.runtime.transcript.lines import Line
 from ringfence.runtime.transcript.record import JSONObject, Record
 
 _ORIGIN = "codex:stdout"
@@ -29,7 +30,7 @@ class CodexStream(Stream):
         self._translator = _Translator(_ORIGIN)
         self._lines = LineReader("codex", self.seen, self._translator)
 
-    def take(self, line: bytes) -> list[Event]:
+    def take(self, line: Line) -> list[Event]:
         """The events of a line."""
         records, events = self._lines.take(line)
         for record in records:
