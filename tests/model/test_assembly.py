@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.events import Usage
 from ringfence.model.assembly import BrokenStream, ReplyAssembly, StreamedError
 from ringfence.model.base import ModelReply
 from ringfence.model.scripted import parse_script
@@ -77,6 +78,23 @@ def test_counts_of_the_end_replace_those_of_the_start():
     """`message_delta` carries totals; what it leaves out stays."""
     usage = assembled(*of_blocks()).usage
     assert (usage.input_tokens, usage.output_tokens) == (3, 7)
+
+
+def test_what_costs_besides_tokens_is_counted():
+    """Caches that last an hour, searches, and a container that executed code."""
+    created = {"ephemeral_1h_input_tokens": 5, "ephemeral_5m_input_tokens": 2}
+    start = {**START, "usage": {"cache_creation_input_tokens": 7, "cache_creation": created}}
+    block = {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {}}
+    events = of_blocks(block, block)
+    events[0] = {"type": "message_start", "message": start}
+    events[-2]["usage"] = {"output_tokens": 7, "server_tool_use": {"web_search_requests": 3}}
+    assert assembled(*events).usage == Usage(
+        output_tokens=7,
+        cache_creation_input_tokens=7,
+        cache_creation_1h_input_tokens=5,
+        web_search_requests=3,
+        code_execution_containers=1,
+    )
 
 
 def test_kinds_of_events_that_are_not_known_are_passed_over():

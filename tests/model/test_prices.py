@@ -42,6 +42,33 @@ def test_a_long_prompt_costs_more():
     assert cost("claude-haiku-5-5", long) == pytest.approx(0.03 + 0.002 + 0.025, rel=1e-4)
 
 
+def test_a_cache_that_lasts_an_hour_costs_more_to_write():
+    """Twice the input's price, for that part of what was written; a price of its own may be given."""
+    mixed = Usage(cache_creation_input_tokens=3_000_000, cache_creation_1h_input_tokens=1_000_000)
+    assert cost("claude-sonnet-4-5", mixed) == pytest.approx(2 * 3.75 + 6)
+    assert (
+        cost("claude-3-haiku", Usage(cache_creation_input_tokens=10**6, cache_creation_1h_input_tokens=10**6))
+        == 0.5
+    )
+    own = {"m": Price(input=1, output=1, cache_write=2, cache_write_1h=7)}
+    assert cost("m", mixed, own) == pytest.approx(2 * 2 + 7)
+
+
+def test_no_more_is_written_for_an_hour_than_is_written():
+    """Whatever an API says."""
+    wrong = Usage(cache_creation_input_tokens=1_000_000, cache_creation_1h_input_tokens=9_000_000)
+    assert cost("claude-sonnet-4-5", wrong) == pytest.approx(6)
+
+
+def test_tools_of_the_provider_have_fees():
+    """A cent for a search, and five minutes of a container at least; a sum has them all."""
+    searched, executed = Usage(web_search_requests=2), Usage(code_execution_containers=1)
+    assert cost("claude-opus-5", searched) == pytest.approx(0.02)
+    assert cost("claude-opus-5", executed) == pytest.approx(0.05 / 12)
+    assert cost("claude-opus-5", searched + searched + executed) == pytest.approx(0.04 + 0.05 / 12)
+    assert (searched + executed).total == 0
+
+
 def test_an_override_wins():
     """The user's own price stands before the table's."""
     own = {

@@ -51,6 +51,17 @@ def test_money_that_buys_no_token_is_none_left() -> None:
         meter.admit_request(1)
 
 
+def test_fees_and_dear_caches_count_against_the_limit_on_cost() -> None:
+    """A search is a cent; a token written for an hour costs two of input."""
+    meter = Meter(Limits(cost_usd=0.025), model="m", prices=PRICES)
+    assert meter.record_reply(Usage(web_search_requests=1)) == pytest.approx(0.01)
+    written = Usage(cache_creation_input_tokens=5000, cache_creation_1h_input_tokens=5000)
+    assert meter.record_reply(written) == pytest.approx(0.01)
+    meter.record_reply(Usage(web_search_requests=1))
+    with pytest.raises(LimitReached, match="cost_usd"):
+        meter.admit_request(1)
+
+
 @given(
     st.integers(1, 200),
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30)), max_size=30),

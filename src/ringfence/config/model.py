@@ -165,6 +165,8 @@ class PriceSettings(_Section):
     """Tokens received."""
     cache_write: Price
     """Tokens written to the cache."""
+    cache_write_1h: Price | None = None
+    """Tokens written to the cache that lasts an hour; null is twice `input`."""
     cache_read: Price
     """Tokens read from the cache."""
 

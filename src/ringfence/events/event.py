@@ -14,6 +14,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int = 0
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    cache_creation_1h_input_tokens: int = 0
+    """Of `cache_creation_input_tokens`, those of the cache that lasts an hour."""
+    web_search_requests: int = 0
+    """Searches of the web that the provider made."""
+    code_execution_containers: int = 0
+    """Answers for which the provider executed code in a container of its own."""
 
     @property
     def total(self) -> int:
@@ -26,12 +32,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_creation_input_tokens=self.cache_creation_input_tokens + other.cache_creation_input_tokens,
-            cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,15 @@ from typing import Any
 from ringfence.events import Event, TextStreamed, ThinkingStreamed, Usage
 from ringfence.model.base import JSONObject, ModelReply
 
-_USAGE_KEYS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_USAGE_KEYS = {
+    "input_tokens": ("input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "cache_creation_input_tokens": ("cache_creation_input_tokens",),
+    "cache_read_input_tokens": ("cache_read_input_tokens",),
+    "cache_creation_1h_input_tokens": ("cache_creation", "ephemeral_1h_input_tokens"),
+    "web_search_requests": ("server_tool_use", "web_search_requests"),
+}
+"""Of `Usage`, where the API tells it."""
 _CUT_SHORT = frozenset(
     {"max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence", "pause_turn"}
 )
@@ -108,6 +116,8 @@ class ReplyAssembly:
         block = dict(event["content_block"])
         if not isinstance(block["type"], str):
             raise TypeError("a block without a type")
+        if block["type"] == "server_tool_use" and str(block.get("name")).endswith("code_execution"):
+            self._usage["code_execution_containers"] = 1  # one for a reply; the API does not count it
         self._blocks.append(block)
         self._open = event["index"]
         self._input_json = []
@@ -161,12 +171,14 @@ class ReplyAssembly:
 
     def _count(self, usage: JSONObject | None) -> None:
         # Counts of message_delta are totals so far; what it leaves out stays as message_start had it.
-        for key in _USAGE_KEYS:
-            value = (usage or {}).get(key)
+        for name, path in _USAGE_KEYS.items():
+            value: Any = usage
+            for key in path:
+                value = (value or {}).get(key)
             if value is not None:
                 if not isinstance(value, int) or value < 0:
-                    raise ValueError(f"usage.{key} is {value!r}")
-                self._usage[key] = value
+                    raise ValueError(f"usage.{'.'.join(path)} is {value!r}")
+                self._usage[name] = value
 
     _STEPS: dict[str, Callable[..., Event | None]] = {  # noqa: RUF012  # never changed
         "message_start": _message_start,

@@ -8,7 +8,15 @@ from typing import Final
 SOURCE: Final = "Anthropic, platform.claude.com/docs/en/about-claude/pricing"
 CHECKED_ON: Final = "2026-10-24"
 
+WEB_SEARCH_USD: Final = 10.0 / 1000
+"""For one search of the web, besides its tokens: USD 10 for 1,000 of them (the same page, "Web search tool")."""
+
+CODE_EXECUTION_USD: Final = 0.05 * 5 / 60
+"""For one answer with code executed by the provider: USD 0.05 for an hour of a container, of which five minutes are the
+least (the same page, "Code execution tool"). How long it ran is not told, and neither is what of it was free."""
+
 _CACHE_WRITE_FACTOR = 1.25
+_CACHE_WRITE_1H_FACTOR = 2.0
 _CACHE_READ_FACTOR = 0.1
 
 
@@ -24,6 +32,8 @@ class Price:
     output: float
     cache_write: float | None = None
     """Of the cache that lasts 5 minutes, the one we use. None: 1.25 of `input`."""
+    cache_write_1h: float | None = None
+    """Of the cache that lasts an hour. None: twice `input`."""
     cache_read: float | None = None
     """None: 0.1 of `input`."""
     long_prompt_above: int = 0
@@ -31,14 +41,20 @@ class Price:
     long_prompt: "Price | None" = None
 
     def __post_init__(self) -> None:
-        for number in (self.input, self.output, self.cache_write or 0.0, self.cache_read or 0.0):
-            if not number >= 0.0:
+        given = (self.input, self.output, self.cache_write, self.cache_write_1h, self.cache_read)
+        for number in given:
+            if number is not None and not number >= 0.0:
                 raise ValueError(f"{number!r} is not a price; write USD per million tokens, 0 or more")
 
     @property
     def cache_write_price(self) -> float:
         """USD per million tokens written to the cache."""
         return self.input * _CACHE_WRITE_FACTOR if self.cache_write is None else self.cache_write
+
+    @property
+    def cache_write_1h_price(self) -> float:
+        """USD per million tokens written to the cache that lasts an hour."""
+        return self.input * _CACHE_WRITE_1H_FACTOR if self.cache_write_1h is None else self.cache_write_1h
 
     @property
     def cache_read_price(self) -> float:

@@ -1,11 +1,11 @@
-"""What tokens cost. An unknown model has no price, rather than a guessed one."""
+"""What tokens cost, and what providers do besides. An unknown model has no price, rather than a guessed one."""
 
 import re
 from collections.abc import Mapping
 
 from ringfence.errors import PolicyRefused
 from ringfence.events import Usage
-from ringfence.model.price_table import CHECKED_ON, PRICES, SOURCE, Price
+from ringfence.model.price_table import CHECKED_ON, CODE_EXECUTION_USD, PRICES, SOURCE, WEB_SEARCH_USD, Price
 
 __all__ = ["CHECKED_ON", "PRICES", "SOURCE", "Price", "PriceList", "cost", "price_of", "require_price"]
 
@@ -23,7 +23,7 @@ def price_of(model: str, overrides: Mapping[str, Price] | None = None) -> Price 
 
 
 def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None) -> float | None:
-    """USD for one reply; None if the price is not known.
+    """USD for one reply, fees for tools of the provider included; None if the price is not known.
 
     Call it for each reply and add up: a sum of usages can cross a `long_prompt_above` that no reply crossed.
     """
@@ -33,12 +33,17 @@ def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None)
     prompt = usage.total - usage.output_tokens
     if price.long_prompt is not None and prompt > price.long_prompt_above:
         price = price.long_prompt
-    return (
+    written = usage.cache_creation_input_tokens
+    written_1h = min(written, usage.cache_creation_1h_input_tokens)
+    tokens = (
         usage.input_tokens * price.input
         + usage.output_tokens * price.output
-        + usage.cache_creation_input_tokens * price.cache_write_price
+        + (written - written_1h) * price.cache_write_price
+        + written_1h * price.cache_write_1h_price
         + usage.cache_read_input_tokens * price.cache_read_price
     ) / _MILLION
+    fees = usage.web_search_requests * WEB_SEARCH_USD + usage.code_execution_containers * CODE_EXECUTION_USD
+    return tokens + fees
 
 
 class PriceList:

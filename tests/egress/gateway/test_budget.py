@@ -46,6 +46,20 @@ def test_a_prompt_alone_ends_no_answer():
     assert isinstance(charge.reached(), LimitReached)
 
 
+def test_fees_and_dear_caches_count_against_the_limit_on_cost():
+    """What the prompt alone costs ends no answer, for an hour or not; searches do."""
+    charge = Budget(cost_usd=0.015, pricing=PRICES).begin("m")
+    prompt = Usage(cache_creation_input_tokens=10_000, cache_creation_1h_input_tokens=10_000)
+    charge.update(prompt)
+    assert charge.reached() is None
+    charge.update(prompt + Usage(web_search_requests=1))
+    assert charge.reached() is None
+    charge.update(prompt + Usage(web_search_requests=2))
+    reached = charge.reached()
+    assert reached is not None
+    assert reached.used == pytest.approx(0.02 + 0.02)
+
+
 def test_answers_at_once_share_what_is_left():
     """None of them can have it all."""
     budget = Budget(tokens=100)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.egress.gateway.conftest import begin, end, text
+from tests.egress.gateway.conftest import begin, end, event, text
 
 from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.usage import Counter
@@ -88,6 +88,40 @@ def test_a_whole_answer_is_counted():
     counter = Counter("messages", 0)
     counter.take_json(json.dumps({"model": "m", "usage": usage}).encode())
     assert counter.usage == Usage(**usage)
+
+
+PAID = {
+    "input_tokens": 1,
+    "output_tokens": 2,
+    "cache_creation_input_tokens": 7,
+    "cache_creation": {"ephemeral_1h_input_tokens": 5, "ephemeral_5m_input_tokens": 2},
+    "server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 1},
+}
+EXECUTED = {"type": "server_tool_use", "id": "s", "name": "code_execution", "input": {}}
+
+
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "whole"])
+def test_what_costs_besides_tokens_is_counted(is_stream: bool):
+    """Caches that last an hour, searches, and a container that executed code."""
+    counter = Counter("messages", 0)
+    if is_stream:
+        counter.take_stream(
+            event("message_start", message={"model": "m", "content": [], "usage": PAID})
+            + event("content_block_start", index=0, content_block=EXECUTED)
+            + event("content_block_start", index=1, content_block={"type": "text", "text": ""})
+            + event("message_delta", delta={}, usage={"output_tokens": 2, "server_tool_use": None})
+        )
+    else:
+        counter.take_json(json.dumps({"model": "m", "content": [EXECUTED], "usage": PAID}).encode())
+    assert counter.is_told
+    assert counter.usage == Usage(
+        input_tokens=1,
+        output_tokens=2,
+        cache_creation_input_tokens=7,
+        cache_creation_1h_input_tokens=5,
+        web_search_requests=3,
+        code_execution_containers=1,
+    )
 
 
 @given(st.binary(max_size=300))

@@ -90,6 +90,18 @@ def test_every_event_says_where_it_was_read(claude: Path) -> None:
     assert all(isinstance(event.origin, Origin) for event in events)
 
 
+def test_searches_and_caches_that_last_an_hour_cost() -> None:
+    """By the same prices as in our own runs."""
+    record = _block("m", {"type": "text", "text": "a"}, output_tokens=0)
+    record["message"]["usage"] = {
+        "cache_creation_input_tokens": 1_000_000,
+        "cache_creation": {"ephemeral_1h_input_tokens": 1_000_000},
+        "server_tool_use": {"web_search_requests": 100},
+    }
+    (reply,) = _kind(ModelReplied, _events(record))
+    assert reply.cost_usd == 5.0 * 2 + 1.0
+
+
 def test_blocks_of_one_reply_are_one_reply() -> None:
     """A reply is written block by block, each with the usage of the whole; it counts once."""
     text, call = {"type": "text", "text": "a"}, {"type": "tool_use", "id": "c", "name": "Bash", "input": {}}

@@ -31,7 +31,8 @@ class Budget:
 
     A request is admitted while there is room, and what its answer may have at most is held for it until that is over:
     however many are asked at once, together they have no more than is left. Its prompt is not known before it was sent,
-    so the last one may go over by what its prompt takes; its answer never does.
+    so the last one may go over by what its prompt takes, and by fees for what the provider does meanwhile; the tokens of
+    its answer never do.
 
     Args:
         tokens: Of all requests together, cached ones included; None is no limit.
@@ -185,6 +186,7 @@ class Charge:
             input_tokens=self._usage.input_tokens,
             cache_creation_input_tokens=self._usage.cache_creation_input_tokens,
             cache_read_input_tokens=self._usage.cache_read_input_tokens,
+            cache_creation_1h_input_tokens=self._usage.cache_creation_1h_input_tokens,
         )
         usd = self._budget.cost(self._model, prompt) or 0.0
         return self._budget.reached(without_tokens=prompt.total, without_usd=usd)

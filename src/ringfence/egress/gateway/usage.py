@@ -1,5 +1,6 @@
 """Tokens of an answer, counted from its JSON or, as it passes, from its server-sent events."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,14 @@ class _Details(msgspec.Struct):
     cached_tokens: int | None = None
 
 
+class _Created(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _Served(msgspec.Struct):
+    web_search_requests: int | None = None
+
+
 class _Counts(msgspec.Struct):
     """The three APIs' own words for the same."""
 
@@ -25,15 +34,28 @@ class _Counts(msgspec.Struct):
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation: _Created | None = None
+    server_tool_use: _Served | None = None
     input_tokens_details: _Details | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
 
 
+class _Block(msgspec.Struct):
+    type: str | None = None
+    name: str | None = None
+
+    @property
+    def is_executed_code(self) -> bool:
+        """Whether it is the provider's execution of code, by any of its tools for that."""
+        return self.type == "server_tool_use" and (self.name or "").endswith("code_execution")
+
+
 class _Whole(msgspec.Struct):
     model: str | None = None
     usage: _Counts | None = None
+    content: list[_Block] | None = None
 
 
 class _Function(msgspec.Struct):
@@ -68,6 +90,7 @@ class _Data(msgspec.Struct):
     message: _Whole | str | None = None
     response: _Whole | None = None
     delta: _Delta | str | None = None
+    content_block: _Block | None = None
     usage: _Counts | None = None
     choices: list[_Choice] | None = None
     model: str | None = None
@@ -159,6 +182,8 @@ class Counter:
             self._chars += data.delta.chars
         for choice in data.choices or ():
             self._chars += choice.delta.chars if choice.delta is not None else 0
+        if data.content_block is not None:
+            self._take_blocks([data.content_block])
         self.model = self.model or data.model or ""
         if isinstance(data.message, _Whole):
             self._take_whole(data.message, is_last=False)
@@ -169,8 +194,14 @@ class Counter:
 
     def _take_whole(self, whole: _Whole, *, is_last: bool) -> None:
         self.model = self.model or whole.model or ""
+        self._take_blocks(whole.content or ())
         if whole.usage is not None:
             self._take_counts(whole.usage, is_last=is_last)
+
+    def _take_blocks(self, blocks: Sequence[_Block]) -> None:
+        """One container executes all the code of an answer; the API does not count it."""
+        if any(block.is_executed_code for block in blocks):
+            self._told = msgspec.structs.replace(self._told, code_execution_containers=1)
 
     def _take_counts(self, counts: _Counts, *, is_last: bool) -> None:
         """Counts of a stream's end stand for the whole; what they leave out was said before."""
@@ -188,5 +219,11 @@ class Counter:
             changes["cache_creation_input_tokens"] = max(0, counts.cache_creation_input_tokens)
         if counts.cache_read_input_tokens is not None or cached:
             changes["cache_read_input_tokens"] = max(0, counts.cache_read_input_tokens or cached)
+        if counts.cache_creation is not None and counts.cache_creation.ephemeral_1h_input_tokens is not None:
+            changes["cache_creation_1h_input_tokens"] = max(
+                0, counts.cache_creation.ephemeral_1h_input_tokens
+            )
+        if counts.server_tool_use is not None and counts.server_tool_use.web_search_requests is not None:
+            changes["web_search_requests"] = max(0, counts.server_tool_use.web_search_requests)
         self._told = msgspec.structs.replace(self._told, **changes)
         self.is_told = self.is_told or (is_last and output is not None)

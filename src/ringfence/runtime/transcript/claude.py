@@ -181,7 +181,15 @@ def _asked(content: Any) -> str:
 
 def _usage(value: Any) -> Usage:
     usage = dict_of(value)
-    return Usage(**{name: count_of(usage.get(name)) for name in Usage.__struct_fields__})
+    created, served = dict_of(usage.get("cache_creation")), dict_of(usage.get("server_tool_use"))
+    return Usage(
+        input_tokens=count_of(usage.get("input_tokens")),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cache_creation_input_tokens=count_of(usage.get("cache_creation_input_tokens")),
+        cache_read_input_tokens=count_of(usage.get("cache_read_input_tokens")),
+        cache_creation_1h_input_tokens=count_of(created.get("ephemeral_1h_input_tokens")),
+        web_search_requests=count_of(served.get("web_search_requests")),
+    )
 
 
 def _retried(value: JSONObject, origin: Origin) -> Event:
