@@ -98,8 +98,12 @@ _RAISE = {
     "tokens": "raise it with --max-tokens, or limits.tokens in ringfence.yaml",
     "cost_usd": "raise it with --max-cost-usd, or limits.cost_usd in ringfence.yaml",
     "wall_clock_s": "raise it with --timeout",
+    "memory": "raise it with --memory",
+    "pids": "raise it with --pids",
     "disk": "raise it with --disk",
     "files": "have less than that in the workspace",
+    "output_bytes": "the agent's program printed too much; split the task",
+    "output_lines": "the agent's program printed too much; split the task",
 }
 """What to do about limits that are not raised by an option of their name alone."""
 

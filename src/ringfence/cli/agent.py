@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest, RunRequest
     from ringfence.model.price_table import Price
+    from ringfence.runtime.options import Options
     from ringfence.sandbox import SandboxSpec
-    from ringfence.secret import Provider
+
+
+DEFAULT_MODELS = {"codex-cli": "gpt-5.5-codex"}
+"""Of runtimes that cannot ask the usual one."""
+
+_SCHEMA_BYTES = 1024**2
 
 
 @asynccontextmanager
@@ -36,6 +42,7 @@ async def agent_run(
     from ringfence.cli.running import close_the_dead
     from ringfence.cli.settings import check_image, spec_of
     from ringfence.job.agent import access_for, check_agent
+    from ringfence.job.clients import found_program, provider_of, with_model_granted
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.model.registry import needs_credential
 
@@ -43,15 +50,22 @@ async def agent_run(
     place = await anyio.to_thread.run_sync(workspace.resolve)
     spec = spec_of(effective, place)
     check_image(spec)
+    is_client = settings.run.runtime != "api"
+    if is_client:
+        spec = with_model_granted(spec)
     earlier = Continuation()
     if go_on:
         await close_the_dead()
         earlier = last_run_of(place)
-    agent = agent_request(prompt, settings, conversation=earlier.conversation)
+    agent = agent_request(prompt, effective, conversation=earlier.conversation)
     await check_agent(agent)
-    is_asked = needs_credential(settings.run.model)
-    provider: Provider | None = "anthropic" if is_asked else None
-    others = is_asked and spec.egress.wants_model
+    if is_client:
+        program = await found_program(agent.runtime, agent.options)
+        spec = spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)})
+        agent = replace(agent, program=program)
+    is_asked = needs_credential(agent.model)
+    provider = provider_of(agent.runtime) if is_asked else None
+    others = is_asked and spec.egress.wants_model and not is_client
     async with lent_to_run(effective, place, model=provider, others=others) as lent:
         access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
         agent = replace(agent, model_access=access)
@@ -85,7 +99,7 @@ def _run_request(
         pool=pool_of(settings),
         model=agent.model,
         runtime=agent.runtime,
-        toolset=agent.toolset,
+        toolset=agent.toolset or (settings.run.toolset if agent.runtime == "api" else ""),
         model_access=agent.model_access if spec.egress.wants_model else None,
         continues=earlier.run_id,
         session_id=earlier.session_id,
@@ -132,16 +146,30 @@ def prices_of(settings: "Settings") -> "dict[str, Price]":
 
 
 def agent_request(
-    prompt: str,
-    settings: "Settings",
-    *,
-    conversation: tuple[dict[str, Any], ...] = (),
+    prompt: str, effective: "Effective", *, conversation: tuple[dict[str, Any], ...] = ()
 ) -> "AgentRequest":
     """What an agent needs, by the settings, but for its credential.
 
     Raises:
-        ConfigurationError: A tool cannot be loaded.
+        ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
     """
+    settings = effective.settings
+    toolset = settings.run.toolset if is_said(effective, "run.toolset") else None
+    request = request_of(prompt, settings, conversation=conversation)
+    is_named = is_said(effective, "run.model")
+    model = request.model if is_named else DEFAULT_MODELS.get(request.runtime, request.model)
+    return replace(request, toolset=toolset, model=model)
+
+
+def is_said(effective: "Effective", key: str) -> bool:
+    """Whether somebody gave a setting, be it its default."""
+    return effective.origins[key].kind != "default"
+
+
+def request_of(
+    prompt: str, settings: "Settings", *, conversation: tuple[dict[str, Any], ...] = ()
+) -> "AgentRequest":
+    """As `agent_request`, where nobody knows what of the settings was given and what is a default."""
     from ringfence.job.request import AgentRequest
     from ringfence.runtime.limits import Limits
     from ringfence.tool.mcp_server import McpServer
@@ -151,6 +179,7 @@ def agent_request(
     return AgentRequest(
         prompt=prompt,
         model=settings.run.model,
+        runtime=settings.run.runtime,
         limits=Limits(
             turns=limits.turns,
             tool_calls=limits.tool_calls,
@@ -159,10 +188,60 @@ def agent_request(
             wall_clock_s=limits.wall_clock,
         ),
         toolset=settings.run.toolset,
-        system_append=settings.run.system_append,
+        options=options_of(settings),
         prices=prices_of(settings),
         model_policy=policy_of(settings),
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
         conversation=conversation,
     )
+
+
+def options_of(settings: "Settings") -> "Options":
+    """How the agent is to work, by the settings.
+
+    Raises:
+        ConfigurationError: The output schema cannot be read.
+    """
+    from ringfence.runtime.options import Options
+
+    client, schema = settings.client, settings.run.output_schema
+    return Options(
+        system_prompt=settings.run.system_prompt,
+        system_append=settings.run.system_append,
+        tools_allowed=settings.tools.allow,
+        tools_denied=settings.tools.deny,
+        permission_mode=client.permission_mode,
+        plugins=client.plugins,
+        settings_sources=client.settings_sources,
+        output_schema=read_schema(schema) if schema is not None else None,
+        cli_path=client.path,
+        cli_args=client.args,
+        idle_timeout_s=client.idle_timeout,
+        force=client.force,
+    )
+
+
+def read_schema(file: Path) -> dict[str, Any]:
+    """The JSON Schema in a file.
+
+    Raises:
+        ConfigurationError: It cannot be read, or holds none.
+    """
+    import json
+
+    from ringfence.errors import ConfigurationError
+
+    try:
+        with file.open("rb") as stream:
+            schema = json.loads(stream.read(_SCHEMA_BYTES + 1))
+    except (OSError, ValueError, RecursionError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise ConfigurationError(
+            f"the output schema {str(file)!r} cannot be read: {reason}; name a file with a JSON Schema"
+        ) from exc
+    if not isinstance(schema, dict):
+        raise ConfigurationError(
+            f"the output schema {str(file)!r} is no JSON object; name a file with a JSON Schema"
+        )
+    return schema

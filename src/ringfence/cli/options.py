@@ -100,6 +100,65 @@ ModelOption = Annotated[
 ToolsetOption = Annotated[
     str | None, typer.Option("--toolset", metavar="NAME", help="coder, or operator (one shell tool).")
 ]
+RuntimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime",
+        metavar="NAME",
+        help="api (our own loop), or a client: claude-cli, claude-sdk, codex-cli.",
+    ),
+]
+SystemPromptOption = Annotated[
+    str | None,
+    typer.Option("--system-prompt", metavar="TEXT", help="In place of the agent's own system prompt."),
+]
+SystemAppendOption = Annotated[
+    str | None,
+    typer.Option("--system-append", metavar="TEXT", help="Added to the end of the system prompt."),
+]
+AllowToolOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-tool", metavar="TOOL", help="Only this tool of the agent's own; repeatable."),
+]
+DenyToolOption = Annotated[
+    list[str] | None, typer.Option("--deny-tool", metavar="TOOL", help="Not this tool; repeatable.")
+]
+PermissionModeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--permission-mode", metavar="MODE", help="Of a client: bypass, accept_edits, plan, or deny."
+    ),
+]
+OutputSchemaOption = Annotated[
+    Path | None, typer.Option("--output-schema", metavar="FILE", help="JSON Schema of a client's answer.")
+]
+IdleTimeoutOption = Annotated[
+    str | None,
+    typer.Option("--idle-timeout", metavar="TIME", help="End a client that is silent for so long."),
+]
+CliPathOption = Annotated[
+    Path | None,
+    typer.Option("--cli-path", metavar="FILE", help="The client's program; else it is looked for."),
+]
+CliArgOption = Annotated[
+    list[str] | None,
+    typer.Option("--cli-arg", metavar="ARG", help="Further argument of the client; repeatable."),
+]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="DIR", help="Plugin of the client, shown read-only; repeatable."),
+]
+SettingsSourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--settings-source",
+        metavar="WHICH",
+        help="The client's own settings count: user, project, local; repeatable. Default: none.",
+    ),
+]
+ForceOption = Annotated[
+    bool | None, typer.Option("--force", help="Try a client whose version is outside of the tested range.")
+]
 VerifyOption = Annotated[
     str | None,
     typer.Option("--verify", metavar="CMD", help="Check that decides the outcome, in a new sandbox."),
@@ -132,7 +191,20 @@ SETTINGS: Mapping[str, str] = {
     "ttl": "sandbox.ttl",
     "timeout": "limits.wall_clock",
     "model": "run.model",
+    "runtime": "run.runtime",
     "toolset": "run.toolset",
+    "system_prompt": "run.system_prompt",
+    "system_append": "run.system_append",
+    "allow_tool": "tools.allow",
+    "deny_tool": "tools.deny",
+    "permission_mode": "client.permission_mode",
+    "output_schema": "run.output_schema",
+    "idle_timeout": "client.idle_timeout",
+    "cli_path": "client.path",
+    "cli_arg": "client.args",
+    "plugin": "client.plugins",
+    "settings_source": "client.settings_sources",
+    "force": "client.force",
     "verify": "run.verify",
     "require_verified": "run.require_verified",
     "max_turns": "limits.turns",

@@ -35,7 +35,7 @@ def recorded_request(run: Path) -> RecordedRequest:
     """
     from pydantic import ValidationError
 
-    from ringfence.cli.agent import agent_request
+    from ringfence.cli.agent import request_of
     from ringfence.cli.settings import spec_from
     from ringfence.config.model import Settings
     from ringfence.job.continuing import creation_of
@@ -59,7 +59,7 @@ def recorded_request(run: Path) -> RecordedRequest:
         )
     return RecordedRequest(
         spec.model_copy(update={"soft_limits": True}),
-        agent_request(created.prompt, settings) if created.runtime == "api" else None,
+        request_of(created.prompt, settings) if created.runtime == "api" else None,
         _access(settings, spec),
         settings.limits.wall_clock,
     )

@@ -29,7 +29,20 @@ def run(
     engine: options.EngineOption = None,
     mode: options.ModeOption = None,
     model: options.ModelOption = None,
+    runtime: options.RuntimeOption = None,
     toolset: options.ToolsetOption = None,
+    system_prompt: options.SystemPromptOption = None,
+    system_append: options.SystemAppendOption = None,
+    allow_tool: options.AllowToolOption = None,
+    deny_tool: options.DenyToolOption = None,
+    permission_mode: options.PermissionModeOption = None,
+    output_schema: options.OutputSchemaOption = None,
+    idle_timeout: options.IdleTimeoutOption = None,
+    cli_path: options.CliPathOption = None,
+    cli_arg: options.CliArgOption = None,
+    plugin: options.PluginOption = None,
+    settings_source: options.SettingsSourceOption = None,
+    force: options.ForceOption = None,
     verify: options.VerifyOption = None,
     require_verified: options.RequireVerifiedOption = None,
     memory: options.MemoryOption = None,
@@ -64,7 +77,11 @@ def run(
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
         max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
-        auth=auth,
+        auth=auth, runtime=runtime, system_prompt=system_prompt, system_append=system_append,
+        allow_tool=allow_tool, deny_tool=deny_tool, permission_mode=permission_mode,
+        output_schema=_absolute(output_schema), idle_timeout=idle_timeout, cli_path=_absolute(cli_path),
+        cli_arg=cli_arg, plugin=[str(each.absolute()) for each in plugin or ()], settings_source=settings_source,
+        force=force,
     )  # fmt: skip
     warn_about(effective)
     from ringfence.model import warm_up
@@ -73,6 +90,10 @@ def run(
     import anyio
 
     raise typer.Exit(anyio.run(_run, text, workspace, effective, continue_, json, wait_of(wait)))
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
 
 
 async def _run(

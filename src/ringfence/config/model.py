@@ -16,6 +16,7 @@ from pydantic import (
 from ringfence.config.egress import AllowRules, DenyRules, ProviderTool
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
+from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource
 from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.swap import Swaps
 from ringfence.config.units import ByteCount, Seconds
@@ -129,12 +130,19 @@ class SandboxSettings(_Section):
 class RunSettings(_Section):
     """The agent and its task."""
 
+    runtime: RuntimeName = "api"
+    """Who thinks: `api`, our own loop over the Messages API; or a client, run inside the fence: `claude-cli`,
+    `claude-sdk`, `codex-cli`."""
     model: Text = "claude-sonnet-5-5"
-    """Name of the model, or `scripted:FILE`."""
+    """Name of the model, or `scripted:FILE`. Of `codex-cli`, if none is named: `gpt-5.5-codex`."""
     toolset: Literal["operator", "coder"] = "coder"
     """What the agent may do: `operator` has a shell, `coder` also reads, writes, edits and searches files."""
+    system_prompt: Text | None = None
+    """In place of the agent's own system prompt."""
     system_append: Text | None = None
     """Added to the end of the agent's system prompt."""
+    output_schema: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    """File with a JSON Schema of the answer."""
     verify: Text | None = None
     """Shell command that decides the outcome, run in a new sandbox after the agent's has ended."""
     require_verified: bool = False
@@ -187,6 +195,31 @@ class ToolSettings(_Section):
     """Your own tools as `module:function`. They run on the host, outside the fence."""
     mcp: Annotated[tuple[McpServer, ...], AfterValidator(_servers_distinct)] = ()
     """MCP servers: a list of {name, command}."""
+    allow: tuple[Text, ...] = ()
+    """The only tools that the agent may use, by the runtime's names. Empty: all of its own."""
+    deny: tuple[Text, ...] = ()
+    """Tools that it may not use."""
+
+
+class ClientSettings(_Section):
+    """The program of a runtime that is one: `claude-cli`, `claude-sdk`, `codex-cli`."""
+
+    path: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    """The program, on the host or inside the image. null: it is looked for."""
+    args: tuple[Text, ...] = ()
+    """Further arguments of the program, as they are."""
+    permission_mode: PermissionMode | None = None
+    """What it may do without being asked. `bypass`: whatever the fence allows; `accept_edits`: edits, but no commands;
+    `plan`: it only looks and plans; `deny`: only what `tools.allow` names. null: `bypass`, as there is a fence."""
+    plugins: tuple[Annotated[Path, AfterValidator(absolute_on_host)], ...] = ()
+    """Directories of its plugins on the host; shown inside, read-only."""
+    settings_sources: tuple[SettingsSource, ...] = ()
+    """Settings of its own that count: `user`, `project`, `local`. Hooks, servers and variables that the workspace names
+    run inside the fence then. Empty: none."""
+    idle_timeout: Seconds | None = None
+    """End it when it says nothing for so long. null: only `limits.wall_clock` counts."""
+    force: bool = False
+    """Try a version outside of the tested range."""
 
 
 class PoolSettings(_Section):
@@ -260,6 +293,8 @@ class Settings(_Section):
     """Prices by model name, in US dollars per million tokens; they override the built-in table."""
     tools: ToolSettings = ToolSettings()
     """Tools besides those of the toolset."""
+    client: ClientSettings = ClientSettings()
+    """The program of a runtime that is one."""
     secrets: dict[SecretName, SecretReference] = Field(default_factory=dict)
     """Where your secrets come from, by name: references, never values. Names of credentials, such as
     ANTHROPIC_API_KEY, are the models'."""

@@ -51,7 +51,7 @@ def _fewer_or_any(old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> b
     return old is None or (new is not None and set(new) <= set(old))
 
 
-def _fewer_models(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+def _fewer_or_some(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
     return not old or (bool(new) and set(new) <= set(old))
 
 
@@ -61,6 +61,14 @@ def _none(old: str, new: str) -> bool:
 
 def _keyless(old: str, new: str) -> bool:
     return new in (old, "keyless")
+
+
+def _permissions(old: str | None, new: str | None) -> bool:
+    freer = {"bypass": 0, "accept_edits": 1}
+    # `plan` and `deny` each hold back what the other lets through.
+    return (new or "bypass") == (old or "bypass") or freer.get(old or "bypass", 2) < freer.get(
+        new or "bypass", 2
+    )
 
 
 def _mode(old: str, new: str) -> bool:
@@ -109,11 +117,16 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.soft_limits": Tightening(_switched_off, "`false`"),
     "sandbox.hide_toolchains": Tightening(_switched_on, "`true`"),
     "sandbox.protect": Tightening(_more, "more patterns"),
+    # Another agent, by another account.
+    "run.runtime": _NOTHING,
     # `scripted:FILE` would let the file say what the agent does; a dearer model spends the user's money.
     "run.model": _NOTHING,
     "run.toolset": _NOTHING,
     # Text for the agent, with the user's authority.
+    "run.system_prompt": _NOTHING,
     "run.system_append": _NOTHING,
+    # A file of the host that the agent would be shown.
+    "run.output_schema": _NOTHING,
     # An agent could weaken the check of its own work.
     "run.verify": _NOTHING,
     "run.require_verified": Tightening(_switched_on, "`true`"),
@@ -132,13 +145,25 @@ TABLE: Mapping[str, Tightening] = {
     "egress.deny": Tightening(_more, "more hosts"),
     # A credential for whatever host the file likes; fewer is fewer.
     "egress.swap": Tightening(_fewer, "fewer swaps"),
-    "egress.models": Tightening(_fewer_models, "fewer models"),
+    "egress.models": Tightening(_fewer_or_some, "fewer models"),
     "egress.provider_tools": Tightening(_fewer, "fewer tools"),
     # A price of nothing would undo the limit on cost.
     "prices": _NOTHING,
     # Python tools run on the host.
     "tools.python": _NOTHING,
     "tools.mcp": _NOTHING,
+    "tools.allow": Tightening(_fewer_or_some, "fewer tools"),
+    "tools.deny": Tightening(_more, "more tools"),
+    # What runs, and with what: a program of the file's, arguments that undo all else, hooks of the repository's.
+    "client.path": _NOTHING,
+    "client.args": _NOTHING,
+    "client.plugins": _NOTHING,
+    "client.settings_sources": Tightening(_fewer, "fewer sources"),
+    "client.permission_mode": Tightening(
+        _permissions, "`accept_edits`, `plan` or `deny` instead of `bypass`"
+    ),
+    "client.idle_timeout": _SMALLER,
+    "client.force": Tightening(_switched_off, "`false`"),
     # A command of a source runs on the host, and a file may be anybody's.
     "secrets": _NOTHING,
     "auth": Tightening(_keyless, "`keyless`"),

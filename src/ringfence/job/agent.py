@@ -3,20 +3,25 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest
 from ringfence.model.base import Model
+from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.model.through_gateway import model_through
 from ringfence.runtime.api import ApiRuntime
-from ringfence.runtime.base import Emit, Task
-from ringfence.runtime.prompts import system_prompt
+from ringfence.runtime.base import Emit, Runtime, Task
+from ringfence.runtime.options import check_options, given_options
+from ringfence.runtime.prompts import system_prompt as prompt_of
+from ringfence.runtime.registry import runtime_class
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.secret import Credential, Provider
 from ringfence.tool.toolset import open_toolset
 
+_TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
     "model": "the model's API, at the base URL in the environment",
@@ -28,16 +33,26 @@ async def check_agent(request: AgentRequest) -> None:
     """See that the agent can be had, before anything is made for it.
 
     Raises:
-        UsageError: The runtime is unknown, or what its tools need is not installed.
+        UsageError: The runtime is unknown, has not what is asked for, or what its tools need is not installed.
         ConfigurationError: The model's script cannot be read.
         PolicyRefused: A limit on cost, and the price of the model is not known.
     """
-    if request.runtime != "api":
-        raise UsageError(f"unknown runtime {request.runtime!r}; known: api")
-    if request.mcp_servers:
+    runtime_class(request.runtime)
+    check_options(request.runtime, asked_of(request))
+    if request.mcp_servers and request.runtime == "api":
         import ringfence.tool.mcp  # noqa: F401 -- says what to install
     name, prices = await known_model(request.model)
     request.limits.check_price(name, {**prices, **request.prices})
+
+
+def asked_of(request: AgentRequest) -> list[str]:
+    """What is asked of a runtime, as keys of `SUPPORT`."""
+    beside = {
+        "toolset": request.toolset is not None,
+        "python_tools": bool(request.functions),
+        "mcp_servers": bool(request.mcp_servers),
+    }
+    return [*given_options(request.options), *(name for name, is_asked in beside.items() if is_asked)]
 
 
 async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
@@ -48,25 +63,45 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
     """
     gateway = (request.model_access or await access_for(request)).gateway
     name, prices = await known_model(request.model)
-    async with (
-        gateway.opened(emit),
-        closing_model(model_through(gateway)) as model,
-        open_toolset(
-            request.toolset, sandbox=sandbox, functions=request.functions, mcp_servers=request.mcp_servers
-        ) as toolset,
-    ):
-        runtime = ApiRuntime(
-            model=model,
-            toolset=toolset,
-            limits=request.limits,
-            prices={**prices, **request.prices},
-        )
+    prices = {**prices, **request.prices}
+    async with gateway.opened(emit), _runtime(request, gateway, prices, sandbox) as runtime:
         try:
             result = await runtime.run(_task(request, name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
             # The gateway's errors come back in the API's words; it knows them better.
             raise (gateway.stopped or exc) from exc
-    return outcome_of_agent(result.ended_by)
+    return outcome_of_agent(result.ended_by, result.reason)
+
+
+@asynccontextmanager
+async def _runtime(
+    request: AgentRequest, gateway: Gateway, prices: Mapping[str, Price], sandbox: Sandbox
+) -> AsyncIterator[Runtime]:
+    """The runtime that is asked for, with all that it needs."""
+    if request.runtime != "api":
+        yield _client_runtime(request, gateway)
+        return
+    async with (
+        closing_model(model_through(gateway)) as model,
+        open_toolset(
+            request.toolset or _TOOLSET,
+            sandbox=sandbox,
+            functions=request.functions,
+            mcp_servers=request.mcp_servers,
+        ) as toolset,
+    ):
+        yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)
+
+
+def _client_runtime(request: AgentRequest, gateway: Gateway) -> Runtime:
+    from ringfence.runtime.client.registry import client_of
+    from ringfence.runtime.client.runtime import ClientRuntime
+
+    if request.program is None:
+        raise UsageError(f"the runtime {request.runtime!r} needs its program; find it with `find_program`")
+    return ClientRuntime(
+        client_of(request.runtime), request.program, limits=request.limits, stopped=gateway.wait_stopped
+    )
 
 
 async def access_for(
@@ -118,9 +153,11 @@ async def closing_model(model: Model) -> AsyncIterator[Model]:
         await model.aclose()
 
 
-def system_of(toolset: str, system_append: str | None, spec: SandboxSpec) -> str:
+def system_of(
+    toolset: str, system_append: str | None, spec: SandboxSpec, *, system_prompt: str | None = None
+) -> str:
     """What an agent is told beforehand: how to work, what its sandbox may reach, and what the user adds."""
-    prompt = system_prompt(toolset, reachable=_reachable(spec))
+    prompt = system_prompt or prompt_of(toolset, reachable=_reachable(spec))
     return f"{prompt}\n\n{system_append}" if system_append else prompt
 
 
@@ -132,10 +169,14 @@ def _reachable(spec: SandboxSpec) -> list[str]:
 
 
 def _task(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
+    options, toolset = request.options, request.toolset or _TOOLSET
+    options = options.model_copy(update={"mcp_servers": (*options.mcp_servers, *request.mcp_servers)})
     return Task(
         prompt=request.prompt,
         model=name,
-        system=system_of(request.toolset, request.system_append, spec),
-        toolset=request.toolset,
+        system=system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt),
+        toolset=toolset,
         conversation=request.conversation,
+        options=options,
+        session=request.session,
     )

@@ -1,7 +1,7 @@
 """From what ended a run to its terminal state: four kinds of failure, never mixed."""
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ringfence.errors import (
@@ -72,11 +72,24 @@ _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
 
 _AGENT_ENDS = {
     "done": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
+    "denied": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
     "refused": Outcome(JobState.FAILED, "the model declined the task"),
+    "no_structured_output": Outcome(
+        JobState.FAILED, "the agent says it is done, without the answer that the output schema asks for"
+    ),
     "context": Outcome(JobState.LIMIT, "the conversation does not fit the model's window any more"),
+    "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }
 
 
-def outcome_of_agent(ended_by: str) -> Outcome:
-    """What the agent's own end means, before anything has checked its work."""
-    return _AGENT_ENDS.get(ended_by) or Outcome(JobState.INFRASTRUCTURE, f"the agent ended by {ended_by!r}")
+def outcome_of_agent(ended_by: str, reason: str = "") -> Outcome:
+    """What the agent's own end means, before anything has checked its work.
+
+    Args:
+        ended_by: As in `RuntimeResult`.
+        reason: How it ended, for people.
+    """
+    known = _AGENT_ENDS.get(ended_by)
+    if known is None:
+        return Outcome(JobState.INFRASTRUCTURE, f"the agent ended by {ended_by!r}")
+    return replace(known, reason=f"{known.reason}: {reason}") if reason else known

@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from ringfence.events import (
     Event,
     ModelExchanged,
@@ -105,10 +107,21 @@ class Recorder:
             if event.sandbox_id and event.usage.total:
                 self._spend(event.usage, event.cost_usd)
         elif isinstance(event, ModelReplied):
-            self.turns += 1
+            self._count_reply(event)
+
+    def _count_reply(self, event: ModelReplied) -> None:
+        """What a client tells of itself counts as a turn; what it used is told by the gateway's exchanges."""
+        self.turns += 1
+        if isinstance(event.origin, msgspec.UnsetType):
             self._spend(event.usage, event.cost_usd)
-            texts = [block.get("text", "") for block in event.content if block.get("type") == "text"]
-            self.final_text = "\n".join(texts) or self.final_text
+        elif event.origin.agent is not None:
+            return  # a sub-agent's last word is not the agent's
+        texts = [
+            text
+            for block in event.content
+            if block.get("type") == "text" and isinstance(text := block.get("text"), str)
+        ]
+        self.final_text = "\n".join(texts) or self.final_text
 
     def _spend(self, usage: Usage, cost_usd: float | None) -> None:
         self.usage += usage

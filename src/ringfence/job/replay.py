@@ -170,7 +170,7 @@ async def _conversation(
     task = Task(
         prompt=created.prompt,
         model=_model_name(created),
-        system=system_of(created.toolset, request.system_append, sandbox.spec),
+        system=system_of(created.toolset, request.options.system_append, sandbox.spec),
         toolset=created.toolset,
         conversation=conversation,
     )

@@ -10,7 +10,10 @@ from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.model.price_table import Price
+from ringfence.runtime.base import Session
+from ringfence.runtime.client.base import Program
 from ringfence.runtime.limits import Limits
+from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import PoolSize
 from ringfence.secret import KnownSecret, Lease
@@ -79,8 +82,13 @@ class AgentRequest:
     """Name of a model, or `scripted:FILE`."""
     limits: Limits
     runtime: str = "api"
-    toolset: str = "coder"
-    system_append: str | None = None
+    toolset: str | None = None
+    """None: `coder`, where the runtime has toolsets."""
+    options: Options = field(default_factory=Options)
+    program: Program | None = None
+    """Of a runtime that is a client."""
+    session: Session | None = None
+    """The client's own; None: a new one."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     functions: Sequence[Tool] = ()
     mcp_servers: Sequence[McpServer] = ()

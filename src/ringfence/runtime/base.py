@@ -45,7 +45,8 @@ class RuntimeResult:
     """How the agent's own part ended. Says nothing about whether the work is right."""
 
     ended_by: str
-    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut)."""
+    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); of clients also
+    `denied` (done, but not permitted all that it wanted), `limit` (one of its own), `no_structured_output`."""
     final_text: str
     conversation: tuple[dict[str, Any], ...]
     usage: Usage
@@ -58,6 +59,8 @@ class RuntimeResult:
     """What the agent gave by the output schema of the task's options; None if none was asked for."""
     denied: tuple[str, ...] = ()
     """Tools that it wanted to use and was not permitted to."""
+    reason: str = ""
+    """How it ended, for people; empty where `ended_by` says all."""
 
 
 class Runtime(ABC):

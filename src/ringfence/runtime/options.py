@@ -2,19 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource
 from ringfence.config.units import Seconds
 from ringfence.errors import UsageError
 from ringfence.tool.mcp_server import McpServer
 
-RuntimeName = Literal["api", "claude-cli", "claude-sdk", "codex-cli"]
-PermissionMode = Literal["bypass", "accept_edits", "plan", "deny"]
-"""`bypass`: whatever the fence allows. `accept_edits`: edits, but no commands. `plan`: it only looks and plans.
-`deny`: only what `tools_allowed` names."""
-SettingsSource = Literal["user", "project", "local"]
+__all__ = [
+    "SUPPORT",
+    "Options",
+    "PermissionMode",
+    "RuntimeName",
+    "SettingsSource",
+    "check_options",
+    "given_options",
+]
 
 
 class Options(BaseModel):

@@ -5,7 +5,11 @@ from importlib import import_module
 from ringfence.errors import UsageError
 from ringfence.runtime.base import Runtime
 
-_RUNTIMES = {"api": "ringfence.runtime.api:ApiRuntime"}
+_RUNTIMES = {
+    "api": "ringfence.runtime.api:ApiRuntime",
+    "claude-cli": "ringfence.runtime.client.runtime:ClientRuntime",
+    "codex-cli": "ringfence.runtime.client.runtime:ClientRuntime",
+}
 
 
 def runtime_names() -> tuple[str, ...]:
