@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Words = dict[str, str]
 
 CHUNK = 256 * 1024
+_FROM_START = 0  # os.SEEK_SET, which posix has not
 
 
 class RefusedError(OSError):
@@ -28,7 +29,7 @@ def read(words: Words, _stdin: int, stdout: int) -> None:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not stat.S_ISREG(mode):
         raise RefusedError(errno.EINVAL, "is not a regular file")
-    os.lseek(descriptor, int(words.get("offset", "0")), os.SEEK_SET)
+    os.lseek(descriptor, int(words.get("offset", "0")), _FROM_START)
     while True:
         chunk = os.read(descriptor, CHUNK)
         if not chunk:
