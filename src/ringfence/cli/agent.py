@@ -42,27 +42,22 @@ async def agent_run(
     from ringfence.cli.running import close_the_dead
     from ringfence.cli.settings import check_image, spec_of
     from ringfence.job.agent import access_for, check_agent
-    from ringfence.job.clients import found_program, provider_of, with_model_granted
+    from ringfence.job.clients import provider_of, with_client
     from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.model.registry import needs_credential
 
-    settings = effective.settings
     place = await anyio.to_thread.run_sync(workspace.resolve)
     spec = spec_of(effective, place)
     check_image(spec)
-    is_client = settings.run.runtime != "api"
-    if is_client:
-        spec = with_model_granted(spec)
     earlier = Continuation()
     if go_on:
         await close_the_dead()
         earlier = last_run_of(place)
     agent = agent_request(prompt, effective, conversation=earlier.conversation)
     await check_agent(agent)
+    is_client = agent.runtime != "api"
     if is_client:
-        program = await found_program(agent.runtime, agent.options)
-        spec = spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)})
-        agent = replace(agent, program=program)
+        agent, spec = await with_client(agent, spec)
     is_asked = needs_credential(agent.model)
     provider = provider_of(agent.runtime) if is_asked else None
     others = is_asked and spec.egress.wants_model and not is_client

@@ -79,7 +79,7 @@ async def _runtime(
 ) -> AsyncIterator[Runtime]:
     """The runtime that is asked for, with all that it needs."""
     if request.runtime != "api":
-        yield _client_runtime(request, gateway)
+        yield await _client_runtime(request, gateway, sandbox)
         return
     async with (
         closing_model(model_through(gateway)) as model,
@@ -93,15 +93,16 @@ async def _runtime(
         yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)
 
 
-def _client_runtime(request: AgentRequest, gateway: Gateway) -> Runtime:
+async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox) -> Runtime:
+    from ringfence.runtime.client.program import checked_inside
     from ringfence.runtime.client.registry import client_of
     from ringfence.runtime.client.runtime import ClientRuntime
 
     if request.program is None:
         raise UsageError(f"the runtime {request.runtime!r} needs its program; find it with `find_program`")
-    return ClientRuntime(
-        client_of(request.runtime), request.program, limits=request.limits, stopped=gateway.wait_stopped
-    )
+    client = client_of(request.runtime)
+    program = await checked_inside(request.program, client, sandbox, force=request.options.force)
+    return ClientRuntime(client, program, limits=request.limits, stopped=gateway.wait_stopped)
 
 
 async def access_for(

@@ -1,16 +1,14 @@
 """What a run needs so that its agent can be a client: the model's gateway, the program, the right credential."""
 
-from pathlib import Path
+from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
-from ringfence.errors import ConfigurationError
-from ringfence.runtime.client.base import Program
-from ringfence.runtime.options import Options
-from ringfence.sandbox import Mount, SandboxSpec
+from ringfence.job.request import AgentRequest
+from ringfence.runtime.client.registry import client_of
+from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider
 
 _OPENAI = frozenset({"codex-cli"})
-_INSIDE = "/opt/ringfence/bin"
 
 
 def provider_of(runtime: str) -> Provider:
@@ -26,16 +24,19 @@ def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
     return spec.model_copy(update={"egress": spec.egress.model_copy(update={"allow": rules})})
 
 
-async def found_program(runtime: str, options: Options) -> Program:
-    """The client's program, and what shows it inside.
+async def with_client(request: AgentRequest, spec: SandboxSpec) -> tuple[AgentRequest, SandboxSpec]:
+    """An agent with its client's program, and a sandbox that shows that and its plugins.
 
     Raises:
-        ConfigurationError: There is none, or of a version that was never tried.
+        ConfigurationError: There is no such program, or its version is not among those tried.
+        UsageError: The runtime is no client.
     """
-    path: Path | None = options.cli_path
-    if path is None:
-        raise ConfigurationError(
-            f"the program of the runtime {runtime!r} is not known; name it by --cli-path"
-        )
-    inside = f"{_INSIDE}/{path.name}"
-    return Program(inside, "", (Mount(source=path, target=inside),))
+    from ringfence.runtime.client.program import find_program, shown_plugins
+
+    program = await find_program(client_of(request.runtime), spec, request.options)
+    plugins, options = shown_plugins(request.options, spec)
+    mounts = (*spec.mounts, *program.mounts, *plugins)
+    return (
+        replace(request, program=program, options=options),
+        with_model_granted(spec).model_copy(update={"mounts": mounts}),
+    )
