@@ -6,7 +6,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, StatCache, load_cache, save_cache
+from ringfence.sandbox.workspace.known import (
+    UNSETTLED,
+    Entry,
+    KnownFiles,
+    Names,
+    StatCache,
+    load_cache,
+    save_cache,
+)
 
 _NAME = st.binary(min_size=1, max_size=4).filter(lambda name: not set(name) & {0, 0x2F})
 _PATH = st.lists(_NAME, min_size=1, max_size=3).map(b"/".join)
@@ -59,3 +67,12 @@ def test_a_cache_of_an_earlier_form_is_not_believed(tmp_path: Path):
     file = tmp_path / "cache"
     file.write_bytes(msgspec.msgpack.encode({"tree": "0" * 40, "entries": {b"a": [1, 2, 3, 4, b"x" * 20]}}))
     assert load_cache(file) == StatCache({})
+
+
+@given(st.sets(_PATH), st.sets(_PATH))
+def test_names_are_those_of_the_paths(paths: set[bytes], others: set[bytes]):
+    """Paths told by directory are the same paths."""
+    names = Names.of(paths)
+    assert set(names) == paths
+    assert {path for path in paths | others if path in names} == paths
+    assert {path for path in paths if b"/" not in path} == names.names_in(b"")

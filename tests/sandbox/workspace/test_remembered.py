@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ringfence.sandbox.workspace import scan, taking
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, list_before
 from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
 from ringfence.sandbox.workspace.store import CheckpointStore
@@ -158,6 +159,25 @@ def test_a_look_with_a_memory_is_one_without(changes: list[list[tuple[str, str, 
             assert remembered.folders
 
 
+@_SETTINGS
+@given(CHANGES, st.sets(st.tuples(st.sampled_from(_FOLDERS), st.sampled_from(_NAMES))))
+def test_a_look_for_what_is_new_tells_the_rest(
+    changes: list[list[tuple[str, str, Callable[[Path], None]]]], known: set[tuple[str, str]]
+):
+    """A look for files besides those that are known finds all but those, and of what is watched all."""
+    paths = {os.fsencode(f"{folder}/{name}".lstrip("/")) for folder, name in known}
+    with tempfile.TemporaryDirectory() as top:
+        root = Path(top, "tree")
+        for folder in _FOLDERS:
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        for folder, name, act in (change for step in changes for change in step):
+            place = root / folder
+            if place.is_dir() and not place.is_symlink():
+                act(place / name)
+        whole = survey(root)
+        assert survey(root, known=Names.of(paths)) == replace(whole, files=whole.files - paths)
+
+
 def test_what_was_just_changed_is_not_believed(workspace: Path):
     """Of a directory that changed within a tick of the clock before it was read, nothing is remembered."""
     (workspace / "d").mkdir()
@@ -217,6 +237,19 @@ async def test_git_is_not_asked_again_after_git_status(repository: Path, no_wait
     run_git(repository, "status")
     assert (repository / ".git" / "index").stat().st_ino != before
     assert (await listed(repository, remembered)).listed is None
+
+
+async def test_an_index_that_was_asked_about_is_remembered(repository: Path, no_wait):
+    """That git was asked about an index is news once; of the same index, byte for byte, nothing is asked again."""
+    remembered = Remembered()
+    await listed(repository, remembered)
+    (repository / "a.txt").touch()
+    run_git(repository, "status")
+    assert [(await listed(repository, remembered)).is_news for _ in range(2)] == [True, False]
+    index = remembered.index
+    run_git(repository, "rm", "-q", "--cached", "a.txt")
+    assert b"a.txt" in (await listed(repository, remembered)).paths
+    assert remembered.index != index
 
 
 def _rewrite_rules(root: Path) -> None:

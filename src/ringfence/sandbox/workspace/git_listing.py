@@ -16,6 +16,7 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
 from ringfence.sandbox.workspace.ignore import ROOM_FOR_RULES_BYTES, Rules, left_out_note, read_rules
+from ringfence.sandbox.workspace.remembered import Remembered
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -36,6 +37,8 @@ class _Repository:
     """Its path in the workspace, ending in a slash; empty for the workspace itself."""
     gitlinks: bool
     excludes: bytes
+    index: bytes
+    """Digest of its index, byte for byte."""
 
 
 @dataclass
@@ -96,19 +99,24 @@ class GitLister:
         self.paths = set(told.stdout.split(b"\0")) - {b""}
         return Rules(excludes={b"": repository.excludes})
 
-    async def asked(self) -> bytes:
+    async def asked(self, remembered: Remembered) -> bytes:
         """Digest of all that decides what `list_all` and `ignored` say, other than the tree; empty if there is none.
 
         Of the index all but the status of files, which a mere `git status` renews.
+
+        Args:
+            remembered: Git is asked only if the index is not, byte for byte, the one of which this holds what it says.
+                Is brought up to date.
         """
         repository = await self._opened(b"")
-        git = await self._without_tree(repository)
-        try:
-            index = await git.run("ls-files", "-z", "-s", "-v")
-        except InfrastructureFault:
-            return b""
-        parts = (repository.excludes, "\n".join(self.notes).encode(), index.stdout, index.stderr)
-        return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).digest()
+        if repository.index != remembered.index:
+            git = await self._without_tree(repository)
+            try:
+                said = await git.run("ls-files", "-z", "-s", "-v")
+            except InfrastructureFault:
+                return b""
+            remembered.index, remembered.indexed = repository.index, digest_of(said.stdout, said.stderr)
+        return digest_of(repository.excludes, "\n".join(self.notes).encode(), remembered.indexed)
 
     async def _opened(self, place: bytes) -> _Repository:
         """A repository of the workspace; the top one is opened once."""
@@ -135,7 +143,8 @@ class GitLister:
             self.notes.append(f"the git index of {os.fsdecode(place) or '.'!r} is too large to be used")
         excludes, gitlinks = self._with_room(copied.excludes), copied.gitlinks
         (directory / "info" / "exclude").write_bytes(excludes)
-        return _Repository(Git(directory, work_tree, self.actor), place, gitlinks, excludes)
+        git = Git(directory, work_tree, self.actor)
+        return _Repository(git, place, gitlinks, excludes, copied.index)
 
     def _with_room(self, local: bytes) -> bytes:
         """A repository's rules that are not in `.gitignore` files, as far as there is room."""
@@ -258,6 +267,8 @@ class _Copied:
     """Of the copies, in bytes."""
     is_left_out: bool = False
     """Whether its index was larger than the room there is."""
+    index: bytes = b""
+    """Digest of the copies."""
 
 
 def _copy_from_user(work_tree: Path, target: Path, *, room_bytes: int) -> _Copied:
@@ -283,7 +294,13 @@ def _copy_from_user(work_tree: Path, target: Path, *, room_bytes: int) -> _Copie
     if name:
         (target / os.fsdecode(name)).write_bytes(shared)
     gitlinks = _GITLINK in index or _GITLINK in shared
-    return _Copied(excludes, gitlinks, len(index) + len(shared))
+    digest = digest_of(object_format.encode(), index, name, shared)
+    return _Copied(excludes, gitlinks, len(index) + len(shared), index=digest)
+
+
+def digest_of(*parts: bytes) -> bytes:
+    """One digest of several parts."""
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
 
 
 def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:

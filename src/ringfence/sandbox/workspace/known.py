@@ -7,6 +7,7 @@ costs more than the asking does.
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -75,7 +76,50 @@ def _pack(files: dict[bytes, Entry]) -> Packed:
     )
 
 
-class KnownFiles(Collection[bytes]):
+class Names(Collection[bytes]):
+    """Paths of files. Never changes.
+
+    Args:
+        names: By the directory they lie in, separated by NUL.
+    """
+
+    def __init__(self, names: dict[bytes, bytes]) -> None:
+        self._names = names
+        self._count = sum(held.count(b"\0") + 1 for held in names.values())
+        self._sets: dict[bytes, frozenset[bytes]] = {}
+        self._last: tuple[bytes, frozenset[bytes]] | None = None
+
+    @classmethod
+    def of(cls, paths: Iterable[bytes]) -> Self:
+        """These paths."""
+        return cls({folder: b"\0".join(names) for folder, names in group(paths).items()})
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        for folder, names in self._names.items():
+            prefix = folder + b"/" if folder else b""
+            yield from [prefix + name for name in names.split(b"\0")]
+
+    def __contains__(self, path: object) -> bool:
+        if not isinstance(path, bytes):
+            return False
+        folder, _, name = path.rpartition(b"/")
+        if folder not in self._sets:
+            self._sets[folder] = self.names_in(folder)
+        return name in self._sets[folder]
+
+    def names_in(self, folder: bytes) -> frozenset[bytes]:
+        """Of the files in one directory; quick for the same one again."""
+        if folder not in self._names:
+            return frozenset()
+        if self._last is None or self._last[0] != folder:
+            self._last = folder, frozenset(self._names[folder].split(b"\0"))
+        return self._last[1]
+
+
+class KnownFiles(Names):
     """Paths of files, with what was known of each. Never changes.
 
     Args:
@@ -83,20 +127,9 @@ class KnownFiles(Collection[bytes]):
     """
 
     def __init__(self, folders: dict[bytes, Packed]) -> None:
+        super().__init__({folder: packed.names for folder, packed in folders.items()})
         self.folders = folders
-        self._count = sum(packed.names.count(b"\0") + 1 for packed in folders.values())
         self._unpacked: dict[bytes, dict[bytes, Entry]] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[bytes]:
-        for folder, packed in self.folders.items():
-            prefix = folder + b"/" if folder else b""
-            yield from [prefix + name for name in packed.names.split(b"\0")]
-
-    def __contains__(self, path: object) -> bool:
-        return isinstance(path, bytes) and self.get(path) is not None
 
     def get(self, path: bytes) -> Entry | None:
         """What was known of a file; None if there was none."""

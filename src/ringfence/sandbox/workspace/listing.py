@@ -20,6 +20,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git_listing import GitLister
 from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules
 from ringfence.sandbox.workspace.ignored import ignored_among
+from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.memo import Memo, lies_in, mark_of
 from ringfence.sandbox.workspace.remembered import MAX_REMEMBERED_BYTES, Remembered, Told
 from ringfence.sandbox.workspace.scan import is_settled
@@ -33,11 +34,13 @@ class Listing:
     """What was found; paths are bytes relative to the workspace."""
 
     listed: set[bytes] | None = None
-    """All files to cover; None where `told` has them."""
+    """All files to cover; None where `told` has them, or they are those `known` and the `new` ones."""
     told: Told | None = None
     """What git said of it, now or at an earlier time."""
+    known: Names | None = None
+    """After a run: files of before it."""
     new: set[bytes] | None = None
-    """Those that were not known before, where the rest of them were."""
+    """After a run: those to cover that are not among them."""
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own, wherever it is."""
     rules: Rules = field(default_factory=Rules)
@@ -62,8 +65,10 @@ class Listing:
     @property
     def paths(self) -> set[bytes]:
         """All files to cover."""
-        if self.listed is None:
-            self.listed = set(self.told.paths.split(b"\0")) - {b""} if self.told else set()
+        if self.listed is None and self.told:
+            self.listed = set(self.told.paths.split(b"\0")) - {b""}
+        elif self.listed is None:
+            self.listed = {*(self.known or ()), *(self.new or ())}
         return self.listed
 
 
@@ -71,7 +76,7 @@ async def list_again(
     root: Path,
     actor: Actor,
     earlier: Memo,
-    known: set[bytes],
+    known: Names,
     *,
     remembered: Remembered | None = None,
     surveyed: anyio.Event | None = None,
@@ -89,15 +94,16 @@ async def list_again(
         surveyed: Is set when the tree has been looked over, with more to do.
     """
     found = await actor.call(
-        lambda: survey(root, leave_out=earlier.ignored, shut=earlier.skipped, remembered=remembered)
+        lambda: survey(
+            root, known=known, leave_out=earlier.ignored, shut=earlier.skipped, remembered=remembered
+        )
     )
     if surveyed:
         surveyed.set()
     listing = _listing_of(found)
     listing.rules = earlier.rules
-    new = {path for path in found.files - known if not lies_in(path, earlier.ignored)}
-    listing.new = new - await _ignored(new, earlier.rules, listing)
-    listing.listed = known | listing.new
+    new = {path for path in found.files if not lies_in(path, earlier.ignored)}
+    listing.known, listing.new = known, new - await _ignored(new, earlier.rules, listing)
     return listing
 
 
@@ -153,7 +159,9 @@ async def list_before(
                 lambda: survey(root, gathers=False, remembered=remembered, began_ns=began_ns)
             )
 
-        found, asked = await both(look, git.asked)
+        index = remembered.index
+        found, asked = await both(look, lambda: git.asked(remembered))
+        found.is_news |= remembered.index != index
         if surveyed:
             surveyed.set()
         question = await actor.call(lambda: _question(root, found, asked, began_ns))

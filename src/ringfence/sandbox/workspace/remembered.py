@@ -63,6 +63,10 @@ class Remembered(msgspec.Struct):
     device: int = -1
     uid: int = -1
     folders: dict[bytes, Held] = {}
+    index: bytes = b""
+    """Digest of the git index that git was last asked about, byte for byte; empty: it was not, or there was none."""
+    indexed: bytes = b""
+    """Digest of what it said was in it."""
     told: Told | None = None
     """Holds as long as all directories hold what they held; forgotten with the first that does not."""
 

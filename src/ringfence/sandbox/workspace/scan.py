@@ -49,10 +49,6 @@ class Scan:
         if stat.S_ISREG(status.st_mode):
             self.linked[path] = (status.st_ino, status.st_nlink)
 
-    def has(self, path: bytes) -> bool:
-        """Whether a file is as it was, or was read since."""
-        return path in self.read or (path in self.known and path not in self.lost)
-
     def narrow(self, paths: set[bytes]) -> None:
         """Forget all files but those at `paths`."""
         self.lost |= set(self.known) - paths

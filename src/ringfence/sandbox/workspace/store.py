@@ -24,6 +24,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
+from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
@@ -149,10 +150,12 @@ class CheckpointStore:
         await taker.load()
         remembered = await taker.remembered()
         surveyed = anyio.Event()
-        known = (taker.files_of(earlier.tree) or await self._paths(earlier.tree)) if earlier else set()
+        known = taker.files_of(earlier.tree) if earlier else None
+        if earlier and known is None:
+            known = await self._names(earlier.tree)
 
         async def find() -> Listing:
-            if earlier is None:
+            if earlier is None or known is None:
                 return await list_before(
                     root, actor, excludes=self._excludes, remembered=remembered, surveyed=surveyed
                 )
@@ -215,11 +218,11 @@ class CheckpointStore:
         ref = f"refs/ringfence/{label}"
         return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
 
-    async def _paths(self, tree: str) -> set[bytes]:
+    async def _names(self, tree: str) -> Names:
         result = await self._git.run(
             "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
-        return set(result.stdout.split(b"\0")) - {b""}
+        return Names.of(result.stdout.split(b"\0")[:-1])
 
     async def is_same(self, earlier: str, later: str) -> bool:
         """Whether two checkpoints differ in nothing, not even in what they could not keep."""

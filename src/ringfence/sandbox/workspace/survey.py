@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.protected import PROTECTED, TRUSTED_NAMES, is_trusted
 from ringfence.sandbox.workspace.remembered import DIRECTORY, FILE, LINK, SPECIAL, Folders, Held, Remembered
 from ringfence.sandbox.workspace.tree import MAX_DEPTH, Tree
@@ -49,7 +50,7 @@ class Survey:
     """What was found; paths are bytes relative to the root."""
 
     files: set[bytes] = field(default_factory=set)
-    """Everything but directories, outside of the places left out."""
+    """Everything but directories and what is known, outside of the places left out."""
     git_entries: set[bytes] = field(default_factory=set)
     """Every `.git` below the root's own, wherever it is."""
     ignore_files: set[bytes] = field(default_factory=set)
@@ -101,6 +102,7 @@ def survey(
     root: Path,
     *,
     gathers: bool = True,
+    known: Names | None = None,
     leave_out: Container[bytes] = (),
     shut: Container[bytes] | None = None,
     remembered: Remembered | None = None,
@@ -111,6 +113,7 @@ def survey(
     Args:
         root: The directory.
         gathers: Whether all files are wanted.
+        known: Files that are not wanted.
         leave_out: Directories, ending in a slash, whose files are not wanted.
         shut: Directories on which the owner's rights stay as they are; on others, what is needed to look is
             given back. None: on all.
@@ -125,7 +128,7 @@ def survey(
     try:
         with Tree(root, unlock=unlock, shut=shut or ()) as tree:
             folders = Folders(tree.directory(b""), remembered, began_ns or time.time_ns())
-            surveyor = _Surveyor(tree, folders, leave_out, gathers=gathers)
+            surveyor = _Surveyor(tree, folders, leave_out, gathers=gathers, known=known)
             with paused_collector():
                 surveyor.look_over()
             surveyor.found.unlocked = tuple(tree.unlocked)
@@ -136,8 +139,11 @@ def survey(
 
 
 class _Surveyor:
-    def __init__(self, tree: Tree, folders: Folders, leave_out: Container[bytes], *, gathers: bool) -> None:
+    def __init__(
+        self, tree: Tree, folders: Folders, leave_out: Container[bytes], *, gathers: bool, known: Names | None
+    ) -> None:
         self.found = Survey()
+        self._known = known or Names({})
         self._tree = tree
         self._folders = folders
         self._leave_out = leave_out
@@ -210,7 +216,8 @@ class _Surveyor:
         self._crowds[path.partition(b"/")[0]] += held.count
         prefix = path + b"/" if path else b""
         if held.plain and not folder.is_left_out:
-            self._gather_all([prefix + name for name in held.plain.split(b"\0")], path)
+            new = set(held.plain.split(b"\0")) - self._known.names_in(path)
+            self._gather_all([prefix + name for name in new], path)
         for name, kind in held.others:
             if folder.in_git:
                 self._look_at_inner(name, kind, prefix + name, folder)
@@ -232,7 +239,7 @@ class _Surveyor:
             inner = _Folder(folder, name, is_left_out=is_left_out, is_trusted=trusts)
             self._put_off(inner, self._pending)
         else:
-            if not folder.is_left_out:
+            if not folder.is_left_out and path not in self._known:
                 self._gather(path, path.rpartition(b"/")[0], self.found.files)
             if trusts:
                 self._keep(path, self.found.trusted)

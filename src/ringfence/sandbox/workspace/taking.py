@@ -15,7 +15,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.known import KnownFiles, StatCache, load_cache, save_cache
+from ringfence.sandbox.workspace.known import KnownFiles, Names, StatCache, load_cache, save_cache
 from ringfence.sandbox.workspace.listing import Listing
 from ringfence.sandbox.workspace.memo import Mark, marks_of
 from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
@@ -99,10 +99,10 @@ class Taker:
         """Keep it for the next one."""
         await anyio.to_thread.run_sync(save_remembered, self._remembered_file, remembered)
 
-    def files_of(self, tree: str) -> set[bytes] | None:
+    def files_of(self, tree: str) -> Names | None:
         """The files of a tree, where it is that of the last checkpoint."""
         self._is_continued = tree == self._cache.tree
-        return set(self._known) if self._is_continued else None
+        return self._known if self._is_continued else None
 
     async def prepare(self, after: anyio.Event) -> None:
         """Compare the files of the last checkpoint with the disk; which to cover is still being found.
@@ -176,8 +176,10 @@ class Taker:
         if not is_same or cache.listing != self._digest:
             known = StatCache(files.folders, tree, self._digest, private=private)
             if self._digest:
-                listed = (*self._cache.absent, *found.lost) if self._paths is None else self._paths
-                known.absent = [path for path in listed if not found.has(path)]
+                listed = (
+                    {*self._cache.absent, *found.lost} if self._paths is None else self._paths - set(files)
+                )
+                known.absent = [path for path in listed if path not in files]
             save_cache(self._cache_file, known)
         return Taken(commit, tree, files, found.skipped, found.linked, tuple(self._unlocked), private)
 
