@@ -97,7 +97,7 @@ def clients_in(root: Path) -> dict[str, Client]:
 
 
 async def run_inside(
-    client: Client, prompt: str, place: Path, *extra: str, environment: Mapping[str, str]
+    client: Client, prompt: str, place: Path, *extra: str, environment: Mapping[str, str], before: str = ""
 ) -> Ended:
     """Run a client in a sandbox that may ask for models and reach nothing else.
 
@@ -107,13 +107,14 @@ async def run_inside(
         place: The workspace.
         extra: Options of `ringfence exec`.
         environment: On the host's side, beside what is there.
+        before: What the shell inside does before it starts the client.
     """
     inside = {**_SETTINGS[client.name], "CLIENT": client.inside}
     options = [word for name, value in inside.items() for word in ("--env", f"{name}={value}")]
     command = [
         *(sys.executable, "-c", "from ringfence.cli import main; main()"),
         *("exec", *client.sandbox, "--allow", "model", "--workspace", str(place), *options),
-        *(*extra, "--", "sh", "-c", _STARTS[client.name]),
+        *(*extra, "--", "sh", "-c", before + _STARTS[client.name]),
     ]
     with anyio.fail_after(DEADLINE_S):
         done = await anyio.run_process(

@@ -66,9 +66,12 @@ async def lab(
     async with ScriptedModelServer.serve() as server:
         base_urls = {"ANTHROPIC_BASE_URL": server.base_url, "OPENAI_BASE_URL": f"{server.base_url}/v1"}
 
-        async def run(name: str, prompt: str, place: Path, *extra: str, **variables: str) -> Ended:
+        async def run(
+            name: str, prompt: str, place: Path, *extra: str, before: str = "", **variables: str
+        ) -> Ended:
+            environment = {**base_urls, **variables}
             return await run_inside(
-                clients[name], prompt, place, *extra, environment={**base_urls, **variables}
+                clients[name], prompt, place, *extra, environment=environment, before=before
             )
 
         yield Lab(server, run, tmp_path / "state")
