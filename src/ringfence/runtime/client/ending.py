@@ -98,6 +98,7 @@ _CLAUDE_FAULTS = {
     "rate_limit": Ending.API,
     "server_error": Ending.API,
 }
+_ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
 _CODEX_FAULTS = (
     (Ending.CONTEXT, re.compile(r"context window|context_length_exceeded", re.IGNORECASE)),
@@ -140,9 +141,10 @@ def _without_word(client: ClientName, seen: Seen, ended: Exit) -> Ended:
     number = -ended.code if ended.code < 0 else ended.code - _FROM_SHELL
     if number in set(Signals):
         return Ended(Ending.KILLED, f"{client} was ended by {Signals(number).name}, which was not sent by us")
-    told = _one_line(ended.stderr)
-    if _NO_SESSION.search(told):
-        return Ended(Ending.NO_SESSION, told)
+    unknown = _NO_SESSION.search(ended.stderr)
+    if unknown is not None:
+        return Ended(Ending.NO_SESSION, _one_line(_line_at(ended.stderr, unknown.start())))
+    told = _last_words(ended.stderr)
     if ended.code != 0 and seen == Seen() and told:
         return Ended(Ending.NOT_STARTED, told)
     what = f"{client} ended with {ended.code} and without a last word"
@@ -195,6 +197,20 @@ def _codex(seen: Seen) -> Ended:
 
 def _interrupted(client: ClientName, ended: Exit) -> str:
     return f"{client} was ended by us: {', '.join(signal.name for signal in ended.signals)}"
+
+
+def _last_words(text: str) -> str:
+    """What stderr says; where that is long, from the line on that calls itself an error: warnings come before it."""
+    if len(text) <= _REASON_CHARS:
+        return _one_line(text)
+    found = list(_ERROR_LINE.finditer(text))
+    return _one_line(text[found[-1].start() :] if found else text[-_REASON_CHARS:])
+
+
+def _line_at(text: str, position: int) -> str:
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[begin : end if end >= 0 else len(text)]
 
 
 def _one_line(text: str) -> str:

@@ -111,7 +111,7 @@ def option_arguments(
     options = task.options
     files: dict[str, bytes] = {}
     env: dict[str, str] = {}
-    arguments = ["--model", task.model]
+    arguments = [f"--model={task.model}"]
     arguments += _settings(options, env)
     arguments += _permissions(options, is_fence=place.is_fence)
     for flag, text in (
@@ -121,27 +121,26 @@ def option_arguments(
         if text is not None:
             path = f"{state_dir}/ringfence/{flag.strip('-')}.md"
             files[path] = text.encode("utf-8", "replace")
-            arguments += [flag, path]
+            arguments.append(f"{flag}={path}")
     if options.mcp_servers:
         path = f"{state_dir}/ringfence/mcp.json"
         files[path] = _mcp(options.mcp_servers)
-        arguments += ["--mcp-config", path]
+        arguments.append(f"--mcp-config={path}")
         env |= _patience(options.mcp_servers)
-    for plugin in options.plugins:
-        arguments += ["--plugin-dir", str(plugin)]
+    arguments += [f"--plugin-dir={plugin}" for plugin in options.plugins]
     if options.output_schema is not None:
-        arguments += ["--json-schema", _schema(options.output_schema)]
+        arguments.append(f"--json-schema={_schema(options.output_schema)}")
     return [*arguments, *_session(task.session)], files, env
 
 
 def _settings(options: Options, env: dict[str, str]) -> list[str]:
     """Which files of settings count; without the project's, its CLAUDE.md is read as that of an added directory."""
     sources = options.settings_sources
-    arguments = ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))]
+    arguments = [f"--setting-sources={','.join(dict.fromkeys(('user', *sources)))}"]
     if "project" in sources:
         return arguments
     env["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
-    return [*arguments, "--strict-mcp-config", "--add-dir", "."]
+    return [*arguments, "--strict-mcp-config", "--add-dir=."]
 
 
 def _permissions(options: Options, *, is_fence: bool) -> list[str]:
@@ -155,12 +154,12 @@ def _permissions(options: Options, *, is_fence: bool) -> list[str]:
         )
     arguments: list[str] = []
     if allowed:
-        arguments += ["--tools", ",".join(_built_in(allowed)), "--allowedTools", ",".join(allowed)]
+        arguments += [f"--tools={','.join(_built_in(allowed))}", f"--allowedTools={','.join(allowed)}"]
     if denied:
-        arguments += ["--disallowedTools", ",".join(denied)]
+        arguments.append(f"--disallowedTools={','.join(denied)}")
     if mode == "bypass":
         return [*arguments, _SKIP]
-    return [*arguments, "--permission-mode", _MODES[mode]] if mode is not None else arguments
+    return [*arguments, f"--permission-mode={_MODES[mode]}"] if mode is not None else arguments
 
 
 def _built_in(tools: Iterable[str]) -> list[str]:
@@ -172,10 +171,10 @@ def _session(session: Session | None) -> list[str]:
     if session is None:
         return []
     if session.resumed_id is None:
-        return ["--session-id", session.new_id]
+        return [f"--session-id={session.new_id}"]
     # Without the last one it would go on with the system prompt of the first time.
-    resumed = ["--resume", session.resumed_id, "--system-prompt-snapshot", "off"]
-    return [*resumed, "--fork-session", "--session-id", session.new_id] if session.is_forked else resumed
+    resumed = [f"--resume={session.resumed_id}", "--system-prompt-snapshot=off"]
+    return [*resumed, "--fork-session", f"--session-id={session.new_id}"] if session.is_forked else resumed
 
 
 def _schema(schema: Mapping[str, object]) -> str:

@@ -6,8 +6,9 @@ the workspace's CLAUDE.md, which is text for the model, is read as that of an ad
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from ringfence.egress.gateway.provided import DUMMIES
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Launch, Place, Stream
 from ringfence.runtime.client.claude.arguments import check_own, check_unattended, option_arguments
@@ -22,6 +23,12 @@ _UNATTENDED = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_MAX_RETRIES": "4",
 }
+_PERMISSIONS = frozenset({
+    "--permission-mode", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--restricted",
+})  # fmt: skip
+_DUMMY = DUMMIES["anthropic", "api_key"][1]
+_KEY_CHARS = 20
+"""By so much of its end it knows a key again."""
 _MEMORY_OF_ADDED = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}
 
 
@@ -41,9 +48,9 @@ class ClaudeClient(Client):
         """
         check_unattended(task.options.cli_args)
         arguments, files, env = option_arguments(task, place, self.state_dir(place))
-        argv = (place.program, "-p", "--output-format", "stream-json", "--verbose", *arguments)
+        argv = (place.program, "-p", "--output-format", "stream-json", "--verbose", "--forward-subagent-text")
         return Launch(
-            argv=(*argv, *task.options.cli_args),
+            argv=(*argv, *arguments, *task.options.cli_args),
             env={**self.environment(place), **_UNATTENDED, **env},
             files=files,
             stdin=task.prompt.encode("utf-8", "replace"),
@@ -56,8 +63,7 @@ class ClaudeClient(Client):
             UsageError: An argument that would lead out of the fence, or cannot work inside.
         """
         is_command = check_own(args)
-        given = {word.partition("=")[0] for word in args}
-        ours = [] if is_command or "--setting-sources" in given else _disarmed()
+        ours = [] if is_command else _ours({word.partition("=")[0] for word in args}, place)
         return Launch(
             argv=(place.program, *ours, *args),
             env={**self.environment(place), **_MEMORY_OF_ADDED},
@@ -91,11 +97,23 @@ class ClaudeClient(Client):
         return found
 
 
-def _disarmed() -> list[str]:
-    return ["--setting-sources", "user", "--add-dir", "."]
+def _ours(given: Collection[str], place: Place) -> list[str]:
+    """Arguments before a person's own, but for what these decide themselves.
+
+    With `=`, as some take any number of values, and a prompt that follows would be one.
+    """
+    sources = [] if "--setting-sources" in given else ["--setting-sources=user", "--add-dir=."]
+    is_bypassed = place.is_fence and not _PERMISSIONS & set(given)
+    # Its own way to decide asks a service of its maker, and refuses where that is not there.
+    return [*sources, *(["--dangerously-skip-permissions"] if is_bypassed else [])]
 
 
 def _known(place: Place) -> bytes:
-    """What it remembers of earlier starts: no welcome, no question whether to trust what a fence is around."""
+    """What it remembers of earlier starts: no welcome, no question about the dummy key or what the fence is for."""
     project: Mapping[str, object] = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
-    return json.dumps({"hasCompletedOnboarding": True, "projects": {place.workspace: project}}).encode()
+    known: dict[str, object] = {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": [_DUMMY[-_KEY_CHARS:]], "rejected": []},
+        "projects": {place.workspace: project} if place.is_fence else {},
+    }
+    return json.dumps({**known, "bypassPermissionsModeAccepted": place.is_fence}).encode()
