@@ -9,6 +9,7 @@ import msgspec
 
 from ringfence.events.egress import EgressChanged, EgressIntercepted, PlaceholderStrayed
 from ringfence.events.event import Event, JSONObject, Origin, Usage
+from ringfence.events.host import HookAnswered, PermissionDecided
 from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
 from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
@@ -19,6 +20,7 @@ __all__ = [
     "EgressChanged",
     "EgressIntercepted",
     "Event",
+    "HookAnswered",
     "JSONObject",
     "JournalOpened",
     "JournalRepaired",
@@ -28,6 +30,7 @@ __all__ = [
     "ModelReplied",
     "ModelRetried",
     "Origin",
+    "PermissionDecided",
     "PlaceholderStrayed",
     "SecretExpiring",
     "SecretLeased",
@@ -380,6 +383,8 @@ AnyEvent = (
     | ConversationCompacted
     | ToolCalled
     | ToolReturned
+    | PermissionDecided
+    | HookAnswered
     | VerificationStarted
     | VerificationEnded
     | WorkExported

@@ -14,6 +14,7 @@ from ringfence.model.registry import check_name, known_model, missing_credential
 from ringfence.model.through_gateway import model_through
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Runtime, Task
+from ringfence.runtime.claude_sdk import ClaudeSdkRuntime, check_host
 from ringfence.runtime.options import check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import runtime_class
@@ -41,6 +42,8 @@ async def check_agent(request: AgentRequest) -> None:
     check_options(request.runtime, asked_of(request))
     if request.mcp_servers and request.runtime == "api":
         import ringfence.tool.mcp  # noqa: F401 -- says what to install
+    if request.runtime == "claude-sdk":
+        await check_host(request.sdk_options, force=request.options.force)
     name, prices = await known_model(request.model)
     request.limits.check_price(name, {**prices, **request.prices})
 
@@ -102,7 +105,15 @@ async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sand
         raise UsageError(f"the runtime {request.runtime!r} needs its program; find it with `find_program`")
     client = client_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
-    return ClientRuntime(client, program, limits=request.limits, stopped=gateway.wait_stopped)
+    if request.runtime != "claude-sdk":
+        return ClientRuntime(client, program, limits=request.limits, stopped=gateway.wait_stopped)
+    return ClaudeSdkRuntime(
+        program,
+        options=request.sdk_options,
+        functions=request.functions,
+        limits=request.limits,
+        stopped=gateway.wait_stopped,
+    )
 
 
 async def access_for(

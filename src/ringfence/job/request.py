@@ -91,6 +91,8 @@ class AgentRequest:
     """The client's own; None: a new one."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     functions: Sequence[Tool] = ()
+    sdk_options: Any = None
+    """A `ClaudeAgentOptions`, for the runtime `claude-sdk`: hooks and permissions that are decided in this process."""
     mcp_servers: Sequence[McpServer] = ()
     model_policy: ModelPolicy = field(default_factory=ModelPolicy)
     """What may be asked of models."""

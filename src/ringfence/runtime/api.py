@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from ringfence.errors import InfrastructureFault
 from ringfence.events import ConversationCompacted, MessageSent, ModelReplied
 from ringfence.model.base import ContextExceeded, JSONObject, Model, ModelReply, ModelRequest
@@ -15,6 +13,7 @@ from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.conversation import Conversation, text_of, tool_result
 from ringfence.runtime.limits import Limits, Meter
 from ringfence.runtime.prompts import system_prompt
+from ringfence.runtime.surrogates import is_text, scrubbed
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import ToolCall
 from ringfence.tool.toolset import Toolset
@@ -226,17 +225,4 @@ def _calls(content: Sequence[JSONObject]) -> list[ToolCall]:
 
 
 def _readable(content: tuple[JSONObject, ...]) -> tuple[JSONObject, ...]:
-    """The content without halves of surrogate pairs: JSON can spell them, but no journal can hold them."""
-    try:
-        msgspec.json.encode(content)
-    except UnicodeEncodeError:
-        return tuple(_scrubbed(block) for block in content)
-    return content
-
-
-def _scrubbed(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_scrubbed(key): _scrubbed(item) for key, item in value.items()}
-    return [_scrubbed(item) for item in value] if isinstance(value, list) else value
+    return content if is_text(content) else tuple(scrubbed(block) for block in content)

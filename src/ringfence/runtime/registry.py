@@ -8,6 +8,7 @@ from ringfence.runtime.base import Runtime
 _RUNTIMES = {
     "api": "ringfence.runtime.api:ApiRuntime",
     "claude-cli": "ringfence.runtime.client.runtime:ClientRuntime",
+    "claude-sdk": "ringfence.runtime.claude_sdk.runtime:ClaudeSdkRuntime",
     "codex-cli": "ringfence.runtime.client.runtime:ClientRuntime",
 }
 

@@ -16,7 +16,7 @@ from ringfence.runtime.base import Emit
 from ringfence.runtime.client.base import Launch, Stream
 from ringfence.runtime.client.ending import Exit
 from ringfence.runtime.limits import Limits
-from ringfence.runtime.transcript.lines import LineSplitter
+from ringfence.runtime.transcript.lines import Line, LineSplitter
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess
 
 LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
@@ -153,11 +153,14 @@ class Drive:
             if self._is_flooded():
                 continue
             for line in self._lines.feed(chunk):
-                await self._tell(self._stream.take(line))
+                await self._take(line)
         rest = self._lines.rest()
         if rest is not None:
-            await self._tell(self._stream.take(rest))
+            await self._take(rest)
         await self._tell(self._stream.flush())
+
+    async def _take(self, line: Line) -> None:
+        await self._tell(self._stream.take(line))
 
     def _is_flooded(self) -> bool:
         """Whether it said more than anybody wants to keep; the rest is thrown away."""

@@ -7,6 +7,7 @@ from ringfence.runtime.client.base import Client
 
 _CLIENTS = {
     "claude-cli": "ringfence.runtime.client.claude:ClaudeClient",
+    "claude-sdk": "ringfence.runtime.claude_sdk.client:ClaudeSdkClient",
     "codex-cli": "ringfence.runtime.client.codex:CodexClient",
 }
 

@@ -9,7 +9,7 @@ import anyio
 from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.events import Usage
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
-from ringfence.runtime.client.base import Client, Place, Program, Stream
+from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
 from ringfence.runtime.client.ending import Ending, Exit, ending_of, error_of
 from ringfence.runtime.limits import Limits
@@ -53,11 +53,22 @@ class ClientRuntime(Runtime):
         await _write(sandbox, launch.files)
         stream = self._client.stream()
         bounds = Bounds(self._limits, task.options.idle_timeout_s, self._stopped)
-        drive = Drive(stream, launch, bounds, emit)
+        drive = self._drive(task, stream, launch, bounds, emit)
         ended = await drive.run(sandbox)
         if task.options.output_schema is not None:
             ended = replace(ended, wants_structured_output=True)
         return self._result(ended, stream, drive, task)
+
+    def _drive(
+        self,
+        task: Task,  # noqa: ARG002 -- for clients that are given their task otherwise
+        stream: Stream,
+        launch: Launch,
+        bounds: Bounds,
+        emit: Emit,
+    ) -> Drive:
+        """What follows the process."""
+        return Drive(stream, launch, bounds, emit)
 
     def place(self, sandbox: Sandbox) -> Place:
         """Where the client works."""

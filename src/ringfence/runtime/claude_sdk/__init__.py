@@ -1,0 +1,5 @@
+"""The Claude Agent SDK on the host, its `claude` inside the fence. Needs the extra `ringfence[claude-sdk]`."""
+
+from ringfence.runtime.claude_sdk.runtime import ClaudeSdkRuntime, check_host
+
+__all__ = ["ClaudeSdkRuntime", "check_host"]
