@@ -21,6 +21,8 @@ from ringfence.errors import (
 )
 from ringfence.job.outcome import outcome_of, outcome_of_agent, root_cause
 from ringfence.job.state import JobState
+from ringfence.runtime.client import Ending, error_of
+from ringfence.runtime.client.ending import Ended
 
 CASES = [
     (UsageError("x"), JobState.FAILED),
@@ -76,3 +78,45 @@ def test_a_known_error_is_found_in_a_group():
 def test_an_unknown_end_of_an_agent_is_not_a_success():
     """What this version does not know is told as it is."""
     assert outcome_of_agent("enlightenment").state is JobState.INFRASTRUCTURE
+
+
+ENDS_OF_CLIENTS = {
+    Ending.DONE: JobState.UNVERIFIED,
+    Ending.DENIED: JobState.UNVERIFIED,
+    Ending.NO_STRUCTURED_OUTPUT: JobState.FAILED,
+    Ending.NO_INNER_SANDBOX: JobState.CONFIGURATION,
+    Ending.LIMIT: JobState.LIMIT,
+    Ending.SILENT: JobState.INFRASTRUCTURE,
+    Ending.INTERRUPTED: JobState.INFRASTRUCTURE,
+    Ending.KILLED: JobState.INFRASTRUCTURE,
+    Ending.CONTEXT: JobState.LIMIT,
+    Ending.AUTHENTICATION: JobState.AUTHENTICATION,
+    Ending.QUOTA: JobState.AUTHENTICATION,
+    Ending.REQUEST: JobState.FAILED,
+    Ending.API: JobState.INFRASTRUCTURE,
+    Ending.NO_SESSION: JobState.FAILED,
+    Ending.NOT_STARTED: JobState.CONFIGURATION,
+    Ending.BROKEN_OFF: JobState.INFRASTRUCTURE,
+}
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_each_way_a_client_ends_is_one_state(ending: Ending):
+    """None of them passes for another, and none for success; the client's own reason is in it."""
+    error = error_of(Ended(ending, "what it said"))
+    outcome = outcome_of(error) if error is not None else outcome_of_agent(ending.value, "what it said")
+    assert outcome.state is ENDS_OF_CLIENTS[ending]
+    assert "what it said" in outcome.reason
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_each_way_a_client_ends_has_a_reason_of_its_own(ending: Ending):
+    """Whoever reads it knows what to do next."""
+
+    def told(one: Ending) -> str:
+        error = error_of(Ended(one, ""))
+        return str(error) if error is not None else outcome_of_agent(one.value, "").reason
+
+    signals = {Ending.INTERRUPTED, Ending.KILLED}  # whose reasons name who sent them
+    same = {one for one in Ending if told(one) == told(ending)}
+    assert same == ({ending} | signals if ending in signals else {ending})

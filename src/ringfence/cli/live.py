@@ -17,6 +17,8 @@ from ringfence.cli.outcomes import Line, call_lines, result_lines
 from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
+from ringfence.cli.spending import Spending
+from ringfence.cli.told import damage_lines, note_lines, speech
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
@@ -27,6 +29,7 @@ from ringfence.events import (
     ForwardRefused,
     JobCreated,
     JobEnded,
+    ModelExchanged,
     ModelReplied,
     ModelRetried,
     SandboxCreated,
@@ -35,6 +38,8 @@ from ringfence.events import (
     ThinkingStreamed,
     ToolCalled,
     ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
     VerificationEnded,
     VerificationStarted,
 )
@@ -71,8 +76,6 @@ class LiveView:
 
     def __init__(self, console: "Console", limits: "Limits") -> None:
         self._console = console
-        self._limits = limits
-        self._began = time.monotonic()
         self._speech = ""
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
@@ -81,9 +84,8 @@ class LiveView:
         self._last_call = ""
         self._is_told = False
         self._outward = Outward()
-        self._turns = 0
-        self._tokens = 0
-        self._cost: float | None = 0.0
+        self._spending = Spending(limits)
+        self._is_streamed = False
 
     async def show(self, event: Event) -> None:
         """Show one event.
@@ -94,6 +96,7 @@ class LiveView:
         self._end_status()
         self._follow(event)
         if isinstance(event, TextStreamed | ThinkingStreamed):
+            self._is_streamed = True
             self._say(event.text, _SPEECH[type(event)])
             return
         self._end_speech()
@@ -234,21 +237,18 @@ class LiveView:
         how = f"exit code {event.exit_code}" if event.ended_by == "exit" else f"ended by {event.ended_by}"
         return [*((f"    {line}", "dim") for line in tail), (f"  failed, {how}", "red")]
 
-    def _spent(self, event: ModelReplied) -> list[Line]:
-        self._turns += 1
-        self._tokens += event.usage.total
-        unknown = event.cost_usd is None or self._cost is None
-        self._cost = None if unknown else (self._cost or 0.0) + (event.cost_usd or 0.0)
-        limits = self._limits
-        cost = "cost unknown" if self._cost is None else f"${self._cost:.4f}"
-        parts = [
-            f"turn {_of(self._turns, limits.turns)}",
-            f"tokens {_of(self._tokens, limits.tokens)}",
-            cost + (f"/{limits.cost_usd:.2f}" if limits.cost_usd else ""),
-            f"{time.monotonic() - self._began:.0f} s"
-            + (f"/{limits.wall_clock_s:.0f}" if limits.wall_clock_s else ""),
-        ]
-        return [("  " + "  ".join(parts), "dim")]
+    def _replied(self, event: ModelReplied) -> list[Line]:
+        if not self._is_streamed:
+            for text, is_aside in speech(event):
+                self._say(text, _SPEECH[ThinkingStreamed if is_aside else TextStreamed])
+                self._end_speech()
+        self._is_streamed = False
+        self._spending.take(event)
+        return [(self._spending.line(), "dim")]
+
+    def _exchanged(self, event: ModelExchanged) -> list[Line]:
+        self._spending.take(event)
+        return []
 
     def _engine(self, event: EngineCalled) -> list[Line]:
         """What was done or refused; looking is in the record only."""
@@ -281,7 +281,10 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     CheckpointCreated: LiveView._checkpoint,
     ModelRetried: LiveView._retried,
     SecretExpiring: LiveView._expiring,
-    ModelReplied: LiveView._spent,
+    ModelReplied: LiveView._replied,
+    ModelExchanged: LiveView._exchanged,
+    TranscriptNoted: lambda _, event: note_lines(event),
+    TranscriptDamaged: lambda _, event: damage_lines(event),
     ConversationCompacted: LiveView._compacted,
     ToolCalled: LiveView._call,
     ToolReturned: LiveView._result,
@@ -293,7 +296,3 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     EgressClosed: LiveView._egress,
 }
 """How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
-
-
-def _of(used: int, limit: int | None) -> str:
-    return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"

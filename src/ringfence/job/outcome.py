@@ -72,7 +72,9 @@ _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
 
 _AGENT_ENDS = {
     "done": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
-    "denied": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
+    "denied": Outcome(
+        JobState.UNVERIFIED, "the agent says it is done, though it was not permitted all that it wanted to do"
+    ),
     "refused": Outcome(JobState.FAILED, "the model declined the task"),
     "no_structured_output": Outcome(
         JobState.FAILED, "the agent says it is done, without the answer that the output schema asks for"

@@ -81,6 +81,7 @@ class JobRun:
         Raises:
             InfrastructureFault: The record could not be started or ended.
         """
+        self._stops.watch_graces()
         journal = Journal.create(self.dir, self.id)
         recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
         outcome = Outcome(JobState.CANCELLED, "stopped from outside")

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import anyio
 
+from ringfence.grace import GRACES
+
 
 class Stops:
     """The cancel scopes of one run."""
@@ -13,6 +15,7 @@ class Stops:
         self.whole = anyio.CancelScope()
         """Around everything; cancelled by the second call of `stop`."""
         self.reason = "stopped by the user"
+        self._graces: set[anyio.CancelScope] = set()
         self._count = 0
         self._current: anyio.CancelScope | None = None
 
@@ -24,11 +27,16 @@ class Stops:
         """
         self._count += 1
         if self._count > 1:
-            self.whole.cancel()
+            for scope in (self.whole, *self._graces):
+                scope.cancel()
             return
         self.reason = reason or self.reason
         if self._current is not None:
             self._current.cancel()
+
+    def watch_graces(self) -> None:
+        """Take away at the second call of `stop` what time the tasks begun from here on take to end in order."""
+        GRACES.set(self._graces)
 
     @contextmanager
     def gentle(self) -> Iterator[anyio.CancelScope]:

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ringfence.events import Event, ModelReplied, Origin, ToolCalled, ToolReturned, TranscriptNoted, Usage
+from ringfence.events import (
+    Event,
+    ModelReplied,
+    Origin,
+    ToolCalled,
+    ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
+    Usage,
+)
 from ringfence.runtime import Task
 from ringfence.runtime.client.base import Client, Launch, Place, Stream
 from ringfence.runtime.transcript.lines import Line
@@ -24,8 +33,14 @@ class FakeStream(Stream):
     def take(self, line: Line) -> list[Event]:
         """The events of a line."""
         origin = Origin(file="claude:stdout", line=line.number)
+        if line.data is None:
+            return [
+                TranscriptDamaged(origin=origin, reason="too long", offset=line.offset, size_bytes=line.size)
+            ]
+        if not line.data:
+            return []
         try:
-            value = json.loads(line.data or b"")
+            value = json.loads(line.data)
         except ValueError:
             value = None
         self.seen.take("claude", value)

@@ -14,7 +14,6 @@ from ringfence.errors import (
     ConfigurationError,
     InfrastructureFault,
     LimitReached,
-    UsageError,
 )
 from ringfence.runtime.client import ClientName, Ending, Exit, ending_of, error_of, seen_in
 from ringfence.runtime.client.ending import Ended
@@ -139,15 +138,15 @@ def test_one_command_that_ran_is_a_sandbox():
     [
         ("claude", "refused-credential", AuthenticationFailed),
         ("claude", "overloaded", InfrastructureFault),
-        ("claude", "usage", UsageError),
+        ("claude", "usage", ConfigurationError),
         ("codex", "dead-inner-sandbox", ConfigurationError),
     ],
 )
 def test_an_ending_is_an_error_by_what_to_do_next(client: ClientName, name: str, error: type[Exception]):
-    """With the client's reason."""
+    """With the client's reason, and the next step."""
     ended = judged(client, name)
     assert type(error_of(ended)) is error
-    assert str(error_of(ended)) == ended.reason
+    assert str(error_of(ended)).startswith(f"{ended.reason.rstrip('.')}; ")
 
 
 def test_an_end_of_the_clients_own_is_no_error():

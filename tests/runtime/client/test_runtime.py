@@ -6,19 +6,31 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.client.fake import FakeClient, asked
+from tests.runtime.client.fake import SOURCE, FakeClient, FakeStream, asked
 
 from ringfence.errors import (
     ConfigurationError,
     InfrastructureFault,
     LimitReached,
+    SandboxDied,
 )
-from ringfence.events import Event, ModelReplied, ToolCalled, ToolReturned, TranscriptNoted
+from ringfence.events import (
+    Event,
+    ModelReplied,
+    ToolCalled,
+    ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
+)
+from ringfence.grace import GRACES
+from ringfence.job.outcome import outcome_of
+from ringfence.job.state import JobState
 from ringfence.runtime import Limits, RuntimeResult, Task
-from ringfence.runtime.client.base import Program
+from ringfence.runtime.client.base import Launch, Program
+from ringfence.runtime.client.driving import LADDER, Bounds, Drive
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.options import Options
-from ringfence.sandbox import Sandbox
+from ringfence.sandbox import Sandbox, SandboxSpec
 
 pytestmark = pytest.mark.anyio
 
@@ -150,3 +162,168 @@ async def test_silence_ends_a_client(bench: Bench) -> None:
             ["sleep", 3600],
             options=Options(idle_timeout_s=0.2),
         )
+
+
+# --- bringing it down
+
+
+async def cancelled(bench: Bench, *steps: Step) -> None:
+    """Run the steps, and cancel once they have said `ready`."""
+    with anyio.CancelScope() as scope:
+        bench.on_event = lambda event: (
+            scope.cancel() if isinstance(event, TranscriptNoted) and event.kind == "ready" else None
+        )
+        await bench.run(*steps)
+    assert scope.cancelled_caught
+
+
+def words(bench: Bench) -> list[str]:
+    """What was noted."""
+    return [event.kind for event in bench.of(TranscriptNoted)]
+
+
+async def test_a_cancelled_client_is_asked_first_and_its_last_words_are_kept(bench: Bench) -> None:
+    """It gets an interrupt, as from a terminal, and is read to its end."""
+    await cancelled(
+        bench, ["heed", "SIGINT", "bye"], ["line", {"type": "ready"}], ["sleep", 3600], ["result", "never"]
+    )
+    assert words(bench) == ["ready", "result"]
+    assert bench.of(TranscriptNoted)[-1].record["result"] == "bye"
+
+
+async def test_a_client_that_ignores_an_interrupt_is_told_to_end(bench: Bench) -> None:
+    """The second rung of the ladder."""
+    await cancelled(
+        bench,
+        ["ignore", "SIGINT"],
+        ["heed", "SIGTERM", "told"],
+        ["line", {"type": "ready"}],
+        ["sleep", 3600],
+    )
+    assert bench.of(TranscriptNoted)[-1].record["result"] == "told"
+
+
+@pytest.mark.slow
+async def test_a_client_that_ignores_all_is_killed_with_what_it_started(bench: Bench) -> None:
+    """The last rung: nothing of it is left."""
+    file = f"{bench.sandbox.facts.home}/pid"
+    await cancelled(
+        bench,
+        ["daemon", file],
+        ["ignore", "SIGINT", "SIGTERM"],
+        ["line", {"type": "ready"}],
+        ["sleep", 3600],
+        ["sleep", 3600],
+    )
+    assert not await is_alive(bench, file)
+
+
+async def is_alive(bench: Bench, file: str) -> bool:
+    """Whether the process whose number is in a file still runs."""
+    found = await bench.sandbox.run(["sh", "-c", f"kill -0 $(cat {file})"])
+    return found.exit_code == 0
+
+
+@pytest.mark.slow
+async def test_somebody_in_a_hurry_takes_the_time_to_end_away(bench: Bench) -> None:
+    """What stops all cancels the grace too; the tree is killed by leaving."""
+    scopes: set[anyio.CancelScope] = set()
+    GRACES.set(scopes)
+    began = anyio.current_time()
+
+    def hurry(event: Event) -> None:
+        if isinstance(event, TranscriptNoted) and event.kind == "ready":
+            for scope in (whole, *scopes):
+                scope.cancel()
+
+    bench.on_event = hurry
+    with anyio.CancelScope() as whole:
+        await bench.run(["ignore", "SIGINT", "SIGTERM"], ["line", {"type": "ready"}], ["sleep", 3600])
+    assert whole.cancelled_caught
+    assert scopes == set()
+    assert anyio.current_time() - began < sum(patience_s for _, patience_s in LADDER)
+
+
+async def test_a_run_that_is_to_end_waits_a_moment_for_the_client(bench: Bench) -> None:
+    """A budget is spent: the client was refused, tells of it and ends, before anybody has to end it."""
+
+    async def stopped() -> Exception:
+        return LimitReached("tokens", allowed=1, used=2)
+
+    result = await bench.run(["reply", "m1", "x"], ["result", "I was refused."], stopped=stopped)
+    assert result.final_text == "I was refused."
+
+
+# --- hostile output
+
+
+async def test_a_daemon_that_holds_the_output_does_not_hold_the_run(bench: Bench) -> None:
+    """The client's end is the end; what it left behind dies with the sandbox."""
+    file = f"{bench.sandbox.facts.home}/pid"
+    result = await bench.run(["daemon", file], ["result", "done"])
+    assert result.ended_by == "done"
+    assert await is_alive(bench, file)
+
+
+async def test_what_is_no_json_is_noted(bench: Bench) -> None:
+    """And no error; the end is judged by what could be read."""
+    result = await bench.run(["raw", "\x00\xff warning!\n[1]\n\n"], ["result", "done"])
+    assert result.ended_by == "done"
+    assert words(bench)[:2] == ["no_json", "no_json"]
+
+
+async def test_half_a_line_and_death_is_no_last_word(bench: Bench) -> None:
+    """The run is a fault in between, told with who killed it."""
+    with pytest.raises(InfrastructureFault, match="ended by SIGKILL, which was not sent by us"):
+        await bench.run(["reply", "m1", "x"], ["raw", '{"type": "resu'], ["die", "SIGKILL"])
+    assert words(bench) == ["no_json"]
+
+
+async def test_half_a_line_and_a_good_exit_code_is_no_last_word(bench: Bench) -> None:
+    """An exit code of 0 says nothing."""
+    with pytest.raises(InfrastructureFault, match="ended with 0 and without a last word"):
+        await bench.run(["raw", '{"type": "resu'], ["exit", 0])
+
+
+async def test_the_end_of_stderr_is_told(bench: Bench) -> None:
+    """It has the reason where the program says nothing else; what came long before is passed over."""
+    with pytest.raises(ConfigurationError, match=r"unknown flag; see --cli-arg"):
+        await bench.run(["stderr", "\n" * 20_000 + "unknown flag"], ["exit", 2])
+
+
+async def test_a_line_without_an_end_takes_no_memory(bench: Bench) -> None:
+    """Beyond 16 MiB only its size is kept; what follows is read on."""
+    result = await bench.run(["flood", "x", 300], ["raw", "\n"], ["result", "done"])
+    assert result.ended_by == "done"
+    [damaged] = bench.of(TranscriptDamaged)
+    assert damaged.size_bytes == 300 * 65536
+
+
+@pytest.mark.parametrize(
+    ("bounds", "limit"),
+    [
+        (Bounds(output_bytes=1024 * 1024), "output_bytes"),
+        (Bounds(output_lines=50), "output_lines"),
+    ],
+    ids=["bytes", "lines"],
+)
+async def test_a_flood_ends_the_client(bench: Bench, bounds: Bounds, limit: str) -> None:
+    """What comes after the bound is not recorded."""
+    steps = asked(["flood", '{"type": "x"}\n', 100], ["sleep", 3600])
+    launch = Launch(argv=("python3", "-I", "-c", SOURCE), stdin=steps.encode())
+    drive = Drive(FakeStream(), launch, bounds, bench.emit)
+    with anyio.fail_after(60):
+        ended = await drive.run(bench.sandbox)
+    assert ended.limit is not None
+    assert ended.limit.limit == limit
+    assert len(bench.events) < 200_000
+
+
+async def test_memory_is_a_limit_and_no_fault(anyio_backend: str) -> None:
+    """A client that takes more than the sandbox has is ended by that, and the outcome says so."""
+    async with Sandbox.open(
+        SandboxSpec(backend="bubblewrap", memory=200 * 1024**2, soft_limits=True)
+    ) as small:
+        with pytest.raises((LimitReached, SandboxDied)) as caught:
+            await Bench(small).run(["eat", 1000], ["result"])
+    assert outcome_of(caught.value).state is JobState.LIMIT

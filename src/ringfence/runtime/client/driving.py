@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from ringfence.errors import ConfigurationError, LimitReached, SandboxFileError
+from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, SandboxFileError
 from ringfence.events import Event, ModelReplied, ToolCalled
+from ringfence.grace import grace
 from ringfence.runtime.base import Emit
 from ringfence.runtime.client.base import Launch, Stream
 from ringfence.runtime.client.ending import Exit
@@ -23,8 +24,6 @@ LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
 """What a client is told to end by, and how many seconds it then has; after the last, its whole tree is killed."""
 
 _KILLED_S = 5.0
-_MOST_BYTES = 256 * 1024**2
-_MOST_LINES = 1_000_000
 _STDERR_BYTES = 16 * 1024
 _BOUNDS_OF_SANDBOX = ("memory", "pids", "disk")
 
@@ -69,6 +68,9 @@ class Bounds:
     """Returns when the run is to end for a reason that somebody else will tell."""
     stopped_grace_s: float = 3.0
     """Then it has so long to end by itself, as it was refused what it needs."""
+    output_bytes: int = 256 * 1024**2
+    """Of its stdout."""
+    output_lines: int = 1_000_000
 
 
 class Drive:
@@ -120,7 +122,7 @@ class Drive:
 
     async def _follow(self, process: SandboxProcess, is_over: anyio.Event) -> None:
         """Everything about a process; what goes wrong is kept. Ends by itself after the ladder, so it is shielded."""
-        with anyio.CancelScope(shield=True):
+        with grace():
             try:
                 async with anyio.create_task_group() as tasks:
                     for duty in (self._feed, self._keep_stderr, self._bring_down):
@@ -165,8 +167,8 @@ class Drive:
     def _is_flooded(self) -> bool:
         """Whether it said more than anybody wants to keep; the rest is thrown away."""
         for name, used, allowed in (
-            ("output_bytes", self._bytes, _MOST_BYTES),
-            ("output_lines", self._lines.number, _MOST_LINES),
+            ("output_bytes", self._bytes, self._bounds.output_bytes),
+            ("output_lines", self._lines.number - 1, self._bounds.output_lines),
         ):
             if used > allowed:
                 self._reach(LimitReached(name, allowed=allowed, used=used))
@@ -214,7 +216,7 @@ class Drive:
         self._signals.append(signal.SIGKILL)
         await process.kill()
         await anyio.sleep(_KILLED_S)
-        raise TimeoutError("a client's processes could not be killed")
+        raise InfrastructureFault("the client's processes could not be killed in time; try again")
 
     def _exit(self, sandbox: Sandbox) -> Exit:
         assert self._end is not None

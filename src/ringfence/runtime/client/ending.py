@@ -218,7 +218,7 @@ def _one_line(text: str) -> str:
 
 
 def error_of(ended: Ended, limit: LimitReached | None = None) -> RingfenceError | None:
-    """The error that an ending is to callers; None where the client came to an end of its own.
+    """The error that an ending is to callers, with what to do next; None where the client came to an end of its own.
 
     Args:
         ended: The ending.
@@ -226,19 +226,29 @@ def error_of(ended: Ended, limit: LimitReached | None = None) -> RingfenceError 
     """
     if ended.ending is Ending.LIMIT:
         return limit
-    kind = _ERRORS.get(ended.ending)
-    return kind(ended.reason) if kind is not None else None
+    known = _ERRORS.get(ended.ending)
+    if known is None:
+        return None
+    kind, advice = known
+    return kind(f"{ended.reason.rstrip('.')}; {advice}")
 
 
-_ERRORS: dict[Ending, type[RingfenceError]] = {
-    Ending.NO_INNER_SANDBOX: ConfigurationError,
-    Ending.AUTHENTICATION: AuthenticationFailed,
-    Ending.QUOTA: AuthenticationFailed,
-    Ending.REQUEST: UsageError,
-    Ending.NO_SESSION: UsageError,
-    Ending.NOT_STARTED: UsageError,
-    Ending.API: InfrastructureFault,
-    Ending.SILENT: InfrastructureFault,
-    Ending.KILLED: InfrastructureFault,
-    Ending.BROKEN_OFF: InfrastructureFault,
+_ERRORS: dict[Ending, tuple[type[RingfenceError], str]] = {
+    Ending.NO_INNER_SANDBOX: (
+        ConfigurationError,
+        "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",
+    ),
+    Ending.AUTHENTICATION: (
+        AuthenticationFailed,
+        "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
+    ),
+    Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
+    Ending.REQUEST: (UsageError, "see whether --model names one that the API knows"),
+    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
+    Ending.NOT_STARTED: (ConfigurationError, "see --cli-arg and the settings under `client:`"),
+    Ending.API: (InfrastructureFault, "try again later"),
+    Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
+    Ending.INTERRUPTED: (InfrastructureFault, "try again"),
+    Ending.KILLED: (InfrastructureFault, "try again"),
+    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all that it said"),
 }

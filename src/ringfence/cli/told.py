@@ -1,0 +1,30 @@
+"""What a client inside told of itself, for the live view: its words, and notes on what is amiss."""
+
+import msgspec
+
+from ringfence.cli.outcomes import Line
+from ringfence.events import ModelReplied, TranscriptDamaged, TranscriptNoted
+
+
+def speech(event: ModelReplied) -> list[tuple[str, bool]]:
+    """Texts of a client's reply, and of each whether it is thinking; none of a reply that was shown as it came."""
+    if isinstance(event.origin, msgspec.UnsetType):
+        return []
+    found = []
+    for block in event.content:
+        kind = block.get("type")
+        text = block.get("thinking" if kind == "thinking" else "text")
+        if kind in ("text", "thinking") and isinstance(text, str) and text:
+            found.append((text, kind == "thinking" or event.origin.agent is not None))
+    return found
+
+
+def note_lines(event: TranscriptNoted) -> list[Line]:
+    """A note that says something to people; bookkeeping is in the record only."""
+    return [(f"  client: {line}", "yellow") for line in event.text.strip().split("\n")[:1] if line]
+
+
+def damage_lines(event: TranscriptDamaged) -> list[Line]:
+    """What of its output could not be read."""
+    where = "" if isinstance(event.origin, msgspec.UnsetType) else f" (line {event.origin.line})"
+    return [(f"  client: not read{where}: {event.reason}", "yellow")]
