@@ -1,5 +1,6 @@
 """A process of `claude` with the SDK at its other end. Imported only after `installed.check_sdk`."""
 
+import math
 import signal
 from collections.abc import Iterable
 from typing import Any
@@ -51,7 +52,7 @@ class SdkDrive(Drive):
     ) -> None:
         super().__init__(stream, launch, bounds, emit)
         self._prompt = prompt
-        self._exchange = Exchange(self._tell_one)
+        self._exchange = Exchange(self._tell_one, self._hear)
         self._sdk = ClaudeSDKClient(options, ExchangeTransport(self._exchange))
         self._told_here = tuple(f"mcp__{name}__" for name in servers)
         self._has_result = False
@@ -133,13 +134,19 @@ class SdkDrive(Drive):
         """What the host did: it counts as what the client says does."""
         await super()._tell([event])
 
+    def _hear(self) -> None:
+        """A client that waits for the host is not silent."""
+        if self._exchange.is_busy:
+            self._silence.deadline = math.inf
+        else:
+            super()._hear()
+
     async def _bring_down(self, process: SandboxProcess) -> None:
         await self._is_to_end.wait()
         self._signals.append(signal.SIGINT)
         with anyio.move_on_after(_INTERRUPT_S):
-            await self._sdk.interrupt()
-            await self._exchange.end_input()
-            await anyio.sleep(_INTERRUPT_S)
+            await self._exchange.interrupt()
+            await anyio.sleep_forever()
         await super()._bring_down(process)
 
 

@@ -4,7 +4,7 @@ The SDK answers in tasks of its own, which it cancels as it likes; so what is to
 one task that belongs to the run.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,10 +51,12 @@ class Exchange:
 
     Args:
         emit: Records an event.
+        changed: Called when a request is admitted, and when one is over.
     """
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, changed: Callable[[], None] = lambda: None) -> None:
         self._emit = emit
+        self._changed = changed
         self._asked: dict[str, Asked] = {}
         self._own: set[str] = set()
         """Requests of the SDK's that are not answered yet."""
@@ -80,11 +82,12 @@ class Exchange:
             return False
         self._number += 1
         asked = self._asked[request_id] = asked_of(message, self._occasions, self._number)
+        self._changed()
         await self._tell(asked.called)
         return True
 
     async def _take_cancel(self, message: JSONObject) -> bool:
-        asked = self._asked.pop(message["request_id"], None)
+        asked = self._over(message["request_id"])
         await self._tell(asked.cancelled() if asked else None)
         return asked is not None
 
@@ -97,6 +100,22 @@ class Exchange:
     async def _refuse(self, request_id: str, reason: str) -> None:
         if request_id and is_text(request_id):
             await self._send(_Outgoing(refusal(request_id, reason)))
+
+    def _over(self, request_id: str) -> Asked | None:
+        asked = self._asked.pop(request_id, None)
+        self._changed()
+        return asked
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client waits for an answer."""
+        return bool(self._asked)
+
+    async def interrupt(self) -> None:
+        """The client is told to leave off, and that nothing more comes."""
+        asked = {"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}}
+        await self._send(_Outgoing(asked))
+        await self.end_input()
 
     async def finish(self) -> None:
         """The client's output is over: what it asked for is not answered any more, nor what the SDK asked for."""
@@ -152,7 +171,7 @@ class Exchange:
 
     async def _is_told(self, response: JSONObject) -> bool:
         """Tell an answer, unless the client has given up waiting for it."""
-        asked = self._asked.pop(response.get("request_id", ""), None)
+        asked = self._over(response["request_id"])
         await self._tell(asked.answered(response) if asked else None)
         return asked is not None
 
