@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         "CODEX_API_KEY",
         "RINGFENCE_HOST",
         "AGENT_LOOP_HOST",
+        *(name for name in os.environ if name.lower().endswith("_proxy")),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CODEX_HOME", str(home / "codex"))

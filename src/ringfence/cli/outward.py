@@ -12,7 +12,8 @@ def decision_line(event: EgressDecided) -> str:
     """A decision of the proxy."""
     if event.allowed:
         method = "" if event.method == "CONNECT" else f"{event.method} "
-        return f"{method}{event.host}:{event.port}{event.path}, by rule {event.rule!r}"
+        through = f", through {event.through}" if event.through else ""
+        return f"{method}{event.host}:{event.port}{event.path}, by rule {event.rule!r}{through}"
     times = f" ({event.repeated} times by now)" if event.repeated > 1 else ""
     return f"refused: {event.reason}{times}"
 

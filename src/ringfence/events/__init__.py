@@ -186,7 +186,9 @@ class EgressDecided(Event, frozen=True, kw_only=True, tag="egress.decided"):
     remedy: str = ""
     """What would allow it; empty if nothing does."""
     address: str = ""
-    """What the host was resolved to, and is called at."""
+    """What the host was resolved to, and is called at; with `through`, what is known of it here, if anything."""
+    through: str = ""
+    """This machine's own proxy that is asked to connect; it looks names up by itself."""
     repeated: int = 1
     """How often the same was refused by now: of many alike, only some are told."""
     has_ech: bool = False

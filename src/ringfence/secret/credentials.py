@@ -112,8 +112,10 @@ def environment_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, 
     """
     environ = os.environ if environ is None else environ
     found = {value for name, value in environ.items() if looks_secret(name)}
-    for value in environ.values():
-        found |= _url_passwords(value)
+    for name, value in environ.items():
+        # Of proxies, addresses are also written without a scheme.
+        is_bare = name.upper().endswith("_PROXY") and "://" not in value
+        found |= _url_passwords(f"http://{value}" if is_bare else value)
     return tuple(sorted(found - {""}))
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # not in typeshed
 
 import anyio.to_thread
 
+from ringfence.egress.host_proxy import UnknownProxy, find_proxy
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 15.0
 _SILENT_S = 600.0
 _PIECE = 64 * 1024
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class UpstreamGone(Exception):
@@ -219,27 +218,10 @@ def proxy_for(base_url: str, environ: Mapping[str, str] | None = None) -> str | 
     Raises:
         UpstreamGone: It is one of a kind that is not spoken here.
     """
-    parts = urlsplit(base_url)
-    host = parts.hostname or ""
-    if host in _LOOPBACK:
-        return None
-    proxies = getproxies_environment() if environ is None else _proxies(environ)
-    found = proxies.get(parts.scheme) or proxies.get("all")
-    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
-        return None
-    if "://" not in found:
-        found = f"http://{found}"
-    if urlsplit(found).scheme not in ("http", "https"):
-        raise UpstreamGone(
-            f"the proxy for {origin_of(base_url)} is one of kind {urlsplit(found).scheme!r}; give an HTTP proxy",
-            is_final=True,
-        )
-    return found
-
-
-def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    lower = {name.lower(): value for name, value in environ.items() if value}
-    return {name.removesuffix("_proxy"): value for name, value in lower.items() if name.endswith("_proxy")}
+    try:
+        return find_proxy(base_url, environ)
+    except UnknownProxy as exc:
+        raise UpstreamGone(f"the proxy for {origin_of(base_url)} {exc}", is_final=True) from exc
 
 
 def _gone(exc: BaseException, origin: str) -> UpstreamGone:

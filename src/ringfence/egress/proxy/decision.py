@@ -94,8 +94,8 @@ class Rules:
             return Decision(True, "open")
         if near:
             named, lacks = near[0]
-            return Decision(False, named.name, lacks, _remedy(wanted))
-        return Decision(False, "default", f"{wanted.target} is not allowed", _remedy(wanted))
+            return Decision(False, named.name, lacks, remedy_for(wanted))
+        return Decision(False, "default", f"{wanted.target} is not allowed", remedy_for(wanted))
 
     def check_address(self, address: Address, port: int, *, is_own: bool) -> Decision | None:
         """Why nothing may be sent to an address that a name was resolved to; None if it may.
@@ -200,7 +200,8 @@ def _is_plain(path: str) -> bool:
     )
 
 
-def _remedy(wanted: Wanted) -> str:
+def remedy_for(wanted: Wanted) -> str:
+    """What would allow it, for people."""
     host = written(wanted.host)
     is_short = isinstance(wanted.host, str) and "." not in wanted.host
     port = f":{wanted.port}" if wanted.port not in WEB_PORTS or is_short else ""

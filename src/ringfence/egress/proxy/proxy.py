@@ -11,7 +11,6 @@ from anyio.abc import ByteStream
 from ringfence.config.egress import Egress
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.own_addresses import is_own_address
-from ringfence.egress.own_sockets import own_ports
 from ringfence.egress.pace import Pace
 from ringfence.egress.proxy.answers import ACCESS_DENIED, ESTABLISHED, failure, refusal
 from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Wanted
@@ -21,15 +20,9 @@ from ringfence.egress.proxy.relaying import Relay
 from ringfence.egress.proxy.telling import Telling
 from ringfence.egress.proxy.tunnel import CheckedStream
 from ringfence.egress.proxy.watched import IDLE_S, Watched
+from ringfence.egress.proxy.ways import Way, Ways, opened
 from ringfence.egress.pump import Allowance, exchange
-from ringfence.egress.resolving import (
-    Resolve,
-    Resolved,
-    Unreachable,
-    connected,
-    resolve_by_system,
-    resolved_once,
-)
+from ringfence.egress.resolving import Resolve, Resolved, Unreachable, resolve_by_system
 from ringfence.events import EgressClosed
 
 if TYPE_CHECKING:
@@ -70,7 +63,7 @@ class ForwardProxy:
         self._rules: Rules | None = None
         self._sandbox_id = sandbox_id
         self._emit = emit
-        self._resolve = resolve
+        self._ways = Ways(resolve)
         self._telling = Telling(sandbox_id, emit, note)
         self._pace = Pace(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
@@ -144,45 +137,23 @@ class ForwardProxy:
             await self._interceptor.note_strays(number, str(wanted.host), wanted.path, head.headers)
         rules = await self._current_rules()
         decision = self._within_allowance(rules.decide(wanted))
-        targets: tuple[Resolved, ...] = ()
+        way = Way()
         trouble = ""
         if decision.is_allowed:
             try:
-                targets, refused = await self._resolved(rules, wanted)
+                way, refused = await self._ways.find(rules, wanted, decision)
                 decision = refused or decision
             except Unreachable as exc:
                 trouble = str(exc)
         if not decision.is_allowed:
             await self._refuse(inside, number, wanted, decision)
             return
-        await self._telling.decided(
-            number, wanted, decision, address=", ".join(str(one) for one in targets[:4])
-        )
+        await self._telling.decided(number, wanted, decision, way=way)
         if self._rules is not rules:
             # Changed while its name was looked up, which whoever serves the name can make last.
             await self._judge_and_carry(inside, number, head)
             return
-        await self._carry(inside, number, head, decision, targets=targets, trouble=trouble)
-
-    async def _resolved(self, rules: Rules, wanted: Wanted) -> tuple[tuple[Resolved, ...], Decision | None]:
-        """Where the host is, and why one of these places is refused."""
-        refused: Decision | None = None
-
-        def check(one: Resolved) -> str | None:
-            nonlocal refused
-            is_own = is_own_address(one.address)
-            refused = rules.check_address(one.address, one.port, is_own=is_own)
-            if refused is None and is_own and one.port in own_ports():
-                refused = Decision(False, "never", f"port {one.port} is one that ringfence itself listens on")
-            return refused.reason if refused else None
-
-        try:
-            found = await resolved_once(str(wanted.host), wanted.port, check, resolve=self._resolve)
-        except Unreachable as exc:
-            if refused is None:
-                raise
-            return (), Decision(False, refused.rule, str(exc), refused.remedy)
-        return found, None
+        await self._carry(inside, number, head, decision, way=way, trouble=trouble)
 
     def _within_allowance(self, decision: Decision) -> Decision:
         allowance = self._allowance(decision)
@@ -217,7 +188,7 @@ class ForwardProxy:
         head: Head,
         decision: Decision,
         *,
-        targets: tuple[Resolved, ...],
+        way: Way,
         trouble: str,
     ) -> None:
         began = time.monotonic()
@@ -226,11 +197,11 @@ class ForwardProxy:
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
-                self._carried[scope] = wanted, targets
+                self._carried[scope] = wanted, way.targets
                 try:
                     if trouble:
                         raise Unreachable(trouble)
-                    await self._converse(inside, number, head, targets, passed)
+                    await self._converse(inside, number, head, way, passed)
                 except Unreachable as exc:
                     passed.ended_by, passed.is_told = str(exc), True
                     self._telling.failed(wanted, str(exc))
@@ -256,11 +227,9 @@ class ForwardProxy:
         if passed.ended_by not in ("closed", "refused") and not passed.is_told:
             raise anyio.BrokenResourceError
 
-    async def _converse(
-        self, inside: ByteStream, number: int, head: Head, targets: tuple[Resolved, ...], passed: Watched
-    ) -> None:
+    async def _converse(self, inside: ByteStream, number: int, head: Head, way: Way, passed: Watched) -> None:
         """Connect, and pass on until the end."""
-        outside = await connected(targets)
+        outside = await opened(way, head.wanted)
         assert passed.scope is not None
         passed.scope.deadline = anyio.current_time() + IDLE_S
         try:
@@ -275,7 +244,7 @@ class ForwardProxy:
                 passed.status = _ESTABLISHED
                 await exchange(self._checked(inside, number, head), outside, passed)
                 return
-            relay = Relay(inside, outside, head, passed)
+            relay = Relay(inside, outside, head, passed, through=way.through)
             await relay.run()
             if relay.status:
                 passed.status = relay.status

@@ -7,6 +7,7 @@ import h11
 from anyio.abc import ByteStream
 
 from ringfence.config.host import written
+from ringfence.egress.host_proxy import HostProxy, refused_by
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
 from ringfence.egress.proxy.head import HEAD_BYTES, Head
 from ringfence.egress.pump import CutOff, Exchange
@@ -26,6 +27,7 @@ _OTHER_REQUEST = frozenset(
 )  # fmt: skip
 """By which some servers take a request for one of another method or path than it was judged by."""
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+_PROXY_WANTS_PASSWORD = 407
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -41,9 +43,19 @@ class Relay:
         outside: The host, connected.
         head: The request.
         passed: Counts.
+        through: Where `outside` is a proxy of this machine's rather than the host.
     """
 
-    def __init__(self, inside: ByteStream, outside: ByteStream, head: Head, passed: Exchange) -> None:
+    def __init__(
+        self,
+        inside: ByteStream,
+        outside: ByteStream,
+        head: Head,
+        passed: Exchange,
+        *,
+        through: HostProxy | None = None,
+    ) -> None:
+        self._through = through
         self._inside = inside
         self._outside = outside
         self._head = head
@@ -79,15 +91,16 @@ class Relay:
         head, wanted = self._head, self._head.wanted
         port = "" if wanted.port in (HTTP_PORT, TLS_PORT) else f":{wanted.port}"
         is_chunked = any(name == b"transfer-encoding" for name, _ in head.headers)
+        authority = f"{written(wanted.host)}{port}"
         headers = [
-            (b"Host", f"{written(wanted.host)}{port}".encode()),
+            (b"Host", authority.encode()),
+            *(self._through.headers if self._through is not None else []),
             *_end_to_end(head.headers, without=_OURS | _OTHER_REQUEST),
             *([(b"Transfer-Encoding", b"chunked")] if is_chunked else []),
             (b"Connection", b"close"),
         ]
-        await self._give(
-            self._host.send(h11.Request(method=wanted.method, target=wanted.path, headers=headers))
-        )
+        target = wanted.path if self._through is None else f"http://{authority}{wanted.path}"
+        await self._give(self._host.send(h11.Request(method=wanted.method, target=target, headers=headers)))
         if head.http.they_are_waiting_for_100_continue:
             await self._to_client(head.http.send(h11.InformationalResponse(status_code=100, headers=[])))
         while not isinstance(event := await self._next_of_client(), h11.EndOfMessage):
@@ -126,6 +139,8 @@ class Relay:
         client = self._head.http
         while not isinstance(event := await self._next_of_host(), h11.EndOfMessage):
             if isinstance(event, h11.Response):
+                if self._through is not None and event.status_code == _PROXY_WANTS_PASSWORD:
+                    raise CutOff(refused_by(self._through, event.status_code))
                 answer = self._answer_head(event)
                 self.status = event.status_code
                 await self._to_client(client.send(answer))

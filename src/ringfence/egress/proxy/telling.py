@@ -5,11 +5,13 @@ from collections.abc import Callable
 from ringfence.config.host import written
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.proxy.decision import Decision, Wanted
+from ringfence.egress.proxy.ways import Way
 from ringfence.events import EgressDecided
 
 _TOLD_ONE_BY_ONE = 5
 _MOST_KINDS = 1000
 _PATH_CHARS = 500
+_SHOWN_ADDRESSES = 4
 
 
 class Telling:
@@ -35,7 +37,7 @@ class Telling:
         wanted: Wanted | None,
         decision: Decision,
         *,
-        address: str = "",
+        way: Way | None = None,
         has_ech: bool = False,
     ) -> None:
         """Tell a decision; returns when it is written."""
@@ -57,7 +59,8 @@ class Telling:
                 rule=decision.rule,
                 reason=decision.reason[:_PATH_CHARS],
                 remedy=decision.remedy,
-                address=address,
+                address=", ".join(str(one) for one in way.targets[:_SHOWN_ADDRESSES]) if way else "",
+                through=way.through.shown if way and way.through else "",
                 repeated=repeated,
                 has_ech=has_ech,
             )

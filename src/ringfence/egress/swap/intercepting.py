@@ -18,6 +18,7 @@ from ringfence.egress.proxy.tunnel import CheckedStream
 from ringfence.egress.proxy.watched import Watched
 from ringfence.egress.pump import CutOff, Exchange
 from ringfence.egress.resolving import Unreachable
+from ringfence.egress.sealed import Sealed
 from ringfence.egress.swap.armed import ArmedSwaps
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.events import EgressIntercepted, PlaceholderStrayed
@@ -123,7 +124,7 @@ class Interceptor:
         self,
         number: int,
         connect: Head,
-        client: "Sealed",
+        client: Sealed,
         outside: ByteStream,
         *,
         passed: Watched,
@@ -191,41 +192,6 @@ class Interceptor:
                     repeated=count,
                 )
             )
-
-
-class Sealed(ByteStream):
-    """TLS whose faults are those of any connection."""
-
-    def __init__(self, tls: TLSStream) -> None:
-        self._tls = tls
-
-    async def receive(self, max_bytes: int = _READ) -> bytes:
-        """Bytes, opened."""
-        try:
-            return await self._tls.receive(max_bytes)
-        except (OSError, CutOff) as exc:
-            raise anyio.BrokenResourceError from exc
-
-    async def send(self, item: bytes) -> None:
-        """Bytes, to be sealed."""
-        try:
-            await self._tls.send(item)
-        except OSError as exc:
-            raise anyio.BrokenResourceError from exc
-
-    async def send_eof(self) -> None:
-        """Nothing: TLS ends both ways at once."""
-
-    async def say_goodbye(self) -> None:
-        """Tell the other side that this is all, so that it does not take it for a cut."""
-        try:
-            await self._tls.unwrap()
-        except _LOST:
-            return
-
-    async def aclose(self) -> None:
-        """Let go of it."""
-        await anyio.aclose_forcefully(self._tls)
 
 
 class RedactingRelay(Relay):

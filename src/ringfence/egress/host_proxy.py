@@ -1,0 +1,219 @@
+"""The proxy through which this machine reaches the web, where its environment names one. Its password stays here."""
+
+import base64
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import anyio.to_thread
+import h11
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
+
+from ringfence.egress.resolving import Unreachable, connected, resolve_by_system
+from ringfence.egress.sealed import Sealed
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_ANSWER_S = 30.0
+_LOOKUP_S = 10.0
+_HANDSHAKE_S = 20.0
+_HEAD_BYTES = 32 * 1024
+_READ = 65_536
+_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+
+
+class UnknownProxy(Exception):
+    """The environment names a proxy of a kind that is not spoken here; the text says which, without its password."""
+
+
+@dataclass(frozen=True)
+class HostProxy:
+    """A proxy of this machine's environment."""
+
+    host: str
+    port: int
+    is_tls: bool = False
+    """Whether it is spoken to in TLS."""
+    authorization: bytes | None = field(default=None, repr=False)
+    """Value of `Proxy-Authorization`; None: it asks for none, as far as the environment says."""
+
+    @property
+    def shown(self) -> str:
+        """It, for people and the record; without its password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What a request to it has besides."""
+        return [(b"Proxy-Authorization", self.authorization)] if self.authorization else []
+
+
+def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Address of the proxy that the environment names for `url`; None for none, and for this machine.
+
+    Args:
+        url: Scheme, host and port of what is to be reached.
+        environ: Instead of `os.environ`.
+
+    Raises:
+        UnknownProxy: It is one of a kind that is not spoken here.
+    """
+    parts = urlsplit(url)
+    variables = os.environ if environ is None else environ
+    if (parts.hostname or "") in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in variables):
+        return None
+    # Takes 20 ms to import, and most machines have no proxy.
+    from urllib.request import (  # type: ignore[attr-defined]  # not in typeshed
+        getproxies_environment,
+        proxy_bypass_environment,
+    )
+
+    proxies = getproxies_environment() if environ is None else _proxies(environ)
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+        return None
+    if "://" not in found:
+        found = f"http://{found}"
+    kind = urlsplit(found).scheme
+    if kind not in ("http", "https"):
+        raise UnknownProxy(f"is one of kind {kind!r}; give an HTTP proxy")
+    return found
+
+
+def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostProxy | None:
+    """The proxy by which `url` is reached from this machine; None for none.
+
+    Raises:
+        Unreachable: The environment names one that cannot be used.
+    """
+    try:
+        found = find_proxy(url, environ)
+        return None if found is None else _read(found)
+    except UnknownProxy as exc:
+        raise Unreachable(f"this machine's proxy {exc}") from exc
+    except ValueError:
+        raise Unreachable("the address of this machine's proxy, in its environment, is none") from None
+
+
+async def reached(proxy: HostProxy) -> ByteStream:
+    """A connection to the proxy.
+
+    Raises:
+        Unreachable: It does not answer, or cannot be trusted.
+    """
+    try:
+        with anyio.fail_after(_LOOKUP_S):
+            found = await resolve_by_system(proxy.host, proxy.port)
+        stream = await connected(found)
+    except (Unreachable, OSError, TimeoutError) as exc:
+        raise Unreachable(f"this machine's proxy {proxy.shown} cannot be reached: {_reason(exc)}") from exc
+    if not proxy.is_tls:
+        return stream
+    context = await anyio.to_thread.run_sync(ssl.create_default_context)
+    try:
+        with anyio.fail_after(_HANDSHAKE_S):
+            return Sealed(await TLSStream.wrap(stream, hostname=proxy.host, ssl_context=context))
+    except (*_LOST, OSError, TimeoutError) as exc:
+        await anyio.aclose_forcefully(stream)
+        raise Unreachable(f"no TLS with this machine's proxy {proxy.shown}: {_reason(exc)}") from exc
+
+
+async def tunnelled(proxy: HostProxy, target: str) -> ByteStream:
+    """A connection to `target` that the proxy makes.
+
+    Args:
+        proxy: Which.
+        target: Host and port; it looks a name up by itself.
+
+    Raises:
+        Unreachable: It does not make one.
+    """
+    stream = await reached(proxy)
+    try:
+        with anyio.fail_after(_ANSWER_S):
+            return _Begun(stream, await _asked(stream, proxy, target))
+    except BaseException as exc:
+        await anyio.aclose_forcefully(stream)
+        if isinstance(exc, (*_LOST, TimeoutError, h11.RemoteProtocolError)):
+            raise Unreachable(f"this machine's proxy {proxy.shown} gives no answer") from exc
+        raise
+
+
+def refused_by(proxy: HostProxy, status: int) -> str:
+    """Why nothing comes of what was asked of a proxy that answers so."""
+    if status == 407:
+        return f"this machine's proxy {proxy.shown} wants another user or password (407)"
+    return f"this machine's proxy {proxy.shown} refuses it ({status})"
+
+
+async def _asked(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
+    """Ask for a tunnel; what came already after the answer's head."""
+    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+    headers = [(b"Host", target.encode()), *proxy.headers]
+    request = http.send(h11.Request(method="CONNECT", target=target, headers=headers))
+    await stream.send(request or b"")
+    await stream.send(http.send(h11.EndOfMessage()) or b"")
+    while not isinstance(event := http.next_event(), h11.Response):
+        if event is not h11.NEED_DATA and not isinstance(event, h11.InformationalResponse):
+            raise h11.RemoteProtocolError("no answer")
+        if event is h11.NEED_DATA:
+            http.receive_data(await stream.receive(_READ))
+    if not 200 <= event.status_code < 300:
+        raise Unreachable(refused_by(proxy, event.status_code))
+    return http.trailing_data[0]
+
+
+class _Begun(ByteStream):
+    """A stream of which something was read already."""
+
+    def __init__(self, stream: ByteStream, early: bytes) -> None:
+        self._stream = stream
+        self._early = early
+
+    async def receive(self, max_bytes: int = _READ) -> bytes:
+        """That first, then the rest."""
+        if self._early:
+            piece, self._early = self._early[:max_bytes], self._early[max_bytes:]
+            return piece
+        return await self._stream.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        """As the stream does."""
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        """As the stream does."""
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        await self._stream.aclose()
+
+
+def _read(url: str) -> HostProxy:
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    if not parts.hostname:
+        raise ValueError("there is no host in it")
+    authorization = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = b"Basic " + base64.b64encode(pair.encode())
+    return HostProxy(parts.hostname, parts.port or (443 if is_tls else 80), is_tls, authorization)
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    lower = {name.lower(): value for name, value in environ.items() if value}
+    return {name.removesuffix("_proxy"): value for name, value in lower.items() if name.endswith("_proxy")}
+
+
+def _reason(exc: BaseException) -> str:
+    if isinstance(exc, TimeoutError) and not isinstance(exc, OSError | Unreachable):
+        return "no answer in time"
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({exc.verify_message})"
+    return getattr(exc, "strerror", None) or str(exc) or "the connection ended"
