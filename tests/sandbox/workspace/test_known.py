@@ -76,3 +76,5 @@ def test_names_are_those_of_the_paths(paths: set[bytes], others: set[bytes]):
     assert set(names) == paths
     assert {path for path in paths | others if path in names} == paths
     assert {path for path in paths if b"/" not in path} == names.names_in(b"")
+    at_top = [path for path in others if b"/" not in path] or [b"x"]
+    assert set(names.besides(b"", b"\0".join(at_top))) == set(at_top) - paths

@@ -14,9 +14,12 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
+from ringfence.sandbox.workspace.git_layout import find_git, read_small
 from ringfence.sandbox.workspace.ignore import ROOM_FOR_RULES_BYTES, Rules, left_out_note, read_rules
+from ringfence.sandbox.workspace.index_copy import copy_index
+from ringfence.sandbox.workspace.memo import mark_of
 from ringfence.sandbox.workspace.remembered import Remembered
+from ringfence.sandbox.workspace.scan import is_settled
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -25,9 +28,7 @@ _ROOM_FOR_INDEXES_BYTES = 256 * 1024**2
 """Of the workspace's own, which has about 100 bytes for a file."""
 _ROOM_WITHIN_BYTES = 64 * 1024**2
 """Of those of all repositories within together: copies, in a directory that may lie in memory."""
-_MAX_GUESSES = 1000
 _TIMEOUT_S = 60.0
-_GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
 @dataclass
@@ -37,8 +38,8 @@ class _Repository:
     """Its path in the workspace, ending in a slash; empty for the workspace itself."""
     gitlinks: bool
     excludes: bytes
-    index: bytes
-    """Digest of its index, byte for byte."""
+    is_split: bool
+    """Whether its index shares entries with another file."""
 
 
 @dataclass
@@ -66,6 +67,7 @@ class GitLister:
     _room_for_rules: int = ROOM_FOR_RULES_BYTES
     _room_within: int = _ROOM_WITHIN_BYTES
     _excludes_left_out: int = 0
+    _seen: bytes = b""
 
     async def list_all(self) -> None:
         """List the files.
@@ -99,24 +101,46 @@ class GitLister:
         self.paths = set(told.stdout.split(b"\0")) - {b""}
         return Rules(excludes={b"": repository.excludes})
 
-    async def asked(self, remembered: Remembered) -> bytes:
+    async def asked(self, remembered: Remembered, began_ns: int) -> bytes:
         """Digest of all that decides what `list_all` and `ignored` say, other than the tree; empty if there is none.
 
         Of the index all but the status of files, which a mere `git status` renews.
 
         Args:
-            remembered: Git is asked only if the index is not, byte for byte, the one of which this holds what it says.
-                Is brought up to date.
+            remembered: Nothing is read of an index that is as it was when git told what is in it. Is brought up to date.
+            began_ns: When the look began that this is part of.
         """
+        self._seen, excludes = await self.actor.call(lambda: self._look_at_index(began_ns))
+        if self._seen and self._seen == remembered.index:
+            return _digest(self._with_own(excludes), b"", remembered.indexed)
         repository = await self._opened(b"")
-        if repository.index != remembered.index:
-            git = await self._without_tree(repository)
-            try:
-                said = await git.run("ls-files", "-z", "-s", "-v")
-            except InfrastructureFault:
-                return b""
-            remembered.index, remembered.indexed = repository.index, digest_of(said.stdout, said.stderr)
-        return digest_of(repository.excludes, "\n".join(self.notes).encode(), remembered.indexed)
+        git = await self._without_tree(repository)
+        try:
+            index = await git.run("ls-files", "-z", "-s", "-v")
+        except InfrastructureFault:
+            return b""
+        indexed = _digest(index.stdout, index.stderr)
+        is_whole = not repository.is_split and not self.notes
+        remembered.index, remembered.indexed = self._seen if is_whole else b"", indexed
+        return _digest(repository.excludes, "\n".join(self.notes).encode(), indexed)
+
+    async def is_still_so(self, began_ns: int) -> bool:
+        """Whether what `asked` went by is what git was told of since."""
+        seen, _ = await self.actor.call(lambda: self._look_at_index(began_ns))
+        return seen == self._seen
+
+    def _look_at_index(self, began_ns: int) -> tuple[bytes, bytes]:
+        """What tells the index from any other, empty if nothing does for certain; and the rules beside it."""
+        layout = find_git(self.root)
+        if layout is None:
+            return b"", b""
+        excludes = read_small(layout.common, b"info/exclude") or b""
+        try:
+            status = (layout.directory / "index").lstat()
+        except OSError:
+            return b"", excludes
+        is_certain = stat.S_ISREG(status.st_mode) and is_settled(status.st_ctime_ns, began_ns)
+        return (b"%d %r" % (status.st_dev, mark_of(status)) if is_certain else b""), excludes
 
     async def _opened(self, place: bytes) -> _Repository:
         """A repository of the workspace; the top one is opened once."""
@@ -136,7 +160,7 @@ class GitLister:
         directory = self.scratch / str(len(self._repositories))
         write_clean_git_dir(directory)
         room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
-        copied = _copy_from_user(work_tree, directory, room_bytes=room)
+        copied = copy_index(work_tree, directory, room_bytes=room)
         if place:
             self._room_within -= copied.size
         if copied.is_left_out:
@@ -144,17 +168,20 @@ class GitLister:
         excludes, gitlinks = self._with_room(copied.excludes), copied.gitlinks
         (directory / "info" / "exclude").write_bytes(excludes)
         git = Git(directory, work_tree, self.actor)
-        return _Repository(git, place, gitlinks, excludes, copied.index)
+        return _Repository(git, place, gitlinks, excludes, copied.is_split)
 
     def _with_room(self, local: bytes) -> bytes:
         """A repository's rules that are not in `.gitignore` files, as far as there is room."""
-        excludes = self.excludes.rstrip(b"\n") + b"\n" + local
+        excludes = self._with_own(local)
         # The workspace's own come first, and always hold.
         if self._repositories and len(excludes) > self._room_for_rules:
             self._excludes_left_out += 1
             return b""
         self._room_for_rules -= len(excludes)
         return excludes
+
+    def _with_own(self, local: bytes) -> bytes:
+        return self.excludes.rstrip(b"\n") + b"\n" + local
 
     async def _list_one(self, repository: _Repository) -> list[bytes]:
         try:
@@ -255,83 +282,6 @@ class GitLister:
         return files
 
 
-@dataclass(frozen=True)
-class _Copied:
-    """What was taken from a repository."""
-
-    excludes: bytes = b""
-    """Its own rules that are not in a `.gitignore`."""
-    gitlinks: bool = False
-    """Whether it may have submodules."""
-    size: int = 0
-    """Of the copies, in bytes."""
-    is_left_out: bool = False
-    """Whether its index was larger than the room there is."""
-    index: bytes = b""
-    """Digest of the copies."""
-
-
-def _copy_from_user(work_tree: Path, target: Path, *, room_bytes: int) -> _Copied:
-    """Copy a repository's index, and the one it shares entries with, if there is room."""
-    layout = find_git(work_tree)
-    if layout is None:
-        return _Copied()
-    excludes = read_small(layout.common, b"info/exclude") or b""
-    index = _read_index(layout.directory, b"index", room_bytes)
-    if not index:
-        return _Copied(excludes, is_left_out=index is None)
-    name = _shared_name(index, layout.directory)
-    shared = _read_index(layout.directory, name, room_bytes - len(index)) if name else b""
-    if shared is None:
-        return _Copied(excludes, is_left_out=True)
-    object_format = read_config(read_small(layout.common, b"config") or b"").get(
-        "extensions.objectformat", "sha1"
-    )
-    write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
-    # A sparse index names directories only; git finds the files in the objects.
-    (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-    (target / "index").write_bytes(index)
-    if name:
-        (target / os.fsdecode(name)).write_bytes(shared)
-    gitlinks = _GITLINK in index or _GITLINK in shared
-    digest = digest_of(object_format.encode(), index, name, shared)
-    return _Copied(excludes, gitlinks, len(index) + len(shared), index=digest)
-
-
-def digest_of(*parts: bytes) -> bytes:
+def _digest(*parts: bytes) -> bytes:
     """One digest of several parts."""
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
-
-
-def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:
-    """An index file; empty if there is none, None if there is no room for it."""
-    data = read_small(directory, name, min(INDEX_LIMIT, max(0, room_bytes)))
-    if data is None:
-        return None if _is_file(directory / os.fsdecode(name)) else b""
-    # What is no index is of no use to git either.
-    return data if data.startswith(b"DIRC") else b""
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
-def _shared_name(index: bytes, directory: Path) -> bytes:
-    """The shared index that a split one names; empty if none.
-
-    Its id is the first thing in the extension `link` (gitformat-index(5)), behind the size; the same bytes may be
-    part of a name, so what is looked for is an id that there is a file for.
-    """
-    end = len(index)
-    for _ in range(_MAX_GUESSES):
-        end = index.rfind(b"link\0", 0, end)
-        if end < 0:
-            return b""
-        for length in (32, 20):
-            name = b"sharedindex." + index[end + 8 : end + 8 + length].hex().encode()
-            if _is_file(directory / os.fsdecode(name)):
-                return name
-    return b""

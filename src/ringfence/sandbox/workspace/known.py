@@ -62,9 +62,10 @@ def _form(count: int) -> str:
 
 
 def _pack(files: dict[bytes, Entry]) -> Packed:
-    entries = files.values()
+    names = sorted(files)
+    entries = [files[name] for name in names]
     return Packed(
-        b"\0".join(files),
+        b"\0".join(names),
         struct.pack(
             _form(len(files)),
             *[entry.ctime_ns for entry in entries],
@@ -117,6 +118,13 @@ class Names(Collection[bytes]):
         if self._last is None or self._last[0] != folder:
             self._last = folder, frozenset(self._names[folder].split(b"\0"))
         return self._last[1]
+
+    def besides(self, folder: bytes, names: bytes) -> Collection[bytes]:
+        """Those of some names, separated by NUL, that are not among those in a directory."""
+        # Nearly always both are the same, and in order.
+        if names == self._names.get(folder):
+            return ()
+        return frozenset(names.split(b"\0")) - self.names_in(folder)
 
 
 class KnownFiles(Names):

@@ -160,7 +160,7 @@ async def list_before(
             )
 
         index = remembered.index
-        found, asked = await both(look, lambda: git.asked(remembered))
+        found, asked = await both(look, lambda: git.asked(remembered, began_ns))
         found.is_news |= remembered.index != index
         if surveyed:
             surveyed.set()
@@ -175,7 +175,7 @@ async def list_before(
             except InfrastructureFault as exc:
                 hindrance = str(exc)
             else:
-                _remember(remembered, listing, question)
+                _remember(remembered, listing, question if await git.is_still_so(began_ns) else b"")
                 return listing
     return await _listed_by_hand(root, actor, excludes, hindrance)
 

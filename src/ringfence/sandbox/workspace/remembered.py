@@ -36,7 +36,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     count: int
     """Of all entries."""
     plain: bytes
-    """Names of files that nothing is to be said of, separated by NUL."""
+    """Names of files that nothing is to be said of, in order, separated by NUL."""
     others: list[tuple[bytes, int]]
     """Names and kinds of the rest, but for what does not matter."""
 
@@ -64,9 +64,9 @@ class Remembered(msgspec.Struct):
     uid: int = -1
     folders: dict[bytes, Held] = {}
     index: bytes = b""
-    """Digest of the git index that git was last asked about, byte for byte; empty: it was not, or there was none."""
+    """What tells the git index that git was last asked about from any other; empty: nothing does."""
     indexed: bytes = b""
-    """Digest of what it said was in it."""
+    """Digest of what git said was in it."""
     told: Told | None = None
     """Holds as long as all directories hold what they held; forgotten with the first that does not."""
 

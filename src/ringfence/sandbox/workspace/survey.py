@@ -209,6 +209,7 @@ class _Surveyor:
                 plain.append(name)
             elif (kind := _kind_of(entry)) in (DIRECTORY, SPECIAL) or not folder.in_git:
                 others.append((os.fsencode(name), kind))
+        plain.sort()
         return Held(0, 0, count, os.fsencode("\0".join(plain)), others)
 
     def _take_in(self, folder: _Folder, path: bytes, held: Held) -> None:
@@ -216,7 +217,7 @@ class _Surveyor:
         self._crowds[path.partition(b"/")[0]] += held.count
         prefix = path + b"/" if path else b""
         if held.plain and not folder.is_left_out:
-            new = set(held.plain.split(b"\0")) - self._known.names_in(path)
+            new = self._known.besides(path, held.plain)
             self._gather_all([prefix + name for name in new], path)
         for name, kind in held.others:
             if folder.in_git:
