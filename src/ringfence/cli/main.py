@@ -8,6 +8,7 @@ import typer
 from ringfence import __version__
 from ringfence.cli.audit import audit_app
 from ringfence.cli.checkpoint import checkpoint_app
+from ringfence.cli.client import ClientCommand, client_command
 from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.doctor import doctor
 from ringfence.cli.ending import end_by
@@ -40,6 +41,8 @@ _FREE = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 app.command("run")(run)
 app.command("exec", context_settings=_FREE)(execute)
 app.command("shell")(shell)
+app.command("claude", cls=ClientCommand)(client_command("claude", "Claude Code"))
+app.command("codex", cls=ClientCommand)(client_command("codex", "Codex"))
 app.add_typer(sandbox_app)
 app.add_typer(pool_app)
 app.command("diff")(diff)

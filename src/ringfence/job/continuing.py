@@ -14,7 +14,7 @@ _LOOK_BACK = 200
 _CHAIN = 100
 _TOLD = 20
 _SHOWN = 60
-_NO_AGENT = frozenset({"exec", "shell", "imported"})
+_NO_AGENT = frozenset({"exec", "shell", "claude", "codex", "imported"})
 
 
 @dataclass(frozen=True)

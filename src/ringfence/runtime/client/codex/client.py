@@ -15,6 +15,7 @@ from ringfence.runtime.client.codex.configuration import configuration
 from ringfence.runtime.client.codex.stream import CodexStream
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+_NO_DAEMON = "--no-daemon"
 _OURS = {
     "--json": "it is there already",
     "--model": "use --model of ringfence",
@@ -101,9 +102,11 @@ class CodexClient(Client):
         if first in _COMMANDS_OUTSIDE:
             raise UsageError(f"`codex {first}` does not work inside: {_COMMANDS_OUTSIDE[first]}")
         _check(args, {**_OUTSIDE, **(_INNER if place.is_fence else {})})
-        ours = [] if first in _COMMANDS_INSIDE or _BYPASS in args else _fenced(place)
+        ours = [] if _BYPASS in args else _fenced(place)
+        # Its work in the background would end with the sandbox, and could not be suspended.
+        ours += [] if _NO_DAEMON in args else [_NO_DAEMON]
         return Launch(
-            argv=(place.program, *ours, *args),
+            argv=(place.program, *([] if first in _COMMANDS_INSIDE else ours), *args),
             env=self.environment(place),
             files={f"{self.state_dir(place)}/config.toml": configuration(place, None, self.state_dir(place))},
         )

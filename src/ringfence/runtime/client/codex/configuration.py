@@ -35,6 +35,9 @@ def configuration(place: Place, options: Options | None, state_dir: str) -> byte
         "[shell_environment_policy]",
         "ignore_default_excludes = false",
     ]
+    if options is None:
+        # A person is not asked whether to trust the folder: what its `.codex` starts is in the fence, too.
+        lines += [f"[projects.{_text(place.workspace)}]", 'trust_level = "trusted"']
     for server in options.mcp_servers if options is not None else ():
         lines += _server(server)
     return "\n".join([*lines, ""]).encode("utf-8", "replace")

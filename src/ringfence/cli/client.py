@@ -1,0 +1,244 @@
+"""`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ringfence.cli import options
+from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.cli.lending import Lent
+    from ringfence.cli.outward import Refused
+    from ringfence.config import Effective
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.job.request import RunRequest
+    from ringfence.job.result import JobResult
+    from ringfence.runtime.client.base import Client
+    from ringfence.runtime.client.seen import ClientName
+    from ringfence.runtime.options import Options, RuntimeName
+    from ringfence.sandbox import Sandbox, SandboxSpec
+
+_HELP = """\
+Work with {title} on this terminal, in a sandbox, without a key inside. Afterwards `ringfence diff last` and `undo last`.
+
+Ringfence's options come first; from the first word that is none of them, or after --, everything is {name}'s own:
+`ringfence {name} --memory 4g {example}`. Its own help: `ringfence {name} -- --help`.
+"""
+_EXAMPLES = {"claude": "--continue", "codex": "resume --last"}
+
+
+class ClientCommand(TyperCommand):
+    """A command whose own options end where the client's arguments begin."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take what is ours; the rest is left as it is."""
+        ours = _length_of_ours(self.get_params(ctx), args)
+        rest = args[ours:]
+        return super().parse_args(ctx, [*args[:ours], "--", *(rest[1:] if rest[:1] == ["--"] else rest)])
+
+
+def _length_of_ours(parameters: list[Any], args: list[str]) -> int:
+    takes_value = {
+        name: not getattr(each, "is_flag", False)
+        for each in parameters
+        if each.param_type_name == "option"
+        for name in (*each.opts, *each.secondary_opts)
+    }
+    position = 0
+    while position < len(args):
+        word = args[position]
+        name, equals, _ = word.partition("=")
+        if name in takes_value and (equals or word in takes_value):
+            position += 2 if takes_value[name] and not equals else 1
+        elif word[:2] in takes_value and not word.startswith("--"):
+            position += 1  # -C/some/where
+        else:
+            break
+    return min(position, len(args))
+
+
+def client_command(name: "ClientName", title: str) -> Callable[..., None]:
+    """The command of a client."""
+
+    def command(
+        args: Annotated[
+            list[str] | None, typer.Argument(metavar="[ARGS]...", help="For the client, as they are.")
+        ] = None,
+        *,
+        workspace: options.WorkspaceOption = Path(),
+        sandbox: options.SandboxOption = None,
+        image: options.ImageOption = None,
+        engine: options.EngineOption = None,
+        mode: options.ModeOption = None,
+        model: options.ModelOption = None,
+        memory: options.MemoryOption = None,
+        cpus: options.CpusOption = None,
+        pids: options.PidsOption = None,
+        disk: options.DiskOption = None,
+        timeout: options.TimeoutOption = None,
+        wait: options.WaitOption = "0",
+        max_tokens: options.MaxTokensOption = None,
+        max_cost_usd: options.MaxCostOption = None,
+        soft_limits: options.SoftLimitsOption = None,
+        setup: options.SetupOption = None,
+        forward: options.ForwardOption = None,
+        allow: options.AllowOption = None,
+        env: options.EnvOption = None,
+        auth: options.AuthOption = None,
+        cli_path: options.CliPathOption = None,
+        settings_source: options.SettingsSourceOption = None,
+        force: options.ForceOption = None,
+    ) -> None:
+        effective = load_settings(
+            workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model, memory=memory, cpus=cpus,
+            pids=pids, disk=disk, timeout=timeout, max_tokens=max_tokens, max_cost_usd=max_cost_usd,
+            soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, auth=auth,
+            cli_path=cli_path, settings_source=settings_source, force=force,
+        )  # fmt: skip
+        named = [] if model is None or model.startswith("scripted:") else ["--model", model]
+        _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait)))
+
+    command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
+    return command
+
+
+@dataclass(frozen=True)
+class _Asked:
+    name: "ClientName"
+    args: tuple[str, ...]
+    workspace: Path
+    effective: "Effective"
+    wait_s: float
+
+    @property
+    def runtime(self) -> "RuntimeName":
+        """The runtime that is made of the same client."""
+        return "claude-cli" if self.name == "claude" else "codex-cli"
+
+
+def _run(asked: _Asked) -> None:
+    import os
+
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError(
+            f"ringfence {asked.name} needs a terminal; in scripts use `ringfence run --runtime {asked.name}-cli`"
+        )
+    warn_about(asked.effective)
+    import anyio
+
+    from ringfence.cli.console import open_console
+    from ringfence.cli.outward import Refused
+    from ringfence.cli.running import say
+    from ringfence.cli.summary import print_summary
+
+    refused = Refused()
+    result = anyio.run(_on_terminal, asked, refused)
+    for line in refused.lines():
+        say(line)
+    print_summary(open_console(stderr=True), result)
+    if result.work is not None and result.work.files_changed:
+        say("look at the changes: ringfence diff last; take them back: ringfence undo last")
+    raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
+
+
+async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
+    from functools import partial
+
+    from ringfence.cli.lending import lent_to_run
+    from ringfence.cli.running import run_to_end
+    from ringfence.config.paths import state_dir
+    from ringfence.job.clients import provider_of
+    from ringfence.job.interactive import TerminalClient, held_sessions, run_client
+    from ringfence.model.registry import needs_credential
+    from ringfence.runtime.client.program import find_program
+    from ringfence.runtime.client.registry import client_of
+
+    effective = asked.effective
+    client = client_of(asked.runtime)
+    choices = _options(asked)
+    request = _request(asked)
+    program = await find_program(client, request.spec, choices)
+    provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
+    with held_sessions(client, request.workspace, state_dir()) as home:
+        part = TerminalClient(
+            client, program, asked.args, home, partial(_tell_start, client), is_forced=choices.force
+        )
+        async with lent_to_run(effective, request.workspace, model=provider) as found:
+            complete = replace(
+                request,
+                spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
+                leases=found.leases,
+                injected=found.injected,
+                model_access=_access(effective, request.spec, found),
+                session_id=home.id,
+            )
+            return await run_to_end(complete, partial(run_client, part, 0, 1), view=refused.show)
+
+
+def _options(asked: _Asked) -> "Options":
+    """What of the settings of clients holds for one on a terminal; the rest is the person's to choose there.
+
+    Raises:
+        UsageError: The client has no such thing.
+    """
+    from ringfence.runtime.options import Options, check_options
+
+    settings = asked.effective.settings.client
+    if settings.settings_sources:
+        check_options(asked.runtime, ["settings_sources"])
+    return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
+
+
+def _request(asked: _Asked) -> "RunRequest":
+    """The run, with the model granted. Bounds of time hold that somebody asked for."""
+    from ringfence.cli.agent import is_said
+    from ringfence.cli.execute import command_request
+    from ringfence.job.clients import with_model_granted
+
+    effective = asked.effective
+    request = command_request(
+        (asked.name, *asked.args), asked.workspace, effective, purpose="shell", wait_s=asked.wait_s
+    )
+    return replace(
+        request,
+        spec=with_model_granted(request.spec),
+        runtime=asked.name,
+        wall_clock_s=effective.settings.limits.wall_clock
+        if is_said(effective, "limits.wall_clock")
+        else None,
+    )
+
+
+def _access(effective: "Effective", spec: "SandboxSpec", found: "Lent") -> "ModelAccess | None":
+    """What may be asked of models. The usual bound on tokens is one for tasks; a person sees what is spent."""
+    from ringfence.cli.agent import access_of, is_said
+
+    access = access_of(effective.settings, spec, found)
+    if access is None or is_said(effective, "limits.tokens"):
+        return access
+    return replace(access, tokens=None)
+
+
+def _tell_start(client: "Client", sandbox: "Sandbox", version: str) -> None:
+    """Where the work goes, and what may be reached: before the screen is the client's."""
+    from ringfence.cli.running import say
+
+    placement, facts = sandbox.placement, sandbox.facts
+    is_copy = placement.workspace_source != placement.workspace
+    where = f"{'a private copy of ' if is_copy else ''}{sandbox.spec.workspace}"
+    where += ", read-only" if placement.workspace_read_only else ""
+    allowed = [str(rule) for rule in sandbox.spec.egress.allow]
+    reached = (
+        "the model alone, without a key"
+        if allowed == ["model"]
+        else f"{', '.join(allowed)}; no key is inside"
+    )
+    say(f"{client.title} {version} on {where}")
+    fence = f"in the fence ({facts.backend})" if facts.is_fence else "with NO fence"
+    say(f"{fence} it reaches: {reached}")

@@ -1,0 +1,217 @@
+"""A client on the user's own terminal: its sessions put inside, kept as they grow, and read into the record."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
+from ringfence.errors import RingfenceError, UsageError
+from ringfence.events import Event, Origin, SessionKept
+from ringfence.job.outcome import Outcome
+from ringfence.job.terminal import run_on_terminal
+from ringfence.runtime.client.base import Client, Place, Program
+from ringfence.runtime.client.program import checked_inside
+from ringfence.runtime.session import SessionHome, SessionKeeper, held_session
+from ringfence.runtime.transcript import read_events
+from ringfence.runtime.transcript.session import unread
+from ringfence.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from ringfence.job.request import Emit
+
+_RESTORED_BYTES = 64 * 1024**2
+_RESTORED_FILES = 300
+"""Of earlier sessions that are put inside, the newest first."""
+_TOLD_S = 60.0
+_AT_ONCE = 100
+_CHUNK = 1024**2
+_PLACES = 10
+
+
+@dataclass(frozen=True)
+class TerminalClient:
+    """A client that a person has asked for."""
+
+    client: Client
+    program: Program
+    args: tuple[str, ...]
+    """The person's own, for the client."""
+    home: SessionHome
+    """Where its sessions on this workspace are kept."""
+    on_start: Callable[[Sandbox, str], None]
+    """Told when it is about to start, and which version it is."""
+    is_forced: bool = False
+    """Take a version that was not tried."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Of the person's own settings, by their paths below the client's directory."""
+
+
+async def run_client(
+    asked: TerminalClient, keyboard: int, screen: int, sandbox: Sandbox, emit: "Emit"
+) -> Outcome:
+    """Run a client on the terminal behind `keyboard` and `screen` until it ends.
+
+    Raises:
+        ConfigurationError: The image has no such client, or another version.
+        UsageError: An argument that would lead out of the fence.
+        SandboxDied: The sandbox is gone.
+    """
+    client = asked.client
+    program = await checked_inside(asked.program, client, sandbox, force=asked.is_forced)
+    place = Place(
+        program=program.path,
+        home=sandbox.facts.home,
+        workspace=sandbox.workspace,
+        base_url=f"http://127.0.0.1:{PORT_INSIDE}",
+        socket=SOCKET_INSIDE,
+        is_fence=sandbox.facts.is_fence,
+    )
+    launch = client.interactive(place, asked.args)
+    folder = client.state_dir(place)
+    own = {f"{folder}/{name}": data for name, data in asked.files.items()}
+    for path, data in {**own, **launch.files}.items():
+        await sandbox.write_file(path, data, mode=0o600)
+    kept = KeptSessions(asked.home, sandbox, folder, client.session_files())
+    async with kept.inside(emit):
+        asked.on_start(sandbox, program.version or "")
+        return await run_on_terminal(
+            launch.argv,
+            keyboard,
+            screen,
+            sandbox,
+            emit,
+            env=launch.env,
+            suspends=True,
+            on_output=kept.keeper.touch,
+        )
+
+
+@contextmanager
+def held_sessions(client: Client, workspace: Path, state: Path) -> Iterator[SessionHome]:
+    """Hold all sessions of a client on a workspace, as a person has them on terminals.
+
+    Where another terminal has them, those of a second one, and so on: each writes its own.
+
+    Raises:
+        UsageError: As many terminals as there may be have theirs.
+        InfrastructureFault: The lock cannot be made.
+    """
+    digest = sha256(str(workspace).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    with ExitStack() as held:
+        home = None
+        for number in range(_PLACES):
+            name = f"terminal-{client.name}-{digest}-{number}"
+            with suppress(UsageError):
+                home = held.enter_context(held_session(name, by=f"process {os.getpid()}", state=state))
+                break
+        if home is None:
+            raise UsageError(
+                f"{_PLACES} terminals have {client.name} on {str(workspace)!r}; close one of them"
+            )
+        yield home
+
+
+class KeptSessions:
+    """All sessions of a client on a workspace, so that it finds them again.
+
+    Args:
+        home: Where they lie outside.
+        sandbox: Where the client runs.
+        folder: The client's own directory inside.
+        patterns: Which files there are sessions.
+    """
+
+    def __init__(self, home: SessionHome, sandbox: Sandbox, folder: str, patterns: Sequence[str]) -> None:
+        self.keeper = SessionKeeper(home, sandbox, folder, patterns)
+        self._home = home
+        self._sandbox = sandbox
+        self._folder = folder
+
+    @asynccontextmanager
+    async def inside(self, emit: "Emit") -> AsyncIterator[None]:
+        """Have them inside, and what is added to them outside; at the end what was added is in the record, too."""
+        before = await anyio.to_thread.run_sync(self._home.files)
+        await self._restore(before)
+        try:
+            async with self.keeper.following():
+                yield
+        finally:
+            with anyio.move_on_after(_TOLD_S, shield=True):
+                await self._tell(before, emit)
+
+    async def _restore(self, known: Mapping[str, int]) -> None:
+        """Put the newest inside, the oldest of them first, so that the client sees which one is the last."""
+        room = _RESTORED_BYTES
+        chosen: list[str] = []
+        for name in sorted(known, key=self._written_at, reverse=True)[:_RESTORED_FILES]:
+            room -= known[name]
+            if room < 0:
+                break
+            chosen.append(name)
+        for name in reversed(chosen):
+            data = await anyio.to_thread.run_sync(self._home.read, name)
+            await self._sandbox.write_file(f"{self._folder}/{name}", data, mode=0o600)
+
+    def _written_at(self, name: str) -> float:
+        return (self._home.files_dir / name).stat().st_mtime
+
+    async def _tell(self, before: Mapping[str, int], emit: "Emit") -> None:
+        after = await anyio.to_thread.run_sync(self._home.files)
+        for name in sorted(after, key=self._written_at):
+            if after[name] != before.get(name) and _is_session(name):
+                await self._tell_one(self._home.files_dir / name, before, emit)
+        await emit(
+            SessionKept(
+                session_id=self._home.id,
+                client_session_id="",
+                files=len(after),
+                size_bytes=sum(after.values()),
+                problem=self.keeper.problem,
+            )
+        )
+
+    async def _tell_one(self, session: Path, before: Mapping[str, int], emit: "Emit") -> None:
+        events = self._added(session, before)
+        try:
+            while batch := await anyio.to_thread.run_sync(lambda: list(islice(events, _AT_ONCE))):
+                for event in batch:
+                    await emit(event)
+        except RingfenceError as exc:
+            await emit(unread(session, session, str(exc)))
+
+    def _added(self, session: Path, before: Mapping[str, int]) -> Iterator[Event]:
+        """The events of a session that were not there when it began."""
+        known: dict[str, int] = {}
+        for event in read_events(session):
+            origin = event.origin
+            if not isinstance(origin, Origin):
+                continue
+            if origin.file not in known:
+                path = session.parent / origin.file
+                name = str(path.relative_to(self._home.files_dir))
+                known[origin.file] = _lines(path, before.get(name, 0))
+            if origin.line > known[origin.file]:
+                yield event
+
+
+def _is_session(name: str) -> bool:
+    """Whether a file is a session's own; those of sub-agents are read with it."""
+    return name.endswith(".jsonl") and "/subagents/" not in name and "/tool-results/" not in name
+
+
+def _lines(path: Path, size: int) -> int:
+    """How many lines the first `size` bytes of a file have."""
+    count = 0
+    with path.open("rb") as file:
+        while size > 0 and (chunk := file.read(min(size, _CHUNK))):
+            count += chunk.count(b"\n")
+            size -= len(chunk)
+    return count

@@ -1,0 +1,62 @@
+"""`ringfence claude` and `ringfence codex`, as far as they go without the programs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from ringfence.cli.client import ClientCommand
+from ringfence.cli.main import app
+
+Cli = Callable[..., Any]
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+OURS = [["-C", "/x"], ["-C/x"], ["--memory", "4g"], ["--memory=4g"], ["--soft-limits"], ["-e", "A=B"]]
+
+
+def _parsed(name: str, words: list[str]) -> dict[str, Any]:
+    command = COMMANDS[name]
+    assert isinstance(command, ClientCommand)
+    context = typer.Context(command, info_name=name)
+    command.parse_args(context, list(words))
+    return {**context.params, "args": list(context.params["args"] or ())}
+
+
+@pytest.mark.parametrize(
+    "words", [["--continue"], ["-p", "--model", "opus"], ["do it"], ["--", "--help"], ["-c"], []]
+)
+@pytest.mark.parametrize("ours", OURS, ids=" ".join)
+def test_what_follows_our_options_is_the_clients(ours: list[str], words: list[str]):
+    """Also what we have an option of the same name for; -- is ours, once."""
+    assert _parsed("claude", [*ours, *words])["args"] == (words[1:] if words[:1] == ["--"] else words)
+
+
+@given(st.lists(st.text(max_size=12), max_size=6))
+def test_every_word_after_the_two_dashes_is_the_clients(words: list[str]):
+    """As it is."""
+    assert _parsed("codex", ["--memory", "4g", "--", *words])["args"] == words
+
+
+def test_our_options_are_ours():
+    """In any number, in any of their spellings."""
+    words = [word for option in OURS for word in option]
+    params = _parsed("claude", [*words, "resume", "--memory", "9g"])
+    assert (params["memory"], params["soft_limits"], params["env"]) == ("4g", True, ["A=B"])
+    assert params["args"] == ["resume", "--memory", "9g"]
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_help_is_ours_and_says_how_to_get_the_clients(ringfence: Cli, name: str):
+    """Both are there."""
+    ended = ringfence(name, "--help")
+    assert (ended.code, f"ringfence {name} -- --help" in " ".join(ended.out.split())) == (0, True)
+
+
+def test_without_a_terminal_it_is_refused(ringfence: Cli, workspace: Path):
+    """What is for scripts is named."""
+    ended = ringfence("claude", "-C", workspace)
+    assert (ended.code, "ringfence run --runtime claude-cli" in ended.err) == (2, True)
