@@ -33,9 +33,11 @@ class Inside:
 
     happened: list[Any] = field(default_factory=list)
     exchange: Exchange = field(init=False)
+    busy: list[bool] = field(default_factory=list)
+    """Whether the client waited for an answer, each time that this may have changed."""
 
     def __post_init__(self) -> None:
-        self.exchange = Exchange(self.tell)
+        self.exchange = Exchange(self.tell, lambda: self.busy.append(self.exchange.is_busy))
 
     async def tell(self, event: Event) -> None:
         self.happened.append(event)

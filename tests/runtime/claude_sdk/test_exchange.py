@@ -172,6 +172,14 @@ async def test_the_sdk_does_not_wait_for_a_client_that_has_ended(inside: Inside)
         await inside.exchange.write(question)
 
 
+async def test_it_is_told_when_a_client_waits(inside: Inside):
+    """A client that waits for an answer is not silent."""
+    await inside.exchange.take(tool_call())
+    await inside.exchange.write(tool_result("5"))
+    await inside.settle()
+    assert inside.busy == [True, False]
+
+
 async def test_an_answer_to_nothing_is_dropped(inside: Inside):
     """Only what was asked can be answered, and once."""
     await inside.exchange.take(answer("g1"))
