@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ringfence.events.egress import EgressChanged, EgressIntercepted, PlaceholderStrayed
+from ringfence.events.egress import (
+    EgressChanged,
+    EgressClosed,
+    EgressDecided,
+    EgressIntercepted,
+    PlaceholderStrayed,
+)
 from ringfence.events.event import Event, JSONObject, Origin, Usage
 from ringfence.events.host import HookAnswered, PermissionDecided
 from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
@@ -18,6 +24,8 @@ from ringfence.events.transcript import SessionImported, TranscriptDamaged, Tran
 
 __all__ = [
     "EgressChanged",
+    "EgressClosed",
+    "EgressDecided",
     "EgressIntercepted",
     "Event",
     "HookAnswered",
@@ -162,57 +170,6 @@ class PortWithdrawn(Event, frozen=True, kw_only=True, tag="port.withdrawn"):
     """From inside to the host."""
     received_bytes: int
     """From the host to inside."""
-
-
-class EgressDecided(Event, frozen=True, kw_only=True, tag="egress.decided"):
-    """A process inside asked for a host on the web. In the journal before the host is called."""
-
-    sandbox_id: str
-    connection: int
-    """Counted from 1 for each sandbox."""
-    allowed: bool
-    method: str
-    """`CONNECT` for what is encrypted, else that of the request; empty if it could not be read."""
-    host: str
-    """In its one spelling."""
-    port: int
-    path: str
-    """Of a request; empty for CONNECT, in which it cannot be seen."""
-    rule: str
-    """Which one decided: as it is written in the settings, with the preset before it, or `default`, `never`,
-    `private-address`, `server-name`, `tls-only`, `unreadable`, `limit`."""
-    reason: str
-    """Why it was refused."""
-    remedy: str = ""
-    """What would allow it; empty if nothing does."""
-    address: str = ""
-    """What the host was resolved to, and is called at; with `through`, what is known of it here, if anything."""
-    through: str = ""
-    """This machine's own proxy that is asked to connect; it looks names up by itself."""
-    repeated: int = 1
-    """How often the same was refused by now: of many alike, only some are told."""
-    has_ech: bool = False
-    """The client encrypts a further name, which may be another; refused with the rule `server-name`, or let through
-    because the name that can be seen is the right one."""
-
-
-class EgressClosed(Event, frozen=True, kw_only=True, tag="egress.closed"):
-    """A request or connection that was let out is over."""
-
-    sandbox_id: str
-    connection: int
-    host: str
-    port: int
-    status: int
-    """Of the answer to a request; 200 for CONNECT, 502 if the host could not be reached."""
-    sent_bytes: int
-    """From inside to the host."""
-    received_bytes: int
-    """From the host to inside."""
-    ended_by: str
-    """`closed`; `inside` or `target`, who cut it off; `limit`, `idle`, `cancelled`; `refused`, for what was in a tunnel;
-    `denied`, by a change of the rules; or why the host could not be reached."""
-    duration_ms: float
 
 
 class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
