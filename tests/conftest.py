@@ -1,9 +1,11 @@
 """What all tests share."""
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import anyio
 import pytest
@@ -41,10 +43,17 @@ def nothing_remains(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     assert left == []
 
 
+@pytest.fixture(scope="session")
+def homes_to_be(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Directories to be, one for each test; few tests make theirs."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def private_state(homes_to_be: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the state and configuration of whoever runs it."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(homes_to_be)
     for name in ("STATE", "CONFIG", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
     for name in (

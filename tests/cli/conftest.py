@@ -95,14 +95,25 @@ def place() -> Iterator[Path]:
     shutil.rmtree(outer)
 
 
+@pytest.fixture(scope="session")
+def made_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small project under git, to be copied: to make it takes git three starts."""
+    made = tmp_path_factory.mktemp("made") / "project"
+    made.mkdir()
+    (made / "app.py").write_text("print('one')\n")
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    identity = ["-c", "user.name=T", "-c", "user.email=t@t"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run(["git", *identity, *words], cwd=made, env=environment, check=True)
+    shutil.rmtree(made / ".git" / "hooks")
+    return made
+
+
 @pytest.fixture
-def workspace(place: Path, git: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(place: Path, made_project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small project under git, the current directory; of an ordinary owner, so that root works on it itself."""
     monkeypatch.chdir(place)
-    (place / "app.py").write_text("print('one')\n")
-    git(place, "init", "-q")
-    git(place, "add", "-A")
-    git(place, "commit", "-qm", "first")
+    shutil.copytree(made_project, place, dirs_exist_ok=True)
     give(place)
     return place
 

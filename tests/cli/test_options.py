@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer.main
 
-from ringfence.cli.main import app
+from ringfence.cli.main import command
 from ringfence.cli.options import SETTINGS
 from ringfence.config.fields import all_fields
 
@@ -21,7 +20,7 @@ def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_option_is_called_as_errors_call_it(name: str):
     """Where a value is to blame, the option is named as it is typed."""
-    typed = [options for parameter, options in _declared(typer.main.get_command(app)) if parameter == name]
+    typed = [options for parameter, options in _declared(command()) if parameter == name]
     assert typed
     assert all(f"--{name.replace('_', '-')}" in options for options in typed)
 

@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -105,12 +106,13 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-@pytest.fixture
-def web(tmp_path: Path, authority: trustme.CA) -> Iterator[Web]:
-    """An empty mirror, running."""
-    root = tmp_path / "web"
-    root.mkdir()
-    certificate = tmp_path / "certificate.pem"
+@pytest.fixture(scope="session")
+def mirror(
+    tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA
+) -> Iterator[tuple[Path, int, int]]:
+    """A directory and the ports that it is served on, one for all: what it serves is only what is there."""
+    root = tmp_path_factory.mktemp("web")
+    certificate = tmp_path_factory.mktemp("certificate") / "certificate.pem"
     authority.issue_cert(*NAMES).private_key_and_cert_chain_pem.write_to_path(str(certificate))
     script = Path(__file__).with_name("mirror.py")
     with subprocess.Popen(
@@ -121,9 +123,18 @@ def web(tmp_path: Path, authority: trustme.CA) -> Iterator[Web]:
         assert process.stdout is not None
         assert process.stdin is not None
         http, https = json.loads(process.stdout.readline())
-        yield Web(root, http, https, authority)
+        yield root, http, https
         process.stdin.close()
         process.wait(timeout=30)
+
+
+@pytest.fixture
+def web(mirror: tuple[Path, int, int], authority: trustme.CA) -> Iterator[Web]:
+    """An empty mirror, running."""
+    root, http, https = mirror
+    yield Web(root, http, https, authority)
+    shutil.rmtree(root)
+    root.mkdir()
 
 
 @pytest.fixture

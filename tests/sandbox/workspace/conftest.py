@@ -100,16 +100,26 @@ def workspace(ground: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def made_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository with one commit, to be copied: to make it takes git four starts."""
+    made = tmp_path_factory.mktemp("repository") / "project"
+    made.mkdir()
+    run_git(made, "init", "-q")
+    (made / "a.txt").write_text("one\n")
+    (made / "run.sh").write_text("#!/bin/sh\n")
+    (made / "run.sh").chmod(0o755)
+    (made / "sub").mkdir()
+    (made / "sub" / "b.txt").write_text("two\n")
+    shutil.rmtree(made / ".git" / "hooks")
+    commit_everything(made)
+    return made
+
+
 @pytest.fixture
-def repository(workspace: Path) -> Path:
+def repository(workspace: Path, made_repository: Path) -> Path:
     """A workspace that is a git repository with one commit."""
-    run_git(workspace, "init", "-q")
-    (workspace / "a.txt").write_text("one\n")
-    (workspace / "run.sh").write_text("#!/bin/sh\n")
-    (workspace / "run.sh").chmod(0o755)
-    (workspace / "sub").mkdir()
-    (workspace / "sub" / "b.txt").write_text("two\n")
-    commit_everything(workspace)
+    shutil.copytree(made_repository, workspace, symlinks=True, dirs_exist_ok=True)
     return workspace
 
 
