@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import attacks, commands, configuration, environment, events, exit_codes, policy
+from reference import attacks, commands, configuration, environment, events, exit_codes, policy, runtimes
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
@@ -16,6 +16,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events.md": events.page,
     "exit-codes.md": exit_codes.page,
     "policy.md": policy.page,
+    "runtimes.md": runtimes.page,
 }
 _NOTE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n"
 

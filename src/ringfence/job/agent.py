@@ -91,6 +91,8 @@ async def _runtime(
             sandbox=sandbox,
             functions=request.functions,
             mcp_servers=request.mcp_servers,
+            allowed=request.options.tools_allowed,
+            denied=request.options.tools_denied,
         ) as toolset,
     ):
         yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)

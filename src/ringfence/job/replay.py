@@ -170,13 +170,23 @@ async def _conversation(
     task = Task(
         prompt=created.prompt,
         model=_model_name(created),
-        system=system_of(created.toolset, request.options.system_append, sandbox.spec),
+        system=system_of(
+            created.toolset,
+            request.options.system_append,
+            sandbox.spec,
+            system_prompt=request.options.system_prompt,
+        ),
         toolset=created.toolset,
         conversation=conversation,
     )
     divergence = ended = None
     async with open_toolset(
-        created.toolset, sandbox=sandbox, functions=request.functions, mcp_servers=request.mcp_servers
+        created.toolset,
+        sandbox=sandbox,
+        functions=request.functions,
+        mcp_servers=request.mcp_servers,
+        allowed=request.options.tools_allowed,
+        denied=request.options.tools_denied,
     ) as toolset:
         limits = _unlimited(request.limits)
         runtime = ApiRuntime(model=model, toolset=toolset, limits=limits, prices=request.prices)

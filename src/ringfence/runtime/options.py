@@ -12,6 +12,7 @@ from ringfence.errors import UsageError
 from ringfence.tool.mcp_server import McpServer
 
 __all__ = [
+    "SETTING_OF",
     "SUPPORT",
     "Options",
     "PermissionMode",
@@ -86,6 +87,29 @@ SUPPORT: Mapping[str, frozenset[RuntimeName]] = {
 """Which runtimes honour an option. One test for each cell."""
 
 
+SETTING_OF: Mapping[str, str] = {
+    "model": "run.model",
+    "max_turns": "limits.turns",
+    "budget": "limits.cost_usd",
+    "system_prompt": "run.system_prompt",
+    "system_append": "run.system_append",
+    "tools_allowed": "tools.allow",
+    "tools_denied": "tools.deny",
+    "permission_mode": "client.permission_mode",
+    "mcp_servers": "tools.mcp",
+    "plugins": "client.plugins",
+    "settings_sources": "client.settings_sources",
+    "output_schema": "run.output_schema",
+    "toolset": "run.toolset",
+    "python_tools": "tools.python",
+    "cli_path": "client.path",
+    "cli_args": "client.args",
+    "idle_timeout_s": "client.idle_timeout",
+    "force": "client.force",
+}
+"""The key of the configuration that gives an option; the others are given for one run alone."""
+
+
 def check_options(runtime: str, given: Iterable[str]) -> None:
     """See that `runtime` honours each option in `given`, which are keys of `SUPPORT`.
 
@@ -95,8 +119,10 @@ def check_options(runtime: str, given: Iterable[str]) -> None:
     for option in given:
         able = SUPPORT[option]
         if runtime not in able:
+            setting = f" ({SETTING_OF[option]})" if option in SETTING_OF else ""
             raise UsageError(
-                f"the runtime {runtime!r} has no {option}; leave it out, or take {' or '.join(sorted(able))}"
+                f"the runtime {runtime!r} has no {option}{setting}; leave it out, or take "
+                f"--runtime {' or '.join(sorted(able))}"
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied
+from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
 from ringfence.events import ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Emit, JSONObject, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
@@ -161,6 +161,8 @@ async def open_toolset(
     sandbox: Sandbox,
     functions: Sequence[Tool] = (),
     mcp_servers: Sequence[McpServer] = (),
+    allowed: Sequence[str] = (),
+    denied: Sequence[str] = (),
 ) -> AsyncIterator[Toolset]:
     """The toolset `name` with the user's own tools; MCP servers are started in `sandbox`, ended on leaving.
 
@@ -169,9 +171,11 @@ async def open_toolset(
         sandbox: Where MCP servers run.
         functions: Tools made with `@tool`; they run in the host's process.
         mcp_servers: Servers to start; their tools are named `server__tool`.
+        allowed: The only tools of all these that are left; empty: all.
+        denied: Tools that are left out.
 
     Raises:
-        UsageError: There is no such toolset, or MCP is asked for and not installed.
+        UsageError: There is no such toolset or tool, or MCP is asked for and not installed.
         ConfigurationError: Two tools have one name, or a server cannot be used.
         SandboxDied: While servers were started.
     """
@@ -181,7 +185,17 @@ async def open_toolset(
             from ringfence.tool.mcp import open_mcp_servers
 
             tools += await stack.enter_async_context(open_mcp_servers(mcp_servers, sandbox))
-        yield Toolset(tools)
+        yield Toolset(_chosen(tools, allowed, denied))
+
+
+def _chosen(tools: Sequence[Tool], allowed: Sequence[str], denied: Sequence[str]) -> list[Tool]:
+    """Those that may be used, in their order."""
+    known = {tool.spec.name for tool in tools}
+    for name in (*allowed, *denied):
+        if name not in known:
+            raise UsageError(f"there is no tool {name!r}; there are: {', '.join(sorted(known))}")
+    left = set(allowed or known) - set(denied)
+    return [tool for tool in tools if tool.spec.name in left]
 
 
 async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:

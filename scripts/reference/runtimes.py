@@ -1,0 +1,88 @@
+"""docs/reference/runtimes.md."""
+
+from typing import get_args
+
+from reference.markdown import attribute_docs, code, table
+from ringfence.cli.agent import DEFAULT_MODELS
+from ringfence.cli.options import SETTINGS
+from ringfence.config.fields import all_fields
+from ringfence.job.outcome import outcome_of, outcome_of_agent
+from ringfence.runtime.client.base import Client
+from ringfence.runtime.client.ending import Ended, Ending, error_of
+from ringfence.runtime.client.registry import client_of, client_runtimes
+from ringfence.runtime.options import SETTING_OF, SUPPORT, RuntimeName
+
+_HEAD = """\
+# Runtimes
+
+Who thinks in a run: `--runtime`, or `run.runtime`. Every runtime works in every sandbox, without a key inside;
+[how to](../how-to/claude-and-codex.md).
+"""
+_WHAT = {
+    "api": "Our own loop over the Messages API, on the host; its tools act inside.",
+    "claude-cli": "The `claude` command line program, inside.",
+    "claude-sdk": "`claude` inside, steered by the Claude Agent SDK on the host.",
+    "codex-cli": "The `codex` command line program, inside.",
+}
+_OPTIONS = """\
+## Which runtime has which option
+
+An option that a runtime does not have is an error that names those that do; it never goes without effect.
+"""
+_ENDS = """\
+## How a client ends
+
+Neither a client's exit code nor its last message is enough: `claude` ends with 0 when it was interrupted and when tools
+were denied. Each way to end has a state and a reason of its own; `unverified` goes on to the check, if there is one.
+"""
+
+
+def page() -> str:
+    """The page."""
+    names = get_args(RuntimeName)
+    return "\n".join(
+        [
+            _HEAD,
+            table(("runtime", "what", "tried with", "model, if none is named"), map(_runtime, names)),
+            *(f"Install {_client(name).title}: `{_client(name).install}`\n" for name in _programs()),
+            _OPTIONS,
+            table(
+                ("option", "setting", "flag", *names),
+                [_option(option, able) for option, able in SUPPORT.items()],
+            ),
+            _ENDS,
+            table(("how", "state", "reason and next step"), [_end(ending) for ending in Ending]),
+        ]
+    )
+
+
+def _programs() -> list[str]:
+    return [name for name in client_runtimes() if name.endswith("-cli")]
+
+
+def _client(runtime: str) -> Client:
+    return client_of(runtime)
+
+
+def _runtime(name: str) -> tuple[str, ...]:
+    tried = ""
+    if name in client_runtimes():
+        oldest, newest = _client(name).tested
+        tried = oldest if oldest == newest else f"{oldest} to {newest}"
+    model = DEFAULT_MODELS.get(name, all_fields()["run.model"].default)
+    return code(name), _WHAT[name], tried, code(model)
+
+
+def _option(option: str, able: frozenset[RuntimeName]) -> tuple[str, ...]:
+    setting = SETTING_OF.get(option, "")
+    flags = [f"--{name.replace('_', '-')}" for name, key in SETTINGS.items() if key == setting]
+    has = tuple("yes" if name in able else "" for name in get_args(RuntimeName))
+    return code(option), code(setting), code(next(iter(flags), "")), *has
+
+
+def _end(ending: Ending) -> tuple[str, str, str]:
+    told = "what it says" if ending is not Ending.DONE else ""
+    error = error_of(Ended(ending, told))
+    outcome = outcome_of(error) if error is not None else outcome_of_agent(ending.value, told)
+    meaning = attribute_docs(Ending)[ending.name]
+    return f"{code(ending.value)}: {meaning}", code(outcome.state.value), outcome.reason
