@@ -10,6 +10,8 @@ from ringfence.cli.outcomes import shell_result
 from ringfence.cli.outward import asked_line, decision_line, end_line, exchanged_line
 from ringfence.cli.plural import counted
 from ringfence.events import (
+    ClientEnded,
+    ClientStarted,
     CommandEnded,
     EgressClosed,
     EgressDecided,
@@ -107,13 +109,13 @@ def _housekeeping(event: Event) -> tuple[str, str, str, str]:
         case CommandEnded():
             title = _ended(safe_json(event.argv), event.exit_code != 0, event.duration_ms)
             return title, "", event.stdout + event.stderr, "dim"
+        case ClientStarted() | ClientEnded():
+            return _client_title(event), "bold", getattr(event, "stderr", ""), "dim"
         case VerificationEnded():
             verdict = "passed" if event.passed else f"failed with exit code {event.exit_code}"
             return f"check {verdict}: {event.command}", "bold", event.output, "dim"
         case JobEnded():
             return f"{event.state}: {event.reason}", "bold", _spent(event), ""
-        case JournalSealed():
-            return "sealed", "dim", "", ""
         case SessionImported():
             title = f"imported from the {event.client} CLI {event.client_version}, session {event.session_id}"
             return title, "bold", _sources(event), "dim"
@@ -124,9 +126,18 @@ def _housekeeping(event: Event) -> tuple[str, str, str, str]:
             return f"not read: {event.reason}{where}", "bold red", "", ""
         case ModelAsked() | ModelExchanged() | EgressDecided() | EgressClosed():
             return _outward(event), "dim", "", ""
+        case JournalSealed():
+            return "sealed", "dim", "", ""
         case _:
             fields = event.fields if isinstance(event, UnknownEvent) else msgspec.to_builtins(event)
             return f"{event.name}  {_fields(fields)}".rstrip(), "dim", "", ""
+
+
+def _client_title(event: ClientStarted | ClientEnded) -> str:
+    if isinstance(event, ClientStarted):
+        return f"{event.client} {event.version or '(version not known)'} started"
+    sent = f", after {', '.join(event.signals)}" if event.signals else ""
+    return f"{event.client} ended: {event.ending}, exit code {event.exit_code}{sent}: {event.reason}"
 
 
 def _outward(event: ModelAsked | ModelExchanged | EgressDecided | EgressClosed) -> str:
@@ -148,7 +159,9 @@ def _sources(event: SessionImported) -> str:
 
 def _reply_title(event: ModelReplied) -> str:
     cost = "" if event.cost_usd is None else f" · ${event.cost_usd:.4f}"
-    return f"agent  {event.model} · {event.usage.total} tokens{cost}"
+    # What a client's reply used is told by the gateway's answer, not by the client.
+    is_told = event.usage.total or not isinstance(event.origin, Origin)
+    return f"agent  {event.model}" + (f" · {event.usage.total} tokens{cost}" if is_told else "")
 
 
 def _ended(what: str, is_error: bool, duration_ms: float) -> str:

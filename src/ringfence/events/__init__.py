@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from ringfence.events.client import ClientEnded, ClientStarted
 from ringfence.events.egress import (
     EgressChanged,
     EgressClosed,
@@ -23,6 +24,8 @@ from ringfence.events.session import SessionKept, SessionLost, SessionResumed
 from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
+    "ClientEnded",
+    "ClientStarted",
     "EgressChanged",
     "EgressClosed",
     "EgressDecided",

@@ -15,8 +15,11 @@ from ringfence.errors import (
     SandboxDied,
 )
 from ringfence.events import (
+    ClientEnded,
+    ClientStarted,
     Event,
     ModelReplied,
+    Origin,
     ToolCalled,
     ToolReturned,
     TranscriptDamaged,
@@ -90,6 +93,16 @@ async def test_a_client_is_followed_to_its_end(bench: Bench) -> None:
     assert (first.origin.line, second.origin.line) == (1, 3)
     assert bench.of(ToolCalled)[0].arguments == {"command": "ls"}
     assert bench.of(ToolReturned)[0].content == "a.py"
+
+
+async def test_its_start_and_its_end_are_recorded_from_outside(bench: Bench) -> None:
+    """What was sent, what was started, and how it ended whatever it says: these have no origin."""
+    await bench.run(["reply", "m1", "x"], ["stderr", "warned\n"], ["result"])
+    outside = [event for event in bench.events if not isinstance(event.origin, Origin)]
+    assert [event.name for event in outside] == ["message.sent", "client.started", "client.ended"]
+    [started], [ended] = bench.of(ClientStarted), bench.of(ClientEnded)
+    assert (started.client, started.version, started.argv[0]) == ("claude", "1", "python3")
+    assert (ended.exit_code, ended.ending, ended.stderr, ended.turns) == (0, "done", "warned\n", 1)
 
 
 async def test_what_a_client_says_it_used_is_not_believed(bench: Bench) -> None:
@@ -188,6 +201,8 @@ async def test_a_cancelled_client_is_asked_first_and_its_last_words_are_kept(ben
         bench, ["heed", "SIGINT", "bye"], ["line", {"type": "ready"}], ["sleep", 3600], ["result", "never"]
     )
     assert words(bench) == ["ready", "result"]
+    [ended] = bench.of(ClientEnded)
+    assert (ended.ending, ended.signals, ended.exit_code) == ("interrupted", ["SIGINT"], 0)
     assert bench.of(TranscriptNoted)[-1].record["result"] == "bye"
 
 
@@ -313,9 +328,10 @@ async def test_a_flood_ends_the_client(bench: Bench, bounds: Bounds, limit: str)
     launch = Launch(argv=("python3", "-I", "-c", SOURCE), stdin=steps.encode())
     drive = Drive(FakeStream(), launch, bounds, bench.emit)
     with anyio.fail_after(60):
-        ended = await drive.run(bench.sandbox)
-    assert ended.limit is not None
-    assert ended.limit.limit == limit
+        await drive.run(bench.sandbox)
+    assert drive.exit is not None
+    assert drive.exit.limit is not None
+    assert drive.exit.limit.limit == limit
     assert len(bench.events) < 200_000
 
 

@@ -16,7 +16,6 @@ from ringfence.runtime.claude_sdk.transport import ExchangeTransport
 from ringfence.runtime.claude_sdk.wire import is_control
 from ringfence.runtime.client.base import Launch, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
-from ringfence.runtime.client.ending import Exit
 from ringfence.runtime.transcript.lines import Line
 from ringfence.runtime.transcript.record import JSONObject, Record, parse
 from ringfence.sandbox import Sandbox, SandboxProcess
@@ -59,14 +58,14 @@ class SdkDrive(Drive):
         self._state: object = None
         self._is_done = anyio.Event()
 
-    async def run(self, sandbox: Sandbox) -> Exit:
+    async def run(self, sandbox: Sandbox) -> None:
         """Start it and follow it to its end; see `Drive.run`.
 
         Raises:
             InfrastructureFault: Also: it does not answer the SDK.
         """
         try:
-            return await super().run(sandbox)
+            await super().run(sandbox)
         finally:
             self._exchange.close()
 

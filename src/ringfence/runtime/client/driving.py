@@ -18,7 +18,7 @@ from ringfence.runtime.client.base import Launch, Stream
 from ringfence.runtime.client.ending import Exit
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.transcript.lines import Line, LineSplitter
-from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess
+from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess, SandboxSpec
 
 LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
 """What a client is told to end by, and how many seconds it then has; after the last, its whole tree is killed."""
@@ -99,14 +99,18 @@ class Drive:
         self._is_to_end = anyio.Event()
         self._error: Exception | None = None
         self._end: ProcessEnd | None = None
+        self._spec: SandboxSpec | None = None
 
-    async def run(self, sandbox: Sandbox) -> Exit:
-        """Start it and follow it to its end. When this is cancelled, it is brought down in order first.
+    async def run(self, sandbox: Sandbox) -> None:
+        """Start it and follow it to its end, which is in `exit` then.
+
+        When this is cancelled, it is brought down in order first, and has its `exit` too.
 
         Raises:
             ConfigurationError: It could not be started.
             SandboxDied: The sandbox is gone.
         """
+        self._spec = sandbox.spec
         async with sandbox.spawn(self._launch.argv, env=self._launch.env) as process:
             is_over = anyio.Event()
             async with anyio.create_task_group() as tasks:
@@ -118,7 +122,6 @@ class Drive:
                     raise
         if self._error is not None:
             raise self._error
-        return self._exit(sandbox)
 
     async def _follow(self, process: SandboxProcess, is_over: anyio.Event) -> None:
         """Everything about a process; what goes wrong is kept. Ends by itself after the ladder, so it is shielded."""
@@ -218,11 +221,19 @@ class Drive:
         await anyio.sleep(_KILLED_S)
         raise InfrastructureFault("the client's processes could not be killed in time; try again")
 
-    def _exit(self, sandbox: Sandbox) -> Exit:
-        assert self._end is not None
+    @property
+    def duration_ms(self) -> float:
+        """How long it ran, as its sandbox says."""
+        return round(self._end.duration_s * 1000, 3) if self._end is not None else 0.0
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended, as seen from outside; None if that is not known (yet)."""
         end, limit = self._end, self._limit
+        if end is None:
+            return None
         if end.ended_by in _BOUNDS_OF_SANDBOX:
-            allowed = getattr(sandbox.spec, end.ended_by)
+            allowed = getattr(self._spec, end.ended_by)
             limit = limit or LimitReached(end.ended_by, allowed=allowed, used=allowed)
         return Exit(
             code=-end.signal if end.signal else end.exit_code,

@@ -7,16 +7,18 @@ from functools import partial
 import anyio
 
 from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
-from ringfence.events import Usage
+from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
+from ringfence.grace import grace
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
-from ringfence.runtime.client.ending import Ending, Exit, ending_of, error_of
+from ringfence.runtime.client.ending import Ended, Ending, ending_of, error_of
 from ringfence.runtime.limits import Limits
 from ringfence.sandbox import Sandbox
 
 _OWN_ENDS = frozenset({Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.CONTEXT, Ending.LIMIT})
 _FILE_MODE = 0o600
+_TELL_S = 10.0
 
 
 class ClientRuntime(Runtime):
@@ -54,10 +56,47 @@ class ClientRuntime(Runtime):
         stream = self._client.stream()
         bounds = Bounds(self._limits, task.options.idle_timeout_s, self._stopped)
         drive = self._drive(task, stream, launch, bounds, emit)
-        ended = await drive.run(sandbox)
-        if task.options.output_schema is not None:
-            ended = replace(ended, wants_structured_output=True)
-        return self._result(ended, stream, drive, task)
+        await emit(MessageSent(content=task.prompt))
+        await emit(self._started(launch, sandbox))
+        try:
+            await drive.run(sandbox)
+        finally:
+            judged = self._judged(drive, stream, task)
+            if judged is not None:
+                with grace(), anyio.move_on_after(_TELL_S):
+                    await emit(self._ended(judged, drive, sandbox))
+        return self._result(judged, stream, drive, task)
+
+    def _started(self, launch: Launch, sandbox: Sandbox) -> Event:
+        return ClientStarted(
+            sandbox_id=sandbox.id,
+            client=self._client.name,
+            version=self._program.version or "",
+            argv=list(launch.argv),
+            files=sorted(launch.files),
+        )
+
+    def _judged(self, drive: Drive, stream: Stream, task: Task) -> Ended | None:
+        """How it ended; None where nobody knows, as the sandbox is gone."""
+        if drive.exit is None:
+            return None
+        wants = task.options.output_schema is not None
+        return ending_of(self._client.name, stream.seen, replace(drive.exit, wants_structured_output=wants))
+
+    def _ended(self, judged: Ended, drive: Drive, sandbox: Sandbox) -> Event:
+        assert drive.exit is not None
+        return ClientEnded(
+            sandbox_id=sandbox.id,
+            client=self._client.name,
+            exit_code=drive.exit.code,
+            ending=judged.ending.value,
+            reason=judged.reason,
+            signals=[each.name for each in drive.exit.signals],
+            stderr=drive.exit.stderr,
+            turns=drive.counted.turns,
+            tool_calls=drive.counted.tool_calls,
+            duration_ms=drive.duration_ms,
+        )
 
     def _drive(
         self,
@@ -81,13 +120,14 @@ class ClientRuntime(Runtime):
             is_fence=sandbox.facts.is_fence,
         )
 
-    def _result(self, ended: Exit, stream: Stream, drive: Drive, task: Task) -> RuntimeResult:
-        how = ending_of(self._client.name, stream.seen, ended)
-        error = error_of(how, ended.limit)
+    def _result(self, judged: Ended | None, stream: Stream, drive: Drive, task: Task) -> RuntimeResult:
+        assert judged is not None
+        assert drive.exit is not None
+        error = error_of(judged, drive.exit.limit)
         if error is not None:
             raise error
         return RuntimeResult(
-            ended_by=how.ending.value,
+            ended_by=judged.ending.value,
             final_text=stream.final_text,
             conversation=task.conversation,
             usage=Usage(),
@@ -95,7 +135,7 @@ class ClientRuntime(Runtime):
             cost_usd=None,
             session_id=stream.session_id,
             structured_output=stream.structured_output,
-            reason="" if how.ending is Ending.DONE else how.reason,
+            reason="" if judged.ending is Ending.DONE else judged.reason,
         )
 
 
