@@ -345,6 +345,8 @@ AnyEvent = (
     | ConversationCompacted
     | ToolCalled
     | ToolReturned
+    | ClientStarted
+    | ClientEnded
     | PermissionDecided
     | HookAnswered
     | VerificationStarted

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.runtime.client.fake import SOURCE, FakeClient, FakeStream, asked
 
@@ -15,6 +16,7 @@ from ringfence.errors import (
     SandboxDied,
 )
 from ringfence.events import (
+    AnyEvent,
     ClientEnded,
     ClientStarted,
     Event,
@@ -343,3 +345,10 @@ async def test_memory_is_a_limit_and_no_fault(anyio_backend: str) -> None:
         with pytest.raises((LimitReached, SandboxDied)) as caught:
             await Bench(small).run(["eat", 1000], ["result"])
     assert outcome_of(caught.value).state is JobState.LIMIT
+
+
+async def test_what_is_told_from_outside_can_be_read_again(bench: Bench) -> None:
+    """The journal's reader knows the events."""
+    await bench.run(["reply", "m1", "x"], ["result"])
+    for event in bench.events:
+        assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
