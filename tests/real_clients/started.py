@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ringfence.runtime.client.claude import ClaudeClient
 from ringfence.runtime.client.codex import CodexClient
 from ringfence.runtime.client.ending import Ended, Exit, ending_of
 from ringfence.runtime.client.program import checked_inside, find_program, shown_plugins
+from ringfence.runtime.client.seen import ClientName
 from ringfence.runtime.options import Options
 from ringfence.runtime.transcript.lines import LineSplitter
 from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
@@ -34,6 +35,7 @@ _OUTPUT_BYTES = 4_000_000
 class Run:
     """What a client did."""
 
+    client: ClientName
     result: ExecResult
     stream: Stream
     events: list[Event]
@@ -44,15 +46,11 @@ class Run:
     def ended(self) -> Ended:
         """How it ended, as a runtime would tell."""
         done = Exit(self.result.exit_code or 0, self.result.stderr)
-        return ending_of(self.stream.seen.client if False else _name(self.stream), self.stream.seen, done)
+        return ending_of(self.client, self.stream.seen, done)
 
     def kept(self, kind: type[Event]) -> list[Any]:
         """Its events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
-
-
-def _name(stream: Stream) -> Any:
-    return "claude" if "claude" in type(stream).__module__ else "codex"
 
 
 @dataclass
@@ -64,7 +62,6 @@ class Fence:
     place: Place
     server: ScriptedModelServer
     options: Options
-    runs: list[Run] = field(default_factory=list)
 
     async def run(
         self, prompt: str, *, session: Session | None = None, more: dict[str, Any] | None = None
@@ -87,7 +84,7 @@ class Fence:
         lines = LineSplitter()
         events = [event for line in lines.feed(result.stdout.encode()) for event in stream.take(line)]
         asked = [json.dumps(request.body, ensure_ascii=False) for request in self.server.requests[before:]]
-        return Run(result, stream, [*events, *stream.flush()], asked)
+        return Run(self.client.name, result, stream, [*events, *stream.flush()], asked)
 
 
 @asynccontextmanager

@@ -78,7 +78,7 @@ def test_a_schema_that_no_argument_holds_is_refused() -> None:
 )
 def test_arguments_that_are_not_the_users_to_give_are_refused(args: list[str]) -> None:
     """They would take from ringfence what it reads, keeps or holds off; the error names what to use."""
-    with pytest.raises(UsageError, match="is refused: .*; leave it out"):
+    with pytest.raises(UsageError, match=r"is refused: .*; leave it out"):
         launched(cli_args=tuple(args))
 
 

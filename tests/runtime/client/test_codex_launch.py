@@ -59,7 +59,7 @@ def _sound(text: str) -> str:
 )
 def test_arguments_that_are_not_the_users_to_give_are_refused(args: list[str]) -> None:
     """They would take from ringfence what it reads, keeps or holds off."""
-    with pytest.raises(UsageError, match="is refused: .*; leave it out"):
+    with pytest.raises(UsageError, match=r"is refused: .*; leave it out"):
         launched(cli_args=tuple(args))
 
 

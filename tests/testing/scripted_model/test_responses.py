@@ -95,6 +95,18 @@ async def test_tools_may_be_offered_by_an_item():
     )
 
 
+SPACE = {"type": "namespace", "name": "mcp__tiny", "description": "-", "tools": [TOOLS[0]]}
+
+
+@pytest.mark.parametrize("offered", [SPACE, {"type": "tool_search"}], ids=["offered", "searched for"])
+async def test_a_tool_of_a_namespace_is_called_in_it(offered: Any):
+    """As codex offers those of MCP servers, or lets them be searched for; the script has one name for all clients."""
+    async with speaking("- tools: [{name: mcp__tiny__read, input: {}}]") as (_, client):
+        reply = await client.responses.create(model="any", input="hi", tools=[*TOOLS, offered])
+    (call,) = (item.model_dump() for item in reply.output)
+    assert (call["namespace"], call["name"]) == ("mcp__tiny", "read")
+
+
 async def test_an_item_of_another_kind_is_nobodys_word():
     """Codex puts changes of its configuration into the conversation."""
     mark = in_prompt(parse_script("turns: [{text: carried}]"))

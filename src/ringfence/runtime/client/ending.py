@@ -98,6 +98,8 @@ _CLAUDE_FAULTS = {
     "rate_limit": Ending.API,
     "server_error": Ending.API,
 }
+_REFUSED = (400, 404, 413, 422)
+"""Statuses that the same request would get again."""
 _ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
 _CODEX_FAULTS = (
@@ -166,7 +168,8 @@ def _claude(seen: Seen, ended: Exit) -> Ended:
     if _NO_SESSION.search(reason):
         return Ended(Ending.NO_SESSION, reason)
     if final.get("terminal_reason") == "api_error":
-        return Ended(_CLAUDE_FAULTS.get(seen.fault, Ending.API), reason)
+        is_refused = final.get("api_error_status") in _REFUSED
+        return Ended(_CLAUDE_FAULTS.get(seen.fault, Ending.REQUEST if is_refused else Ending.API), reason)
     return Ended(Ending.BROKEN_OFF, reason)
 
 

@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
@@ -95,14 +96,21 @@ class Translator(ABC):
         call_id, tool, arguments = text_of(block.get("id")), text_of(block.get("name")), block.get("input")
         if len(self._calls) >= _CALLS:
             self._calls.pop(next(iter(self._calls)))
-        self._calls[call_id] = (tool, origin.at)
+        self._calls[_key(call_id)] = (short(tool), origin.at)
         known = arguments if isinstance(arguments, dict) else {"input": arguments}
         return ToolCalled(origin=origin, call_id=call_id, tool=tool, arguments=known)
 
     def _call_of(self, call_id: str, ended_at: str | None) -> tuple[str, float]:
         """The tool of a call that has returned, and how long it took as far as the times say, in ms."""
-        tool, began_at = self._calls.pop(call_id, ("unknown", None))
+        tool, began_at = self._calls.pop(_key(call_id), ("unknown", None))
         return tool, between_ms(began_at, ended_at)
+
+
+def _key(call_id: str) -> str:
+    """What stands for a call while it is remembered; ids may be of any length."""
+    if len(call_id) <= _TEXT_CHARS:
+        return call_id
+    return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def text_of(value: Any) -> str:

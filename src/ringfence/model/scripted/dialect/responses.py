@@ -142,7 +142,22 @@ def _call(block: JSONObject, saying: Saying, ending: str) -> JSONObject:
             **call,
             "input": arguments if text is None else text,
         }
+    space = _namespace(name, saying.request)
+    if space is not None:
+        call |= {"namespace": space, "name": name.removeprefix(f"{space}__")}
     return {"id": f"fc_{ending}", "type": "function_call", **call, "arguments": arguments}
+
+
+def _namespace(name: str, request: JSONObject) -> str | None:
+    """Of `SPACE__TOOL`, the space, if such a one is offered, or if tools that are not offered can be searched for."""
+    offered = [tool for tool in request.get("tools") or [] if isinstance(tool, dict)]
+    for tool in offered:
+        space = text_of(tool.get("name"))
+        if tool.get("type") == "namespace" and space and name.startswith(f"{space}__"):
+            return space
+    can_search = any(tool.get("type") == "tool_search" for tool in offered)
+    server, between, _ = name.rpartition("__")
+    return server if can_search and between and name.startswith("mcp__") else None
 
 
 def _usage(saying: Saying) -> JSONObject:

@@ -60,6 +60,8 @@ def _server(server: McpServer) -> Iterator[str]:
     yield f"args = [{', '.join(map(_text, server.command[1:]))}]"
     if server.cwd is not None:
         yield f"cwd = {_text(server.cwd)}"
+    # Otherwise it goes on without a server that did not start, or has not yet, and says nothing of it.
+    yield "required = true"
     yield f"startup_timeout_sec = {float(server.start_timeout_s)}"
     yield f"tool_timeout_sec = {float(server.call_timeout_s)}"
     if server.env:

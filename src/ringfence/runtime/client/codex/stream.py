@@ -1,7 +1,8 @@
 """What `codex exec --json` prints, as events. Seen with 0.169.0.
 
-It prints items, not replies: what was thought and said before a call is told with the call as one reply. A command
-that goes on in the background is begun and never ends here. Only `turn.failed` is a failure: `error` may be a retry.
+It prints items, not replies: what was thought and said before a call is told with the call as one reply. So calls of
+one reply that ran one after another look like several replies; the gateway counts better. A command that goes on in
+the background is begun and never ends here. Only `turn.failed` is a failure: `error` may be a retry.
 """
 
 import re

@@ -1,0 +1,143 @@
+"""What claude prints becomes events: tried on what the real one printed."""
+
+import json
+
+from ringfence.events import (
+    ModelReplied,
+    ModelRetried,
+    TextStreamed,
+    ToolCalled,
+    ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
+    Usage,
+)
+from ringfence.runtime.client.claude.stream import ClaudeStream
+from ringfence.runtime.client.ending import Ending, Exit, ending_of
+from ringfence.runtime.transcript.lines import LineSplitter
+
+from .streaming import captured, of, read
+
+
+def test_a_call_is_told_before_it_returns() -> None:
+    """With the line that it comes in, and all that was thought and said before it in one reply."""
+    stream, splitter = ClaudeStream(), LineSplitter()
+    for data in captured("claude", "tool"):
+        (line,) = splitter.feed(data + b"\n")
+        events = stream.take(line)
+        if of(events, ToolCalled):
+            break
+    (replied,) = of(events, ModelReplied)
+    assert [block["type"] for block in replied.content] == ["thinking", "text", "tool_use"]
+
+
+def test_calls_and_what_they_gave_are_told() -> None:
+    """Each with its tool, whether it failed, and where it stands in the output."""
+    events = read(ClaudeStream(), captured("claude", "tool"))
+    called, returned = of(events, ToolCalled), of(events, ToolReturned)
+    assert [call.arguments["command"] for call in called] == ["cat note.txt", "exit 3"]
+    assert [(back.tool, back.is_error, back.call_id) for back in returned] == [
+        ("Bash", False, called[0].call_id),
+        ("Bash", True, called[1].call_id),
+    ]
+    assert {event.origin.file for event in events if event.origin} == {"claude:stdout"}
+
+
+def test_pieces_of_a_reply_have_its_id() -> None:
+    """Two calls of one reply are two pieces of it, so that turns can be counted."""
+    replies = of(read(ClaudeStream(), captured("claude", "tool")), ModelReplied)
+    assert len(replies) > len({reply.message_id for reply in replies}) == 2
+
+
+def test_nothing_is_said_of_usage() -> None:
+    """The stream's counts are those at the beginning of a reply; the gateway knows better."""
+    replies = of(read(ClaudeStream(), captured("claude", "tool")), ModelReplied)
+    assert {reply.usage.total for reply in replies} == {Usage().total}
+
+
+def test_a_sub_agents_events_name_it() -> None:
+    """What it says, calls and gets is its own, and its words are not the answer."""
+    stream = ClaudeStream()
+    events = read(stream, captured("claude", "sub-agent"))
+    by_sub = [event for event in events if event.origin and event.origin.agent]
+    assert [call.arguments for call in of(by_sub, ToolCalled)] == [{"command": "echo in-sub"}]
+    assert "I am the sub." in str([reply.content for reply in of(by_sub, ModelReplied)])
+    assert [call.tool for call in of(events, ToolCalled) if not call.origin.agent] == ["Agent"]
+    assert stream.final_text == "done"
+
+
+def test_an_mcp_tools_result_is_its_text() -> None:
+    """Under the tool's whole name."""
+    (returned,) = of(read(ClaudeStream(), captured("claude", "mcp")), ToolReturned)
+    assert (returned.tool, returned.content[:5]) == ("mcp__tiny__add", "sum 5")
+
+
+def test_a_server_that_did_not_start_is_told_to_people() -> None:
+    """Claude goes on without it, and only its first message says so."""
+    notes = of(read(ClaudeStream(), captured("claude", "mcp-failed")), TranscriptNoted)
+    assert notes[0].text == "MCP servers that did not start: tiny"
+
+
+def test_a_denial_is_told_to_people() -> None:
+    """With the tool's name."""
+    notes = of(read(ClaudeStream(), captured("claude", "denied")), TranscriptNoted)
+    said = next(note.text for note in notes if note.kind == "system.permission_denied")
+    assert said.startswith("Bash was not permitted: ")
+
+
+def test_what_was_given_by_the_schema_is_kept() -> None:
+    """As it is, beside the answer's text."""
+    stream = ClaudeStream()
+    read(stream, captured("claude", "schema"))
+    assert stream.structured_output == {"a": 5}
+
+
+def test_a_retry_is_told() -> None:
+    """With its status and how long it waits."""
+    (retried,) = of(read(ClaudeStream(), captured("claude", "retried")), ModelRetried)
+    assert (retried.attempt, retried.status, retried.reason) == (1, 529, "overloaded")
+    assert 0 < retried.wait_s < 60
+
+
+def test_an_error_of_the_api_is_no_reply() -> None:
+    """It is a note, and the result's words are told to people."""
+    stream = ClaudeStream()
+    events = read(stream, captured("claude", "api-error"))
+    assert of(events, ModelReplied) == []
+    assert [note.text for note in of(events, TranscriptNoted) if note.text] == [
+        "API Error: 400 no such thing"
+    ] * 2
+    assert ending_of("claude", stream.seen, Exit(1)).ending is Ending.REQUEST
+
+
+def test_pieces_of_text_are_for_a_live_view() -> None:
+    """They are events that no journal keeps."""
+    streamed = of(read(ClaudeStream(), captured("claude", "partial")), TextStreamed)
+    assert "".join(event.text for event in streamed) == "well donedone"
+    assert not any(event.journaled for event in streamed)
+
+
+def test_the_session_is_known_from_the_first_line() -> None:
+    """Before anything else happens, so that it can be written down."""
+    stream = ClaudeStream()
+    lines = captured("claude", "tool")
+    read(stream, lines[:1])
+    assert stream.session_id == json.loads(lines[0])["session_id"]
+
+
+def test_a_session_that_could_be_a_path_is_none() -> None:
+    """The name of a session comes from inside, and becomes the name of a directory."""
+    for name in ("../../x", "a/b", "", ".", "x" * 101, 5, None, ["x"]):
+        stream = ClaudeStream()
+        read(stream, [json.dumps({"type": "system", "subtype": "init", "session_id": name}).encode()])
+        assert stream.session_id is None
+
+
+def test_lines_that_are_no_json_are_noted() -> None:
+    """A short one with its words, which mostly warn; a long one by its size and hash."""
+    stream = ClaudeStream()
+    noted, damaged = read(stream, [b"warning: \xff\x1b[2J", b"x" * 5000])
+    assert isinstance(noted, TranscriptNoted)
+    assert (noted.kind, noted.text) == ("no_json", "warning: \ufffd\x1b[2J")
+    assert isinstance(damaged, TranscriptDamaged)
+    assert (damaged.size_bytes, stream.seen.strange) == (5000, 2)

@@ -1,0 +1,106 @@
+"""What codex prints becomes events: tried on what the real one printed."""
+
+import json
+
+from ringfence.events import (
+    MessageSent,
+    ModelReplied,
+    ModelRetried,
+    ToolCalled,
+    ToolReturned,
+    TranscriptNoted,
+)
+from ringfence.runtime.client.codex.stream import CodexStream
+from ringfence.runtime.transcript.lines import LineSplitter
+
+from .streaming import captured, of, read
+
+
+def test_a_call_is_told_before_it_returns() -> None:
+    """With the line that begins it, and all that was thought and said before it in one reply."""
+    stream, splitter = CodexStream(), LineSplitter()
+    for data in captured("codex", "tool"):
+        (line,) = splitter.feed(data + b"\n")
+        events = stream.take(line)
+        if of(events, ToolCalled):
+            break
+    assert json.loads(data)["type"] == "item.started"
+    (replied,) = of(events, ModelReplied)
+    assert [block["type"] for block in replied.content] == ["thinking", "text", "tool_use"]
+
+
+def test_commands_and_what_they_gave_are_told() -> None:
+    """A command that ends with another code than 0 is an error, as it is to the model."""
+    events = read(CodexStream(), captured("codex", "tool"))
+    returned = of(events, ToolReturned)
+    assert [(back.tool, back.is_error, back.content) for back in returned] == [
+        ("command_execution", True, ""),
+        ("command_execution", False, "one\n"),
+    ]
+    assert [call.call_id for call in of(events, ToolCalled)] == [back.call_id for back in returned]
+    assert len(of(events, MessageSent)) == 2
+
+
+def test_changes_of_files_are_told() -> None:
+    """As a call with its changes."""
+    events = read(CodexStream(), captured("codex", "patch"))
+    (called,), (returned,) = of(events, ToolCalled), of(events, ToolReturned)
+    assert called.arguments == {"changes": [{"path": "/home/dev/project/new.txt", "kind": "add"}]}
+    assert (returned.tool, returned.is_error) == ("file_change", False)
+
+
+def test_an_mcp_tools_result_is_its_text() -> None:
+    """Under the tool's whole name, as claude calls it."""
+    (returned,) = of(read(CodexStream(), captured("codex", "mcp")), ToolReturned)
+    assert (returned.tool, returned.content[:5]) == ("mcp__tiny__add", "sum 5")
+
+
+def test_a_command_that_goes_on_never_returns() -> None:
+    """It is begun, and codex says no more of it; the answer comes in spite of that."""
+    stream = CodexStream()
+    events = read(stream, captured("codex", "long"))
+    assert (len(of(events, ToolCalled)), of(events, ToolReturned)) == (1, [])
+    assert stream.final_text == "done"
+
+
+def test_an_answer_that_is_json_is_the_structured_output() -> None:
+    """Codex gives it as text; one that is none has no value."""
+    stream, other = CodexStream(), CodexStream()
+    read(stream, captured("codex", "schema"))
+    read(other, captured("codex", "tool"))
+    assert (stream.structured_output, other.structured_output) == ({"a": 5}, None)
+
+
+def test_a_retry_is_told() -> None:
+    """With its number and the status that it is for; it is no failure."""
+    message = "Reconnecting... 1/2 (unexpected status 503 Service Unavailable: x, url: http://127.0.0.1:1/v1)"
+    stream = CodexStream()
+    (retried,) = read(stream, [json.dumps({"type": "error", "message": message}).encode()])
+    assert isinstance(retried, ModelRetried)
+    assert (retried.attempt, retried.status, retried.reason) == (1, 503, message)
+    assert stream.seen.final is None
+
+
+def test_a_failure_is_told_to_people() -> None:
+    """By its message; and it is what ended it."""
+    stream = CodexStream()
+    notes = of(read(stream, captured("codex", "api-error")), TranscriptNoted)
+    assert [note.kind for note in notes][-2:] == ["error", "turn.failed"]
+    assert "no such thing" in notes[-1].text
+    assert stream.seen.final is not None
+
+
+def test_the_session_is_known_from_the_first_line() -> None:
+    """Codex makes the id itself."""
+    stream = CodexStream()
+    lines = captured("codex", "tool")
+    read(stream, lines[:1])
+    assert stream.session_id == json.loads(lines[0])["thread_id"]
+
+
+def test_a_session_that_could_be_a_path_is_none() -> None:
+    """The name of a session comes from inside, and becomes the name of a directory."""
+    for name in ("../../x", "a/b", "", ".", "x" * 101, 5, None, ["x"]):
+        stream = CodexStream()
+        read(stream, [json.dumps({"type": "thread.started", "thread_id": name}).encode()])
+        assert stream.session_id is None
