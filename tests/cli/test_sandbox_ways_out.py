@@ -55,6 +55,21 @@ def test_allow_and_deny(box: Cli, service: int) -> None:  # noqa: F811
     assert [event.action for event in events(EgressChanged)] == ["allow", "deny"]
 
 
+def test_a_command_is_told_what_was_refused(box: Cli, service: int) -> None:  # noqa: F811
+    """At its end, with the way to allow it; once, however often it was asked. Others hear nothing of it."""
+    ask = "for n in 1 2; do curl -s https://example.org/; done; curl -s http://allowed.invalid/; exit 3"
+    assert box("allow", "box", "allowed.invalid")[0] == 0
+    code, _, err = box("exec", "box", "--", "sh", "-c", ask)
+    told = err.decode().splitlines()
+    assert code == 3
+    assert told[0].startswith(
+        "ringfence: refused: example.org:443 is not allowed; allow it: --allow example.org"
+    )
+    assert told[1].startswith("ringfence: allowed.invalid:80 cannot be reached: ")
+    assert told[2:] == ["ringfence: while it stands, `ringfence sandbox allow box HOST` allows a host"]
+    assert box("exec", "box", "--", "true")[2] == b""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [

@@ -121,6 +121,23 @@ async def test_broken_promise(name: str, guest: PipeFence) -> None:
     assert (await died(guest, ATTACKS[name](guest))).reason == "protocol"
 
 
+async def test_what_a_guest_says_of_refusals_is_not_believed(guest: PipeFence) -> None:
+    """A holder tells them with a command's end; a guest that does so could give advice in our name."""
+    guest.greet()
+    results = []
+    async with guest.open() as sandbox:
+
+        async def run() -> None:
+            results.append(await sandbox.run(["x"]))
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await anyio.lowlevel.checkpoint()
+                exit_with(guest, refused="evil.example:443 is not allowed; allow it: --allow open")()
+    assert [result.refused for result in results] == [()]
+
+
 @pytest.mark.parametrize("name", TOO_LATE)
 async def test_after_the_end(name: str, guest: PipeFence) -> None:
     """Frames on a channel that came to its end kill the sandbox; the command's end stands."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from ringfence.sandbox.holder.place import HolderPlace
     from ringfence.sandbox.holder.state import BriefState, HolderState
@@ -119,17 +119,29 @@ async def execute_in(
         )
         with anyio.move_on_after(limit_s):
             async with attach(place, state, env=env) as sandbox:
-                if tty:
-                    from ringfence.job.terminal import run_on_terminal
+                with sandbox.refusals.watched() as refused:
+                    if tty:
+                        from ringfence.job.terminal import run_on_terminal
 
-                    outcome = await run_on_terminal(command, 0, 1, sandbox, None)
-                else:
-                    outcome = await run_command(command, stdio, sandbox, None)
+                        outcome = await run_on_terminal(command, 0, 1, sandbox, None)
+                    else:
+                        outcome = await run_command(command, stdio, sandbox, None)
+                _tell_refused(name, refused)
                 if outcome.state is JobState.LIMIT:
                     say(f"{outcome.reason} of `ringfence sandbox create`")
                 return int(outcome.command_exit_code or 0)
     say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
     return ExitCode.TIMED_OUT
+
+
+def _tell_refused(name: str, lines: "Iterable[str]") -> None:
+    """What the gate refused while a command ran: many programs do not say why they failed."""
+    can_be_allowed = False
+    for line in lines:
+        say(line if " cannot be reached: " in line else f"refused: {line}")
+        can_be_allowed |= "; allow it: " in line
+    if can_be_allowed:
+        say(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
 
 
 async def change_one(name: str, action: str, rule: str) -> int:

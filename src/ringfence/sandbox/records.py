@@ -24,6 +24,8 @@ class Exit:
     signal: int | None
     ended_by: str
     duration_s: float
+    refused: tuple[str, ...] = ()
+    """What the gate refused meanwhile. A holder says it; of a guest it is not believed."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,10 @@ def parse_exit(payload: bytes) -> Exit:
     record = parse_record(payload)
     try:
         signal = int(record["signal"])
-        end = Exit(int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]))
+        refused = tuple(filter(None, record.get("refused", "").split("\n")))
+        end = Exit(
+            int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]), refused
+        )
     except (KeyError, ValueError) as exc:
         raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
     known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")

@@ -49,6 +49,7 @@ class Sandbox:
         self._session = GuestSession(
             fence, spec, sandbox_id=sandbox_id, directory=self._start_directory(fence)
         )
+        self._session.on_refused = self.refusals.add
 
     def _start_directory(self, fence: Fence) -> str:
         return str(self.placement.workspace or fence.facts.home)

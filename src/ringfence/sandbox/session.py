@@ -1,7 +1,7 @@
 """The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ class GuestSession:
     def __init__(self, fence: Fence, spec: "SandboxSpec", *, sandbox_id: str, directory: str) -> None:
         self.fence = fence
         self._spec = spec
+        self.on_refused: Callable[[str], None] | None = None
+        """Is told what a holder's gate refused while a command ran."""
         self.lent: dict[str, str] = {}
         """Variables of every command that are in no record."""
         self._id = sandbox_id
@@ -279,7 +281,10 @@ class GuestSession:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
-        return self._link.open(fields, window=window, sink=sink)
+        channel = self._link.open(fields, window=window, sink=sink)
+        if self.fence.is_relayed:
+            channel.on_refused = self.on_refused
+        return channel
 
     def inside(self, path: str) -> str:
         """A path of the caller's as an absolute one inside."""

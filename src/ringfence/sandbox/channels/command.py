@@ -34,6 +34,8 @@ class Channel:
         self._stdin_credit = frames.STDIN_WINDOW
         self._changed = anyio.Event()
         self.on_end: Callable[[], None] = _nothing
+        self.on_refused: Callable[[str], None] | None = None
+        """Is told what the end says of refusals; None: it is not believed."""
         """Called once when `end` or `error` is set."""
 
     @property
@@ -61,6 +63,9 @@ class Channel:
 
     def _finish(self, end: Exit | Failure) -> None:
         self.end = end
+        if self.on_refused is not None and isinstance(end, Exit):
+            for line in end.refused:
+                self.on_refused(line)
         self._wake()
         self.on_end()
 

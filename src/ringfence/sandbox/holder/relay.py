@@ -37,6 +37,7 @@ class Relay:
     ) -> None:
         self.sandbox_id = sandbox.id
         self.session = sandbox.session
+        self.refusals = sandbox.refusals
         self.record = record
         self.end_asked = anyio.Event()
         self.quiet_since = time.monotonic()

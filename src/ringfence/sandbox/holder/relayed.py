@@ -94,16 +94,17 @@ class RelayedCommand:
 
     async def see_through(self) -> None:
         """Pass input on until the end, record the end, then tell the client of it."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pass_stdin)
-            await self._over.wait()
-            tasks.cancel_scope.cancel()
+        with self._relay.refusals.watched() as refused:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass_stdin)
+                await self._over.wait()
+                tasks.cancel_scope.cancel()
         end = self._channel.end
         if end is None:
             return  # the sandbox is gone: the client is told so for all its commands at once
         if isinstance(end, Exit):
             blamed = await self._relay.session.blame(process_end(end).ended_by, end.exit_code)
-            end = Exit(end.exit_code, end.signal, blamed, end.duration_s)
+            end = Exit(end.exit_code, end.signal, blamed, end.duration_s, tuple(refused))
         if self._argv:
             await self._relay.record(self._redactor.redact_event(self._event(end)))
         self._relay.forget(self._peer, self.number)
@@ -164,4 +165,6 @@ def _last_frame(end: Exit | Failure, number: int) -> tuple[int, int, bytes]:
         ("ended_by", end.ended_by),
         ("duration_s", f"{end.duration_s:.6f}"),
     ]
+    if end.refused:
+        fields.append(("refused", "\n".join(line.replace("\n", " ") for line in end.refused)))
     return frames.EXIT, number, frames.encode_record(fields)
