@@ -361,6 +361,6 @@ def _work(root: Path, act: int, number: int) -> None:
         (root / "f1").unlink(missing_ok=True)
         os.mkfifo(root / "f1")
     elif act == 9:
-        run_git(root, "rm", "-q", "-r", "--cached", "--ignore-unmatch", ".")
+        run_git(root, "rm", "-q", "-f", "-r", "--cached", "--ignore-unmatch", ".")
     else:
         os.utime(root, (0, 0))

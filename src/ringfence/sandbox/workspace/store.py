@@ -35,7 +35,7 @@ PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
-_OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m", "fastimport.unpackLimit=200")
+_OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m")
 _UNUSED_S = 24 * 3600.0
 """No run of a clone lasts longer; one that does reads its files again."""
 _SHOWN = 20

@@ -3,8 +3,9 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
 from ringfence.sandbox.workspace.known import KnownFiles, Names, StatCache, load_cache, save_cache
@@ -187,29 +188,36 @@ class Taker:
         suspects = iter(found.suspects)
         gone = found.lost - found.suspects.keys()
         commit = ""
-        while True:
-            batch = await self._in_tree(
-                lambda tree_: read_batch(
-                    tree_,
-                    suspects,
-                    began_ns=began_ns,
-                    batch_bytes=_BATCH_BYTES,
-                    file_limit_bytes=FILE_LIMIT_BYTES,
-                    skipped=found.skipped,
-                )
-            )
-            if not batch:
-                # Files that went away, or grew too large, since they were listed.
-                gone |= (found.lost & found.suspects.keys()) - found.read.keys()
+        read = partial(self._read, found, suspects, began_ns)
+        batch = await read()
+        while batch:
             changed = [content for content in batch if _differs(content, found.known)]
             found.read.update((content.path, content.entry) for content in batch)
             if changed or gone or not commit:
-                commit, tree = await import_changes(
-                    self._git, self._refs, base_tree=tree, deleted=gone, written=changed
-                )
+                keep = partial(self._put, tree, gone, changed)
+                # The next files are read while git packs these.
+                (commit, tree), batch = await both(keep, read)
                 gone = set()
-            if not batch:
-                return commit, tree
+            else:
+                batch = await read()
+        # Files that went away, or grew too large, since they were listed.
+        gone |= (found.lost & found.suspects.keys()) - found.read.keys()
+        return await self._put(tree, gone, []) if gone or not commit else (commit, tree)
+
+    async def _read(self, found: Scan, suspects: Iterator[bytes], began_ns: int) -> list[Content]:
+        return await self._in_tree(
+            lambda tree: read_batch(
+                tree,
+                suspects,
+                began_ns=began_ns,
+                batch_bytes=_BATCH_BYTES,
+                file_limit_bytes=FILE_LIMIT_BYTES,
+                skipped=found.skipped,
+            )
+        )
+
+    async def _put(self, tree: str, gone: set[bytes], changed: list[Content]) -> tuple[str, str]:
+        return await import_changes(self._git, self._refs, base_tree=tree, deleted=gone, written=changed)
 
     async def _in_tree(self, work: Callable[[Tree], _Result]) -> _Result:
         unlock = 0 if self._shut is None else stat.S_IRUSR | stat.S_IXUSR
