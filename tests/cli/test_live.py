@@ -14,6 +14,7 @@ from ringfence.events import (
     EngineCalled,
     Event,
     ModelReplied,
+    PermissionDecided,
     SandboxCreated,
     TextStreamed,
     ToolCalled,
@@ -246,3 +247,12 @@ async def test_very_many_hosts_do_not_fill_the_view():
     shown = (await _shown(*(_asked(f"h{number}.example") for number in range(300)))).splitlines()
     assert len(shown) == 101
     assert shown[-1] == "  proxy: more is in the record only"
+
+
+async def test_what_the_host_does_not_permit_is_shown():
+    """With its reason; what it permits is seen by what comes of it."""
+    asked = [
+        PermissionDecided(call_id="1", tool="Bash", allowed=allowed, reason="no pushes", arguments={})
+        for allowed in (True, False)
+    ]
+    assert (await _shown(*asked)).splitlines() == ["  Bash was not permitted: no pushes"]

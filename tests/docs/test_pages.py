@@ -8,6 +8,7 @@ Conventions, in every Markdown file:
   `examples/` and nothing else, with a clean home.
 * A block after `<!-- file: NAME -->` is written to that file first.
 * ```` ```python ```` compiles, and what it imports from ringfence is there.
+* `<!-- needs: MODULE -->` anywhere in a page: its commands need a package that the usual set-up leaves out.
 * Any other block (`sh`, `yaml`, `text`) is for reading.
 """
 
@@ -21,6 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+NEEDS = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
 OWNER = 12345
 """Whose the files of a page are where root runs the tests: root's own would be shown as a clone only."""
 
@@ -94,6 +97,7 @@ def open_path() -> Iterator[Path]:
 @pytest.mark.parametrize("page", RUN, ids=_named)
 def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
+    _check_needs(page)
     place = open_path / "place" / "ringfence"
     shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     said: list[Command] = []
@@ -124,6 +128,13 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
         if code != 0:
             follows = said[number + 1].text if number + 1 < len(said) else ""
             assert follows == "echo $?", f"{command.place}: {command.text}\nexit code {code}:\n{printed}"
+
+
+def _check_needs(page: Path) -> None:
+    for module in NEEDS.findall(page.read_text()):
+        if find_spec(module) is None:
+            lacking = f"{module} is not installed: uv sync --group clients"
+            (pytest.fail if os.environ.get("TEST_REQUIRES_CLIENTS") else pytest.skip)(lacking)
 
 
 def _step(command: Command, number: int, place: Path) -> str:

@@ -18,7 +18,7 @@ from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
 from ringfence.cli.spending import Spending
-from ringfence.cli.told import damage_lines, note_lines, speech
+from ringfence.cli.told import damage_lines, note_lines, permission_lines, speech
 from ringfence.events import (
     CheckpointCreated,
     ConversationCompacted,
@@ -32,6 +32,7 @@ from ringfence.events import (
     ModelExchanged,
     ModelReplied,
     ModelRetried,
+    PermissionDecided,
     SandboxCreated,
     SecretExpiring,
     TextStreamed,
@@ -283,6 +284,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     SecretExpiring: LiveView._expiring,
     ModelReplied: LiveView._replied,
     ModelExchanged: LiveView._exchanged,
+    PermissionDecided: lambda _, event: permission_lines(event),
     TranscriptNoted: lambda _, event: note_lines(event),
     TranscriptDamaged: lambda _, event: damage_lines(event),
     ConversationCompacted: LiveView._compacted,

@@ -3,7 +3,7 @@
 import msgspec
 
 from ringfence.cli.outcomes import Line
-from ringfence.events import ModelReplied, TranscriptDamaged, TranscriptNoted
+from ringfence.events import ModelReplied, PermissionDecided, TranscriptDamaged, TranscriptNoted
 
 
 def speech(event: ModelReplied) -> list[tuple[str, bool]]:
@@ -28,3 +28,9 @@ def damage_lines(event: TranscriptDamaged) -> list[Line]:
     """What of its output could not be read."""
     where = "" if isinstance(event.origin, msgspec.UnsetType) else f" (line {event.origin.line})"
     return [(f"  client: not read{where}: {event.reason}", "yellow")]
+
+
+def permission_lines(event: PermissionDecided) -> list[Line]:
+    """A refusal of the host's; what it permits is seen by what comes of it."""
+    reason = f": {event.reason}" if event.reason else ""
+    return [] if event.allowed else [(f"  {event.tool} was not permitted{reason}", "yellow")]
