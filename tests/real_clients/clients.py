@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+COMMAND = (sys.executable, "-c", "from ringfence.cli import main; main()")
 DEADLINE_S = 90
 MOUNTED = "/clients"
 """Where sandboxes have what `scripts/clients.sh` installed."""
@@ -59,6 +60,8 @@ class Client:
     name: str
     inside: str
     """The program, where a sandbox has it."""
+    program: Path | None = None
+    """On this machine; None: it is the image's."""
     sandbox: tuple[str, ...] = ("--sandbox", "bubblewrap")
     """Options of `ringfence exec`."""
 
@@ -76,6 +79,10 @@ class Ended:
         """The lines of the client."""
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
 
+    def named(self, name: str) -> list[Any]:
+        """The events with a name, of ours."""
+        return [event for event in self.events if event.get("event") == name]
+
     def is_success(self) -> bool:
         """Whether the client itself says so, at its end."""
         last = self.events[-1] if self.events else {}
@@ -92,7 +99,7 @@ def clients_in(root: Path) -> dict[str, Client]:
         manifest = root / "node_modules" / package / "package.json"
         binary = next(iter(sorted((root / "node_modules").glob(pattern))), None)
         if binary is not None and json.loads(manifest.read_text())["version"] == pinned[package]:
-            found[name] = Client(name, f"{MOUNTED}/{binary.relative_to(root)}")
+            found[name] = Client(name, f"{MOUNTED}/{binary.relative_to(root)}", binary)
     return found if len(found) == len(_BINARIES) else {}
 
 
@@ -112,12 +119,31 @@ async def run_inside(
     inside = {**_SETTINGS[client.name], "CLIENT": client.inside}
     options = [word for name, value in inside.items() for word in ("--env", f"{name}={value}")]
     command = [
-        *(sys.executable, "-c", "from ringfence.cli import main; main()"),
+        *COMMAND,
         *("exec", *client.sandbox, "--allow", "model", "--workspace", str(place), *options),
         *(*extra, "--", "sh", "-c", before + _STARTS[client.name]),
     ]
     with anyio.fail_after(DEADLINE_S):
         done = await anyio.run_process(
             command, input=prompt.encode(), env={**os.environ, **environment}, check=False
+        )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def task_of(client: Client, prompt: str, place: Path, *extra: str) -> tuple[str, ...]:
+    """The command that has a client work on a task."""
+    runtime = {"claude": "claude-cli", "codex": "codex-cli"}[client.name]
+    program = () if client.program is None else ("--cli-path", str(client.program))
+    options = (*client.sandbox, *program, "--workspace", str(place), *extra)
+    return (*COMMAND, "run", "--json", "--runtime", runtime, *options, "--", prompt)
+
+
+async def run_task(
+    client: Client, prompt: str, place: Path, *extra: str, environment: Mapping[str, str]
+) -> Ended:
+    """Have a client work on a task. As `run_inside`, by `ringfence run`."""
+    with anyio.fail_after(DEADLINE_S):
+        done = await anyio.run_process(
+            task_of(client, prompt, place, *extra), env={**os.environ, **environment}, check=False
         )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -11,8 +11,12 @@ import pytest
 
 from ringfence.testing.scripted_model import ScriptedModelServer
 
-from .clients import MOUNTED, Client, Ended, clients_in, run_inside
+from .clients import MOUNTED, Client, Ended, clients_in, run_inside, run_task
 
+KEYS = {
+    "ANTHROPIC_API_KEY": "sk-ant-api03-zqzq7x-5e1f0c",
+    "OPENAI_API_KEY": "sk-zqzq7x-77aa0d",
+}
 OWNER_UID = 12_345
 """Somebody who is not root, as whom root's tests own a workspace."""
 
@@ -52,8 +56,12 @@ class Lab:
 
     server: ScriptedModelServer
     run: Callable[..., Awaitable[Ended]]
+    task: Callable[..., Awaitable[Ended]]
+    """The same by `ringfence run`."""
     state: Path
     """Where ringfence keeps its records."""
+    environment: dict[str, str]
+    """Of both."""
 
 
 @pytest.fixture
@@ -74,4 +82,8 @@ async def lab(
                 clients[name], prompt, place, *extra, environment=environment, before=before
             )
 
-        yield Lab(server, run, tmp_path / "state")
+        async def task(name: str, prompt: str, place: Path, *extra: str, **variables: str) -> Ended:
+            environment = {**base_urls, **KEYS, **variables}
+            return await run_task(clients[name], prompt, place, *extra, environment=environment)
+
+        yield Lab(server, run, task, tmp_path / "state", {**base_urls, **KEYS})

@@ -12,8 +12,8 @@ from ringfence.sandbox.docker.image import reference
 from ringfence.testing.scripted_model import in_prompt
 
 from .clients import Client
-from .conftest import Lab
-from .test_keyless import KEYS, edits
+from .conftest import KEYS, Lab
+from .test_keyless import edits
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -29,7 +29,7 @@ def clients(tmp_path: Path) -> dict[str, Client]:
             pytest.fail(lacking)
         pytest.skip(lacking)
     sandbox = ("--sandbox", "docker", "--image", image)
-    return {name: Client(name, name, sandbox) for name in ("claude", "codex")}
+    return {name: Client(name, name, sandbox=sandbox) for name in ("claude", "codex")}
 
 
 async def _is_there(image: str) -> bool:

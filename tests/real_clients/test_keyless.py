@@ -8,14 +8,10 @@ import pytest
 
 from ringfence.testing.scripted_model import Script, in_prompt, parse_script
 
-from .conftest import Lab
+from .conftest import KEYS, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-KEYS = {
-    "ANTHROPIC_API_KEY": "sk-ant-api03-zqzq7x-5e1f0c",
-    "OPENAI_API_KEY": "sk-zqzq7x-77aa0d",
-}
 LOOKS_EVERYWHERE = (
     "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep zqzq[7]x >found; "
     "grep -rlsa -D skip zqzq[7]x $HOME /tmp /run /etc /dev/shm . >>found; echo searched >>found"

@@ -16,8 +16,8 @@ import pytest
 from ringfence.egress.gateway.provided import PORT_INSIDE
 from ringfence.testing.scripted_model import in_prompt
 
-from .conftest import Lab
-from .test_keyless import KEYS, edits
+from .conftest import KEYS, Lab
+from .test_keyless import edits
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

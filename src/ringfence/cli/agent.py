@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringfence.cli.going_on import GoingOn
     from ringfence.cli.lending import Lent
     from ringfence.config import Effective
     from ringfence.config.model import Settings
@@ -27,33 +28,29 @@ _SCHEMA_BYTES = 1024**2
 
 @asynccontextmanager
 async def agent_run(
-    prompt: str, workspace: Path, effective: "Effective", *, go_on: bool
+    prompt: str, workspace: Path, effective: "Effective", *, go_on: "GoingOn | None"
 ) -> "AsyncIterator[tuple[RunRequest, AgentRequest]]":
     """A run of an agent and what the agent itself needs, checked; with the secrets it is lent.
 
     Raises:
-        UsageError: `go_on`, and there is nothing to go on with.
+        UsageError: What it is to go on with is not there, is in use, or is another workspace's or runtime's.
         AuthenticationFailed, InfrastructureFault: As `lent_to_run`.
         ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`.
     """
     import anyio.to_thread
 
+    from ringfence.cli.going_on import earlier_of, held
     from ringfence.cli.lending import lent_to_run
-    from ringfence.cli.running import close_the_dead
     from ringfence.cli.settings import check_image, spec_of
     from ringfence.job.agent import access_for, check_agent
     from ringfence.job.clients import provider_of, with_client
-    from ringfence.job.continuing import Continuation, last_run_of
     from ringfence.model.registry import needs_credential
 
     place = await anyio.to_thread.run_sync(workspace.resolve)
     spec = spec_of(effective, place)
     check_image(spec)
-    earlier = Continuation()
-    if go_on:
-        await close_the_dead()
-        earlier = last_run_of(place)
-    agent = agent_request(prompt, effective, conversation=earlier.conversation)
+    earlier = await earlier_of(go_on, place)
+    agent = agent_request(prompt, effective, earlier)
     await check_agent(agent)
     is_client = agent.runtime != "api"
     if is_client:
@@ -61,10 +58,11 @@ async def agent_run(
     is_asked = needs_credential(agent.model)
     provider = provider_of(agent.runtime) if is_asked else None
     others = is_asked and spec.egress.wants_model and not is_client
-    async with lent_to_run(effective, place, model=provider, others=others) as lent:
-        access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
-        agent = replace(agent, model_access=access)
-        yield _run_request(agent, effective, spec, earlier, lent), agent
+    with held(earlier, agent, effective.settings, place) as session:
+        async with lent_to_run(effective, place, model=provider, others=others) as lent:
+            access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
+            agent = replace(agent, model_access=access, session=session)
+            yield _run_request(agent, effective, spec, earlier, lent), agent
 
 
 def _run_request(
@@ -97,7 +95,11 @@ def _run_request(
         toolset=agent.toolset or (settings.run.toolset if agent.runtime == "api" else ""),
         model_access=agent.model_access if spec.egress.wants_model else None,
         continues=earlier.run_id,
-        session_id=earlier.session_id,
+        session_id=agent.session.plan.id
+        if agent.session
+        else None
+        if earlier.is_forked
+        else earlier.session_id,
     )
 
 
@@ -140,17 +142,17 @@ def prices_of(settings: "Settings") -> "dict[str, Price]":
     return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
 
 
-def agent_request(
-    prompt: str, effective: "Effective", *, conversation: tuple[dict[str, Any], ...] = ()
-) -> "AgentRequest":
-    """What an agent needs, by the settings, but for its credential.
+def agent_request(prompt: str, effective: "Effective", earlier: "Continuation") -> "AgentRequest":
+    """What an agent needs, by the settings, but for its credential. Who is not told otherwise goes on as he began.
 
     Raises:
         ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
     """
     settings = effective.settings
     toolset = settings.run.toolset if is_said(effective, "run.toolset") else None
-    request = request_of(prompt, settings, conversation=conversation)
+    request = request_of(prompt, settings, conversation=earlier.conversation)
+    if earlier.created is not None and not is_said(effective, "run.runtime"):
+        request = replace(request, runtime=earlier.created.runtime)
     is_named = is_said(effective, "run.model")
     model = request.model if is_named else DEFAULT_MODELS.get(request.runtime, request.model)
     return replace(request, toolset=toolset, model=model)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.going_on import GoingOn, going_on
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.cli.task import read_task
 from ringfence.errors import UsageError
@@ -62,7 +63,15 @@ def run(
     env: options.EnvOption = None,
     auth: options.AuthOption = None,
     continue_: Annotated[
-        bool, typer.Option("--continue", help="Go on with the last run's conversation in this workspace.")
+        bool, typer.Option("--continue", help="Go on with the last run's session in this workspace.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="ID", help="Go on with this run's or session's, by its id."),
+    ] = None,
+    fork: Annotated[
+        bool,
+        typer.Option("--fork", help="With either: leave that session as it is, and begin another from it."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
@@ -72,6 +81,7 @@ def run(
         raise UsageError(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
         )
+    go_on = going_on(continue_=continue_, resume=resume, fork=fork)
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
@@ -89,7 +99,7 @@ def run(
     warm_up()
     import anyio
 
-    raise typer.Exit(anyio.run(_run, text, workspace, effective, continue_, json, wait_of(wait)))
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -97,7 +107,7 @@ def _absolute(path: Path | None) -> str | None:
 
 
 async def _run(
-    prompt: str, workspace: Path, effective: "Effective", go_on: bool, json: bool, wait_s: float
+    prompt: str, workspace: Path, effective: "Effective", go_on: GoingOn | None, json: bool, wait_s: float
 ) -> int:
     from dataclasses import replace
 

@@ -108,13 +108,16 @@ async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sand
     client = client_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
     if request.runtime != "claude-sdk":
-        return ClientRuntime(client, program, limits=request.limits, stopped=gateway.wait_stopped)
+        return ClientRuntime(
+            client, program, limits=request.limits, stopped=gateway.wait_stopped, session=request.session
+        )
     return ClaudeSdkRuntime(
         program,
         options=request.sdk_options,
         functions=request.functions,
         limits=request.limits,
         stopped=gateway.wait_stopped,
+        session=request.session,
     )
 
 
@@ -192,5 +195,5 @@ def _task(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
         toolset=toolset,
         conversation=request.conversation,
         options=options,
-        session=request.session,
+        session=request.session.session if request.session is not None else None,
     )

@@ -10,10 +10,10 @@ from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.model.price_table import Price
-from ringfence.runtime.base import Session
 from ringfence.runtime.client.base import Program
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.options import Options
+from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import PoolSize
 from ringfence.secret import KnownSecret, Lease
@@ -87,8 +87,8 @@ class AgentRequest:
     options: Options = field(default_factory=Options)
     program: Program | None = None
     """Of a runtime that is a client."""
-    session: Session | None = None
-    """The client's own; None: a new one."""
+    session: CarriedSession | None = None
+    """Of a runtime that is a client: held, and kept; None: nothing is kept of it."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     functions: Sequence[Tool] = ()
     sdk_options: Any = None

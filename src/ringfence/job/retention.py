@@ -12,7 +12,7 @@ from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, list_runs, runs_dir
 from ringfence.removal import remove_tree
-from ringfence.runtime.session.home import sessions_dir
+from ringfence.runtime.session.home import is_held, sessions_dir
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 
@@ -52,7 +52,7 @@ def abandoned_sessions(store: JobStore) -> list[Path]:
     """Sessions of clients of which no run is left. A run is in the store before its session is made."""
     there = sorted(sessions_dir(state_dir()).glob("*"))
     wanted = store.session_ids()
-    return [path for path in there if path.name not in wanted]
+    return [path for path in there if path.name not in wanted and not is_held(path)]
 
 
 async def remove_all(paths: list[Path]) -> None:

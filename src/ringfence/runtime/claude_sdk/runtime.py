@@ -12,6 +12,7 @@ from ringfence.runtime.client.base import Launch, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.limits import Limits
+from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Tool
 
@@ -47,6 +48,7 @@ class ClaudeSdkRuntime(ClientRuntime):
         functions: The user's tools, made with `@tool`.
         limits: As of `ClientRuntime`.
         stopped: As of `ClientRuntime`.
+        session: As of `ClientRuntime`.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class ClaudeSdkRuntime(ClientRuntime):
         functions: Sequence[Tool] = (),
         limits: Limits | None = None,
         stopped: Callable[[], Awaitable[Exception]] | None = None,
+        session: CarriedSession | None = None,
     ) -> None:
-        super().__init__(ClaudeSdkClient(), program, limits=limits, stopped=stopped)
+        super().__init__(ClaudeSdkClient(), program, limits=limits, stopped=stopped, session=session)
         self._given = options
         self._functions = tuple(functions)
         self._options: Any = None

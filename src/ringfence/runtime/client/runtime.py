@@ -1,7 +1,7 @@
 """A command line client as a runtime: started inside, read from its stdout, judged by more than its own word."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -14,6 +14,7 @@ from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
 from ringfence.runtime.client.ending import Ended, Ending, ending_of, error_of
 from ringfence.runtime.limits import Limits
+from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox
 
 _OWN_ENDS = frozenset({Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.CONTEXT, Ending.LIMIT})
@@ -29,6 +30,7 @@ class ClientRuntime(Runtime):
         program: Where it is inside.
         limits: Turns and tool calls are counted by what the client tells; it is ended when it goes beyond.
         stopped: Returns when the run is to end for a reason that the caller tells, such as a spent budget.
+        session: What is kept of the client's session; None: nothing.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class ClientRuntime(Runtime):
         *,
         limits: Limits | None = None,
         stopped: Callable[[], Awaitable[Exception]] | None = None,
+        session: CarriedSession | None = None,
     ) -> None:
         self._client = client
         self._program = program
         self._limits = limits or Limits()
         self._stopped = stopped
+        self._session = session
 
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
         """Run the client to its end. When this is cancelled, it is brought down in order first.
@@ -51,11 +55,24 @@ class ClientRuntime(Runtime):
             LimitReached: A bound on turns or tool calls; or one of the sandbox ended the client.
             InfrastructureFault: Also: it was silent for too long, was killed, or ended without a last word.
         """
-        launch = self._client.launch(task, self.place(sandbox))
+        place, session = self.place(sandbox), self._session
+        if session is None:
+            return (await self._work(task, place, sandbox, emit)).result(task)
+        patterns = self._client.session_files()
+        async with session.inside(sandbox, self._client.state_dir(place), patterns, emit):
+            done = await self._work(task, place, sandbox, emit)
+            if done.judged.ending is Ending.NO_SESSION and session.session.resumed_id is not None:
+                await session.lost(done.judged.reason)
+                done = await self._work(replace(task, session=session.session), place, sandbox, emit)
+        return done.result(task)
+
+    async def _work(self, task: Task, place: Place, sandbox: Sandbox, emit: Emit) -> "_Done":
+        """One process of the client, from its start to its end."""
+        launch = self._client.launch(task, place)
         await _write(sandbox, launch.files)
         stream = self._client.stream()
         bounds = Bounds(self._limits, task.options.idle_timeout_s, self._stopped)
-        drive = self._drive(task, stream, launch, bounds, emit)
+        drive = self._drive(task, stream, launch, bounds, self._keeping(stream, emit))
         await emit(MessageSent(content=task.prompt))
         await emit(self._started(launch, sandbox))
         try:
@@ -65,7 +82,20 @@ class ClientRuntime(Runtime):
             if judged is not None:
                 with grace(), anyio.move_on_after(_TELL_S):
                     await emit(self._ended(judged, drive, sandbox))
-        return self._result(judged, stream, drive, task)
+        assert judged is not None
+        return _Done(judged, drive, stream)
+
+    def _keeping(self, stream: Stream, emit: Emit) -> Emit:
+        """As `emit`, and what the client remembers is brought out soon after."""
+        session = self._session
+        if session is None:
+            return emit
+
+        async def emit_and_keep(event: Event) -> None:
+            await emit(event)
+            await session.took(stream.session_id)
+
+        return emit_and_keep
 
     def _started(self, launch: Launch, sandbox: Sandbox) -> Event:
         return ClientStarted(
@@ -120,22 +150,35 @@ class ClientRuntime(Runtime):
             is_fence=sandbox.facts.is_fence,
         )
 
-    def _result(self, judged: Ended | None, stream: Stream, drive: Drive, task: Task) -> RuntimeResult:
-        assert judged is not None
-        assert drive.exit is not None
-        error = error_of(judged, drive.exit.limit)
+
+@dataclass(frozen=True)
+class _Done:
+    """What a process of the client came to."""
+
+    judged: Ended
+    drive: Drive
+    stream: Stream
+
+    def result(self, task: Task) -> RuntimeResult:
+        """As the contract has it.
+
+        Raises:
+            RingfenceError: It did not come to an end of its own.
+        """
+        assert self.drive.exit is not None
+        error = error_of(self.judged, self.drive.exit.limit)
         if error is not None:
             raise error
         return RuntimeResult(
-            ended_by=judged.ending.value,
-            final_text=stream.final_text,
+            ended_by=self.judged.ending.value,
+            final_text=self.stream.final_text,
             conversation=task.conversation,
             usage=Usage(),
-            turns=drive.counted.turns,
+            turns=self.drive.counted.turns,
             cost_usd=None,
-            session_id=stream.session_id,
-            structured_output=stream.structured_output,
-            reason="" if judged.ending is Ending.DONE else judged.reason,
+            session_id=self.stream.session_id,
+            structured_output=self.stream.structured_output,
+            reason="" if self.judged.ending is Ending.DONE else self.judged.reason,
         )
 
 

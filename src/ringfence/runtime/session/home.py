@@ -163,6 +163,21 @@ def held_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionHo
         os.close(lock)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a run holds the session in `path` just now."""
+    try:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def checked_name(name: str) -> PurePosixPath:
     """A relative path that leads nowhere else.
 
