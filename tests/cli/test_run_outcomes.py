@@ -49,6 +49,7 @@ def test_a_red_check_exits_3(run: Cli, script: Cli, says: Cli):
     )
 
 
+@pytest.mark.slow
 def test_require_verified_exits_3_without_a_check(run: Cli, script: Cli, says: Cli):
     """Who asks for a check does not get away with none."""
     assert run(script(says()), "--require-verified").code == 3

@@ -34,6 +34,7 @@ def _records() -> str:
     return "".join(path.read_text() for path in state_dir().rglob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_placeholder_is_inside_and_the_lease_is_recorded(start: Cli, configure: Cli, workspace: Path):
     """The secret is neither inside nor in the record; whom to trust is inside; the lease ends with the run."""
     configure()

@@ -321,6 +321,7 @@ while time.monotonic() < end: pass
             make(sandbox_id, None, None, 60)
         assert all(directory.exists() for directory in first.directories)
 
+    @pytest.mark.slow
     async def test_many_at_once(self) -> None:
         """Groups that come and go at once do not take the common parent away from each other."""
         ids = [f"test-many-{secrets.token_hex(4)}" for _ in range(8)]

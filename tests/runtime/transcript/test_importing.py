@@ -170,6 +170,7 @@ def test_a_killed_import_leaves_no_record(
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_a_large_body_is_kept_beside_the_record(
     written: Callable[..., Path], said: Callable[..., dict[str, Any]]
 ) -> None:

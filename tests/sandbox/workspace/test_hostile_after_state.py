@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.cases import slow_but
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, give_rights_back
@@ -60,7 +61,7 @@ SHUT: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("what", SHUT)
+@pytest.mark.parametrize("what", slow_but(["a directory"], SHUT))
 async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: Path):
     """An agent that takes the owner's rights away hides nothing, and what it changed is told and taken back."""
     prepared = await begin()
@@ -118,7 +119,7 @@ RULES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", slow_but(["fifo", "endless"], RULES))
 async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
     """Whatever is called `.gitignore` after a run, in the workspace or below, holds nothing up."""
     prepared = await begin()
@@ -155,7 +156,7 @@ async def blobs(prepared: Prepared):
         yield blob
 
 
-@pytest.mark.parametrize("name", ["HEAD", "commondir"])
+@pytest.mark.parametrize("name", slow_but(["HEAD"], ["HEAD", "commondir"]))
 async def test_fifo_in_a_repository_within(name: str, mine: Path, begin):
     """A repository made to keep git waiting does not keep the next run waiting."""
     inner = mine / "inner" / ".git"
@@ -200,7 +201,7 @@ async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path):
     assert (mine / "a.txt").read_text() == "one\n"
 
 
-@pytest.mark.parametrize("kind", ["fifo", "large", "directory with a fifo"])
+@pytest.mark.parametrize("kind", slow_but(["fifo"], ["fifo", "large", "directory with a fifo"]))
 async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begin, state: Path):
     """What an agent put where a directory or a file was, and nothing holds, is no obstacle to taking it back."""
     prepared = await begin()

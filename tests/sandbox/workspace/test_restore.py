@@ -216,6 +216,7 @@ async def test_what_the_user_put_in_a_place_is_theirs(repository: Path, store: C
         assert file.read(4) == "mine"
 
 
+@pytest.mark.slow
 async def test_empty_directories_in_the_way(repository: Path, store: CheckpointStore):
     """A file comes back where a nest of empty directories took its place; one too deep to look into is named."""
     before = await store.take("r/before")

@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.cases import slow_but
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -78,7 +79,7 @@ def test_too_many_files_hide_no_socket(mine: Path, monkeypatch):
     assert (found.specials, found.is_cut, found.blindness) == ({b"sub/fifo"}, True, "")
 
 
-@pytest.mark.parametrize("mode", ["bind", "read_only"])
+@pytest.mark.parametrize("mode", slow_but(["bind"], ["bind", "read_only"]))
 async def test_a_cut_look_is_refused(mode: str, mine: Path, state: Path, monkeypatch):
     """A workspace that was not looked over to its end is not shown itself, and what to remove is named."""
     (mine / "build").mkdir()
@@ -117,6 +118,7 @@ async def test_too_deep_is_refused(mine: Path, state: Path):
         await begin(mine, state)
 
 
+@pytest.mark.slow
 async def test_the_run_that_left_it_is_named(mine: Path, state: Path):
     """A refusal for what an earlier run left names that run, and its undo lets the next one start."""
     first = await begin(mine, state)
@@ -157,7 +159,7 @@ async def inside(prepared: Prepared, workspace: Path, script: str) -> bool:
         return (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
 
 
-@pytest.mark.parametrize("guarded", ["lib/.git", ".vscode"])
+@pytest.mark.parametrize("guarded", slow_but(["lib/.git"], ["lib/.git", ".vscode"]))
 async def test_a_cover_opens_nothing(guarded: str, mine: Path, state: Path, own):
     """A socket deep in what is read-only is covered without making the directory around it writable."""
     (mine / guarded / "deep" / "er").mkdir(parents=True)

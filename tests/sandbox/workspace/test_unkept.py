@@ -155,6 +155,7 @@ async def test_a_flood_hides_nothing_silently(repository: Path, begin: Begin):
     assert {".envrc": "added", "./": "unseen"}.items() <= told(done).items()
 
 
+@pytest.mark.slow
 async def test_sparse_files_are_named_not_read(repository: Path, begin: Begin):
     """Files that are long only by their length are named and not kept; a short one, or one that is there, is kept."""
     prepared = await begin()

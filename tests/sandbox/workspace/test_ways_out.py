@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import slow_but
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -67,7 +68,7 @@ async def reached(sandbox: Sandbox, workspace: Path) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("mode", ["bind", "read_only"])
+@pytest.mark.parametrize("mode", slow_but(["bind"], ["bind", "read_only"]))
 async def test_sockets_of_the_host_are_out_of_reach(mode: str, listening: Path, state: Path):
     """Sockets and fifos that a program outside holds open can be neither connected to nor written to, and are told."""
     prepared = await start(listening, state, mode)
@@ -139,7 +140,7 @@ class TestLinks:
         assert "venv/lib/cached.py" in note
         assert "within" not in note
 
-    @pytest.mark.parametrize("mode", ["clone", "read_only"])
+    @pytest.mark.parametrize("mode", slow_but(["clone"], ["clone", "read_only"]))
     async def test_where_nothing_is_written_nothing_is_said(self, mode: str, linked: Path, state: Path):
         """A clone has no links, and what is read-only changes nothing."""
         assert _notes_on_links(await start(linked, state, mode)) == []

@@ -102,6 +102,7 @@ async def test_what_is_sent_is_what_codex_sends(file: Path, server: TokenServer)
     ]
 
 
+@pytest.mark.slow
 async def test_the_renewed_file_is_its_owners_alone(file: Path, server: TokenServer):
     """Whatever the mode before and the umask now; and nothing else is left beside it but the lock."""
     os.chmod(file, 0o644)  # noqa: PTH101
@@ -114,6 +115,7 @@ async def test_the_renewed_file_is_its_owners_alone(file: Path, server: TokenSer
     assert {one.name for one in file.parent.iterdir()} == {"auth.json", ".auth.json.ringfence-lock"}
 
 
+@pytest.mark.slow
 async def test_a_link_to_the_file_stays_a_link(file: Path, server: TokenServer, tmp_path: Path):
     """What it leads to is renewed, for all who use it."""
     (tmp_path / "link").symlink_to(file)
@@ -208,10 +210,10 @@ async def test_a_spent_login_is_a_clear_end(file: Path, server: TokenServer):
     "answer",
     [
         (503, b""),
-        (200, b"not json"),
-        (200, b"[]"),
-        (302, b"{}"),
-        (200, b"[" * 300_000),
+        *(
+            pytest.param(answer, marks=pytest.mark.slow)
+            for answer in ((200, b"not json"), (200, b"[]"), (302, b"{}"), (200, b"[" * 300_000))
+        ),
     ],
     ids=["down", "text", "list", "redirect", "endless"],
 )

@@ -60,6 +60,7 @@ async def test_the_conversation_tells_which_turn_is_due():
     assert end == (400, "the script '<prompt>' is exhausted after turn 3")
 
 
+@pytest.mark.slow
 async def test_many_conversations_at_once_go_their_own_way():
     """Twenty on one server, each with a script of its own; one that stalls holds up none."""
     stalled = parse_script("turns: [{text: x, stall: {seconds: 60, after_events: 0}}]")
