@@ -1,10 +1,17 @@
 """The model gateway against going direct: time of a request, time to the first event, memory of many streams, set-up.
 
 python -m benchmarks.gateway
+python -m benchmarks.gateway --against PYTHON...
+
+The second way measures only what a request takes, by turns with this interpreter's `ringfence` and with those of the
+others named (each that of a clone's own environment): on a machine that is busy with other things, figures of two runs
+one after the other say nothing about each other.
 """
 
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +33,7 @@ from ringfence.sandbox.process import SandboxProcess
 from ringfence.secret import Credential
 
 _ROUNDS, _REQUESTS, _STREAMS, _SETUPS = 12, 25, 200, 15
+_TURNS = 7
 _BODY_CHARS = 48_000
 """What the claude CLI sends for a prompt of one line."""
 
@@ -149,19 +157,7 @@ async def _gated(port: int, journal: Journal) -> AsyncIterator[Sandbox]:
 
 
 async def _speed(port: int, journal: Journal) -> list[Row]:
-    direct: list[tuple[float, ...]] = []
-    gated: list[tuple[float, ...]] = []
-    argv = ["python3", "-c", _CLIENT]
-    async with (
-        _gated(port, journal) as sandbox,
-        _process(_CLIENT, str(port), str(_BODY_CHARS)) as outside,
-        sandbox.spawn([*argv, str(PORT_INSIDE), str(_BODY_CHARS)]) as inside,
-    ):
-        for number in range(_ROUNDS):
-            for process, times in ((outside, direct), (inside, gated)):
-                taken = await _round(process)
-                if number:  # the first one opens connections and imports
-                    times += taken
+    direct, gated, _ = await _timed(port, journal)
     columns = [[list(column) for column in zip(*times, strict=True)] for times in (direct, gated)]
     passing, first, whole = zip(*columns, strict=True)
     later = statistics.median(first[1]) - statistics.median(first[0])
@@ -174,6 +170,31 @@ async def _speed(port: int, journal: Journal) -> list[Row]:
             more=f"; from the request on it is {later:.2f} ms later",
         ),
     ]
+
+
+_Times = list[tuple[float, ...]]
+"""Of each request: passing of its first event, time to that, time of the whole; ms."""
+
+
+async def _timed(port: int, journal: Journal) -> tuple[_Times, _Times, float]:
+    """Times going direct, times through the gateway, and CPU time of this process for each of the latter, in ms."""
+    direct: list[tuple[float, ...]] = []
+    gated: list[tuple[float, ...]] = []
+    argv = ["python3", "-c", _CLIENT]
+    async with (
+        _gated(port, journal) as sandbox,
+        _process(_CLIENT, str(port), str(_BODY_CHARS)) as outside,
+        sandbox.spawn([*argv, str(PORT_INSIDE), str(_BODY_CHARS)]) as inside,
+    ):
+        spent = 0.0
+        for number in range(_ROUNDS):
+            for process, times in ((outside, direct), (inside, gated)):
+                began = time.process_time()
+                taken = await _round(process)
+                if number:  # the first one opens connections and imports
+                    times += taken
+                    spent += time.process_time() - began if times is gated else 0.0
+    return direct, gated, spent / len(gated) * 1e3
 
 
 async def _round(process: Process | SandboxProcess) -> list[tuple[float, ...]]:
@@ -238,6 +259,53 @@ def _status(name: str) -> float:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
+# --- by turns with other versions
+
+
+async def _once() -> list[float]:
+    """Medians, in ms: added to a request, added to the first event's passing, CPU time of the gateway's process."""
+    with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as name:
+        journal = Journal.create(Path(name, "run"), "bench")
+        try:
+            async with _server() as port:
+                direct, gated, spent = await _timed(port, journal)
+        finally:
+            journal.close()
+    (passing, _, whole), (gated_passing, _, gated_whole) = (
+        [statistics.median(column) for column in zip(*times, strict=True)] for times in (direct, gated)
+    )
+    return [gated_whole - whole, gated_passing - passing, spent]
+
+
+def _compare(interpreters: Sequence[str]) -> None:
+    """Measure with each interpreter's `ringfence` by turns; say the medians over all turns."""
+    results: dict[str, list[list[float]]] = {each: [] for each in interpreters}
+    root = Path(__file__).parent.parent
+    for _ in range(_TURNS):
+        for interpreter, turns in results.items():
+            done = subprocess.run(
+                [interpreter, "-m", "benchmarks.gateway", "--once"],
+                check=True, stdout=subprocess.PIPE, cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
+            )  # fmt: skip
+            turns.append(json.loads(done.stdout))
+    for interpreter, turns in results.items():
+        whole, passing, spent = (statistics.median(column) for column in zip(*turns, strict=True))
+        each = " ".join(f"{turn[0]:.2f}/{turn[1]:.2f}" for turn in turns)
+        print(
+            f"{interpreter}: adds {whole:.2f} ms to a request, {passing:.2f} ms to the first event; "
+            f"{spent:.2f} ms of CPU time for each ({each})"
+        )
+
+
+def _main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--once"]:
+        print(json.dumps(anyio.run(_once)))
+    elif arguments[:1] == ["--against"]:
+        _compare([sys.executable, *arguments[1:]])
+    else:
+        for row in anyio.run(measure):
+            print(row)
+
+
 if __name__ == "__main__":
-    for row in anyio.run(measure):
-        print(row)
+    _main(sys.argv[1:])
