@@ -104,6 +104,7 @@ class Syncer:
         self._flushed = 0
         self._urgent = 0
         self._stopping = False
+        self._is_delaying = False
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
         self._thread.start()
@@ -114,7 +115,9 @@ class Syncer:
             self._marked += 1
             if urgent:
                 self._urgent = self._marked
-            self._changed.notify_all()
+            # While it lets a delay pass the thread need not know of more: waking takes time from who marks.
+            if urgent or not self._is_delaying:
+                self._changed.notify_all()
 
     def wait(self) -> None:
         """Block until all that was marked is on the disk.
@@ -164,5 +167,7 @@ class Syncer:
         """Wait for work; False when there is none and there will be none."""
         with self._changed:
             self._changed.wait_for(lambda: self._marked > self._flushed or self._stopping)
+            self._is_delaying = True
             self._changed.wait_for(lambda: self._urgent > self._flushed or self._stopping, self._delay_s)
+            self._is_delaying = False
             return self._marked > self._flushed

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import anyio
-from anyio import lowlevel
 
 from ringfence.sandbox.channels.command import Channel, Sink
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.inflow import Inflow
 from ringfence.sandbox.records import ProtocolError, parse_record
 
 _READ = 1024 * 1024
@@ -211,22 +211,16 @@ class GuestLink:
         Raises:
             ProtocolError: It sent what it must not.
         """
+        with Inflow(self._read_fd, most_bytes=_READ) as inflow:
+            await self._read_frames(inflow)
+
+    async def _read_frames(self, inflow: Inflow) -> None:
         rest = b""
-        while True:
-            try:
-                data = os.read(self._read_fd, _READ)
-            except BlockingIOError:
-                await anyio.wait_readable(self._read_fd)
-                continue
-            except ConnectionResetError:
-                return
-            if not data:
-                return
+        while data := await inflow.receive():
             data = self._unwrap(data)
             rest = self._parse(rest + data if rest else data)
             if self.bye is not None:
                 return
-            await lowlevel.checkpoint()
             while len(self._outgoing) > _OUTGOING_HIGH:
                 self._has_room = anyio.Event()
                 await self._has_room.wait()

@@ -45,7 +45,8 @@ class Connection(ByteStream):
         self._we_ended = False
         self._we_closed = False
         self._error: BaseException | None = None
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None
+        """Made by who waits: most frames come while nobody does."""
 
     # --- frames
 
@@ -106,8 +107,14 @@ class Connection(ByteStream):
         self._on_over()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
+
+    async def _wait_for_change(self) -> None:
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
 
     # --- what the holder does
 
@@ -115,7 +122,7 @@ class Connection(ByteStream):
         """Wait until the guest has said whether the connection that was asked for is there."""
         while self._awaits_answer and not self._guest_closed:
             self._check()
-            await self._changed.wait()
+            await self._wait_for_change()
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
         """Bytes from inside, at least one.
@@ -125,14 +132,16 @@ class Connection(ByteStream):
             anyio.BrokenResourceError: The connection was cut off.
             SandboxDied: The sandbox is gone.
         """
-        await lowlevel.checkpoint()
+        if self._chunks:
+            # No turn for others: a window holds little, and more of it comes only in a turn of the reader's.
+            await lowlevel.checkpoint_if_cancelled()
         while not self._chunks:
             self._check()
             if self._guest_ended:
                 raise anyio.EndOfStream
             if self._guest_closed:
                 raise anyio.BrokenResourceError
-            await self._changed.wait()
+            await self._wait_for_change()
         chunk = self._chunks.popleft()
         if len(chunk) > max_bytes:
             self._chunks.appendleft(chunk[max_bytes:])
@@ -162,7 +171,7 @@ class Connection(ByteStream):
             if self._guest_closed:
                 raise anyio.BrokenResourceError
             if self._credit == 0:
-                await self._changed.wait()
+                await self._wait_for_change()
                 continue
             piece = view[: min(self._credit, frames.MAX_PAYLOAD)]
             self._credit -= len(piece)

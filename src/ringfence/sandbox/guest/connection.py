@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 _READ = 64 * 1024
+_GRANT_BATCH = frames.CONNECTION_WINDOW // 2
+"""Each grant wakes the host, which has better things to do for a piece of a few bytes."""
 _ABRUPTLY = struct.pack("ii", 1, 0)
 
 
@@ -41,6 +43,8 @@ class Connection:
         self._fd = sock.fileno()
         self._on_over = on_over
         self._credit = frames.CONNECTION_WINDOW
+        self._owed = 0
+        """Bytes that were written and not granted anew."""
         self._pending = bytearray()
         self._mask = 0
         self._is_read_out = False
@@ -111,8 +115,10 @@ class Connection:
             self._settle()
             return
         del self._pending[:count]
-        if not self._host_closed:
-            self._stream.send(frames.CREDIT, self._channel, frames.U32.pack(count))
+        self._owed += count
+        if self._owed >= _GRANT_BATCH and not self._host_closed:
+            self._stream.send(frames.CREDIT, self._channel, frames.U32.pack(self._owed))
+            self._owed = 0
         self._settle()
 
     def _settle(self) -> None:
