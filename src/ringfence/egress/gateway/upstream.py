@@ -1,11 +1,9 @@
 """The real API, asked from the host: TLS verified, the host's proxies honoured, redirects never followed."""
 
-import asyncio
 import os
 import ssl
 import threading
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -16,11 +14,11 @@ from ringfence.egress.host_proxy import UnknownProxy, find_proxy
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
-    import aiohttp
+    from ringfence.egress.gateway.direct import DirectUpstream
+    from ringfence.egress.gateway.proxied import ProxiedUpstream
 
-_CONNECT_S = 15.0
-_SILENT_S = 600.0
-_PIECE = 64 * 1024
+CONNECT_S = 15.0
+SILENT_S = 600.0
 
 
 class UpstreamGone(Exception):
@@ -66,8 +64,10 @@ class Upstream(Protocol):
         """Close the connections."""
 
 
-def warm_up() -> threading.Thread:
-    """Begin to import the HTTP client, which takes a fifth of a second, in a thread."""
+def warm_up() -> threading.Thread | None:
+    """Begin to import the client for proxies, which takes a fifth of a second, in a thread; None: there are none."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
     thread = threading.Thread(target=_import_client, name="import-aiohttp", daemon=True)
     thread.start()
     return thread
@@ -89,98 +89,67 @@ class HttpUpstream:
     """APIs over HTTP."""
 
     def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+        self._direct: DirectUpstream | None = None
+        self._proxied: ProxiedUpstream | None = None
         self._verified: ssl.SSLContext | None = None
 
     async def ask(
         self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> "UpstreamAnswer":
+    ) -> UpstreamAnswer:
         """Ask; the head of the answer.
 
         Raises:
             UpstreamGone: It cannot be reached, redirects, or gives no answer.
         """
-        session = await self._opened()
-        import aiohttp
+        from ringfence.egress.gateway.direct import DirectUpstream, origin_for
 
         if self._verified is None and base_url.startswith("https:"):
             places = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
             self._verified = await anyio.to_thread.run_sync(_certificates, *places)
-
-        proxy = proxy_for(base_url)
-        try:
-            response = await session.request(
-                method,
-                base_url.rstrip("/") + path,
-                data=body or None,
-                headers=headers,
-                proxy=proxy,
-                allow_redirects=False,
-                ssl=self._verified or True,
+        proxy, origin = proxy_for(base_url), origin_for(base_url)
+        came: UpstreamAnswer
+        if proxy is None and origin is not None:
+            self._direct = self._direct or DirectUpstream()
+            came = await self._direct.ask(
+                method, origin, path, headers=headers, body=body, verified=self._verified
             )
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as exc:
-            raise _gone(exc, origin_of(base_url)) from exc
-        if 300 <= response.status < 400:
-            response.close()
-            raise UpstreamGone(
-                f"{origin_of(base_url)} answers with a redirect ({response.status}), which is never followed; "
-                "set the base URL to where it leads",
-                is_final=True,
+        else:
+            proxied = await self._opened_proxied()
+            came = await proxied.ask(
+                method, base_url, path, headers=headers, body=body, proxy=proxy, verified=self._verified
             )
-        if not 200 <= response.status < 600:
-            response.close()
-            raise UpstreamGone(f"{origin_of(base_url)} answers with {response.status}, which is no answer")
-        return _HttpAnswer(response, origin_of(base_url))
+        return await _checked(came, base_url)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        direct, self._direct = self._direct, None
+        proxied, self._proxied = self._proxied, None
+        if direct is not None:
+            await direct.aclose()
+        if proxied is not None:
+            await proxied.aclose()
 
-    async def _opened(self) -> "aiohttp.ClientSession":
-        if self._session is None:
+    async def _opened_proxied(self) -> "ProxiedUpstream":
+        if self._proxied is None:
             await anyio.to_thread.run_sync(_import_client)
-        import aiohttp
+        from ringfence.egress.gateway.proxied import ProxiedUpstream
 
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                # As many as the listeners inside let in; a bound of its own would make streams wait for each other.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENT_S),
-                skip_auto_headers=("User-Agent", "Accept"),
-            )
-        return self._session
+        self._proxied = self._proxied or ProxiedUpstream()
+        return self._proxied
 
 
-@dataclass
-class _HttpAnswer:
-    response: "aiohttp.ClientResponse"
-    origin: str
-
-    @property
-    def status(self) -> int:
-        return self.response.status
-
-    @property
-    def headers(self) -> tuple[tuple[str, str], ...]:
-        return tuple(self.response.headers.items())
-
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        import aiohttp
-
-        try:
-            async for piece in self.response.content.iter_any():
-                yield piece
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as exc:
-            raise _gone(exc, self.origin) from exc
-
-    async def aclose(self) -> None:
-        if self.response.content.is_eof():
-            self.response.release()
-        else:
-            self.response.close()
+async def _checked(came: UpstreamAnswer, base_url: str) -> UpstreamAnswer:
+    """An answer of the kind that is passed on."""
+    if 200 <= came.status < 300 or 400 <= came.status < 600:
+        return came
+    await came.aclose()
+    if 300 <= came.status < 400:
+        raise UpstreamGone(
+            f"{origin_of(base_url)} answers with a redirect ({came.status}), which is never followed; "
+            "set the base URL to where it leads",
+            is_final=True,
+        )
+    raise UpstreamGone(f"{origin_of(base_url)} answers with {came.status}, which is no answer")
 
 
 def check_base_url(base_url: str, *, source: str = "") -> str:
@@ -222,19 +191,3 @@ def proxy_for(base_url: str, environ: Mapping[str, str] | None = None) -> str | 
         return find_proxy(base_url, environ)
     except UnknownProxy as exc:
         raise UpstreamGone(f"the proxy for {origin_of(base_url)} {exc}", is_final=True) from exc
-
-
-def _gone(exc: BaseException, origin: str) -> UpstreamGone:
-    import aiohttp
-
-    if isinstance(exc, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return UpstreamGone(
-            f"the certificate of {origin} is not trusted ({exc}); SSL_CERT_FILE names your own", is_final=True
-        )
-    if isinstance(exc, TimeoutError | asyncio.TimeoutError):
-        return UpstreamGone(f"{origin} did not answer in time")
-    if isinstance(exc, aiohttp.ClientConnectorError):
-        return UpstreamGone(f"{origin} cannot be reached: {os.strerror(exc.errno) if exc.errno else exc}")
-    if isinstance(exc, OSError) and exc.errno:
-        return UpstreamGone(f"{origin} broke off: {os.strerror(exc.errno)}")
-    return UpstreamGone(f"{origin} broke off: {type(exc).__name__}: {exc}")
