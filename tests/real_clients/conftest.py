@@ -21,6 +21,13 @@ OWNER_UID = 12_345
 """Somebody who is not root, as whom root's tests own a workspace."""
 
 
+def own(directory: Path) -> None:
+    """Let a workspace of root's tests belong to somebody else, as root lends nothing of its own."""
+    if os.geteuid() == 0:
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, OWNER_UID, OWNER_UID)
+
+
 @pytest.fixture
 def clients(tmp_path: Path) -> dict[str, Client]:
     """The programs that `scripts/clients.sh` installed. Skips without them; fails where they must be there."""
@@ -38,14 +45,20 @@ def clients(tmp_path: Path) -> dict[str, Client]:
 
 
 @pytest.fixture
+def programs(clients: dict[str, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The same programs, where they are on this host."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root = os.environ["TEST_CLIENTS"]
+    return {name: Path(client.inside.replace(MOUNTED, root, 1)) for name, client in clients.items()}
+
+
+@pytest.fixture
 def workspace() -> Iterator[Path]:
     """A directory with one file to edit."""
     directory = Path(tempfile.mkdtemp(prefix="ringfence-clients-"))
     note = directory / "note.txt"
     note.write_text("one\n")
-    if os.geteuid() == 0:
-        for path in (directory, note):
-            os.chown(path, OWNER_UID, OWNER_UID)
+    own(directory)
     yield directory
     shutil.rmtree(directory)
 
