@@ -32,6 +32,17 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
+def replace(path: Path) -> None:
+    """Another file with the same bytes."""
+    path.unlink()
+    shutil.copy(BASH, path)
+
+
+def let_all_write(path: Path) -> None:
+    """As somebody careless does."""
+    path.chmod(0o757)
+
+
 async def test_a_program_that_is_named_is_shown_at_a_place_of_ours() -> None:
     """Read-only, in the version that it says."""
     program = await find_program(Shell(), INSIDE, Options(cli_path=BASH))
@@ -55,8 +66,7 @@ async def test_a_version_is_asked_once(tmp_path: Path) -> None:
     known = (tmp_path / "state/client-versions.json").read_bytes()
     assert await version_of(bash) == version
     assert (tmp_path / "state/client-versions.json").read_bytes() == known
-    bash.unlink()
-    shutil.copy(BASH, tmp_path)
+    replace(bash)
     assert await version_of(bash) == version
     assert (tmp_path / "state/client-versions.json").read_bytes() != known
 
@@ -117,7 +127,7 @@ async def test_the_image_of_agents_has_its_own() -> None:
 async def test_a_program_that_others_can_change_is_not_started_on_the_host(tmp_path: Path) -> None:
     """It is asked inside, where it can do no harm."""
     bash = Path(shutil.copy(BASH, tmp_path))
-    bash.chmod(0o757)
+    let_all_write(bash)
     program = await find_program(Shell(), INSIDE, Options(cli_path=bash))
     assert (program.version, len(program.mounts)) == (None, 1)
 
