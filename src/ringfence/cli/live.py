@@ -18,8 +18,9 @@ from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
 from ringfence.cli.spending import Spending
-from ringfence.cli.told import damage_lines, note_lines, permission_lines, speech
+from ringfence.cli.told import answer_lines, damage_lines, note_lines, permission_lines, speech
 from ringfence.events import (
+    AgentAnswered,
     CheckpointCreated,
     ConversationCompacted,
     EgressClosed,
@@ -285,6 +286,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     ModelReplied: LiveView._replied,
     ModelExchanged: LiveView._exchanged,
     PermissionDecided: lambda _, event: permission_lines(event),
+    AgentAnswered: lambda _, event: answer_lines(event),
     TranscriptNoted: lambda _, event: note_lines(event),
     TranscriptDamaged: lambda _, event: damage_lines(event),
     ConversationCompacted: LiveView._compacted,

@@ -2,8 +2,15 @@
 
 import msgspec
 
+from ringfence.cli.escape import safe_json
 from ringfence.cli.outcomes import Line
-from ringfence.events import ModelReplied, PermissionDecided, TranscriptDamaged, TranscriptNoted
+from ringfence.events import (
+    AgentAnswered,
+    ModelReplied,
+    PermissionDecided,
+    TranscriptDamaged,
+    TranscriptNoted,
+)
 
 
 def speech(event: ModelReplied) -> list[tuple[str, bool]]:
@@ -22,6 +29,13 @@ def speech(event: ModelReplied) -> list[tuple[str, bool]]:
 def note_lines(event: TranscriptNoted) -> list[Line]:
     """A note that says something to people; bookkeeping is in the record only."""
     return [(f"  client: {line}", "yellow") for line in event.text.strip().split("\n")[:1] if line]
+
+
+def answer_lines(event: AgentAnswered) -> list[Line]:
+    """An answer by a schema; a text was shown as it came."""
+    if event.structured_output is None:
+        return []
+    return [(f"  answer: {safe_json(event.structured_output)}", "bold")]
 
 
 def damage_lines(event: TranscriptDamaged) -> list[Line]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ringfence.events.client import ClientEnded, ClientStarted
+from ringfence.events.client import AgentAnswered, ClientEnded, ClientStarted
 from ringfence.events.egress import (
     EgressChanged,
     EgressClosed,
@@ -24,6 +24,7 @@ from ringfence.events.session import SessionKept, SessionLost, SessionResumed
 from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
+    "AgentAnswered",
     "ClientEnded",
     "ClientStarted",
     "EgressChanged",
@@ -347,6 +348,7 @@ AnyEvent = (
     | ToolReturned
     | ClientStarted
     | ClientEnded
+    | AgentAnswered
     | PermissionDecided
     | HookAnswered
     | VerificationStarted

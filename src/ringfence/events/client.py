@@ -1,5 +1,7 @@
 """A client inside, as seen from outside: what was started, and how it ended. What it says of itself has an origin."""
 
+from typing import Any
+
 import msgspec
 
 from ringfence.events.event import Event
@@ -36,3 +38,15 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client.ended"):
     """As far as it told of them."""
     tool_calls: int = 0
     duration_ms: float = 0.0
+
+
+class AgentAnswered(Event, frozen=True, kw_only=True, tag="agent.answered"):
+    """An agent that is no loop of our own came to an end, and this is what it says. Nobody vouches for it."""
+
+    ended_by: str
+    """`done`, `denied`, `context`, ..."""
+    final_text: str
+    structured_output: Any = None
+    """By the output schema, where one was asked for."""
+    denied: list[str] = msgspec.field(default_factory=list)
+    """Tools that it wanted to use and was not permitted to."""

@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
+from ringfence.events import AgentAnswered
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
-from ringfence.job.request import AgentRequest
+from ringfence.job.request import AgentRequest, Part
 from ringfence.model.base import Model
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
@@ -15,6 +16,7 @@ from ringfence.model.through_gateway import model_through
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Runtime, Task
 from ringfence.runtime.claude_sdk import ClaudeSdkRuntime, check_host
+from ringfence.runtime.function import AgentFunction, FunctionRuntime
 from ringfence.runtime.options import check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import runtime_class
@@ -69,10 +71,38 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
     prices = {**prices, **request.prices}
     async with gateway.opened(emit), _runtime(request, gateway, prices, sandbox) as runtime:
         try:
-            result = await runtime.run(_task(request, name, sandbox.spec), sandbox, emit)
+            return await _worked(runtime, _task(request, name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
             # The gateway's errors come back in the API's words; it knows them better.
             raise (gateway.stopped or exc) from exc
+
+
+def part_of(runtime: Runtime | AgentFunction, task: Task) -> Part:
+    """What a `JobRun` does inside: let a runtime of your own work on a task. A plain async function is one.
+
+    Args:
+        runtime: A `Runtime`, or a function of task, sandbox and emit that gives the final text or a `RuntimeResult`.
+        task: Its task.
+    """
+    made = runtime if isinstance(runtime, Runtime) else FunctionRuntime(runtime)
+
+    async def work(sandbox: Sandbox, emit: Emit) -> Outcome:
+        return await _worked(made, task, sandbox, emit)
+
+    return work
+
+
+async def _worked(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
+    result = await runtime.run(task, sandbox, emit)
+    if not isinstance(runtime, ApiRuntime):  # whose replies are in the record as they came
+        await emit(
+            AgentAnswered(
+                ended_by=result.ended_by,
+                final_text=result.final_text,
+                structured_output=result.structured_output,
+                denied=list(result.denied),
+            )
+        )
     return outcome_of_agent(result.ended_by, result.reason)
 
 

@@ -1,10 +1,12 @@
 """What every event of a run goes through: secrets out, into the journal, counted, then shown."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
 from ringfence.events import (
+    AgentAnswered,
     Event,
     ModelExchanged,
     ModelReplied,
@@ -51,6 +53,7 @@ class Recorder:
         self.usage = Usage()
         self.cost_usd: float | None = 0.0
         self.final_text = ""
+        self.structured_output: Any = None
         self.is_view_lost = False
         """Whether the view's reader has left."""
         self.work: WorkExported | None = None
@@ -102,6 +105,9 @@ class Recorder:
             self.work = event
         elif isinstance(event, ToolCalled):
             self.tool_calls += 1
+        elif isinstance(event, AgentAnswered):
+            self.final_text = event.final_text or self.final_text
+            self.structured_output = event.structured_output
         elif isinstance(event, ModelExchanged):
             # What the agent's own loop asks is counted by the reply that it makes of it.
             if event.sandbox_id and event.usage.total:

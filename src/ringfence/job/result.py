@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ringfence.errors import ExitCode
 from ringfence.events import JobEnded, WorkExported
@@ -20,6 +21,8 @@ class JobResult:
     final_text: str
     ended: JobEnded
     """The end as it was recorded, with what was used."""
+    structured_output: Any = None
+    """The agent's answer by the output schema, if one was asked for."""
     work: WorkExported | None = None
     """What was brought out; None if nothing was begun, or it could not be."""
     command_exit_code: int | None = None

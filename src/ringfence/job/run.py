@@ -97,6 +97,7 @@ class JobRun:
             reason=outcome.reason,
             exit_code=ExitCode(ended.exit_code),
             final_text=recorder.final_text,
+            structured_output=recorder.structured_output,
             ended=ended,
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,

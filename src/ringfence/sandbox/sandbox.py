@@ -116,9 +116,16 @@ class Sandbox:
         sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because)
         error: Exception | None = None
         is_begun = False
+        # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.
+        serving = anyio.CancelScope(shield=True)
+
+        async def serve() -> None:
+            with serving:
+                await sandbox._session.serve()
+
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(sandbox._session.serve)
+                tasks.start_soon(serve)
                 try:
                     await sandbox._begin()
                     is_begun = True
@@ -127,6 +134,7 @@ class Sandbox:
                     error = exc
                 finally:
                     sandbox._session.close()
+                    serving.cancel()
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):

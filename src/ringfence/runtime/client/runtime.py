@@ -13,6 +13,7 @@ from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
 from ringfence.runtime.client.ending import Ended, Ending, ending_of, error_of
+from ringfence.runtime.client.seen import text_of
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox
@@ -20,6 +21,7 @@ from ringfence.sandbox import Sandbox
 _OWN_ENDS = frozenset({Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.CONTEXT, Ending.LIMIT})
 _FILE_MODE = 0o600
 _TELL_S = 10.0
+_MOST_DENIED = 100
 
 
 class ClientRuntime(Runtime):
@@ -178,6 +180,7 @@ class _Done:
             cost_usd=None,
             session_id=self.stream.session_id,
             structured_output=self.stream.structured_output,
+            denied=_denied(self.stream),
             reason="" if self.judged.ending is Ending.DONE else self.judged.reason,
         )
 
@@ -186,3 +189,11 @@ async def _write(sandbox: Sandbox, files: Mapping[str, bytes]) -> None:
     async with anyio.create_task_group() as tasks:
         for path, data in files.items():
             tasks.start_soon(partial(sandbox.write_file, path, data, mode=_FILE_MODE))
+
+
+def _denied(stream: Stream) -> tuple[str, ...]:
+    """Tools that were not permitted, as the last word has them; each once."""
+    denials = (stream.seen.final or {}).get("permission_denials")
+    found = denials if isinstance(denials, list) else []
+    names = (text_of(each.get("tool_name")) for each in found if isinstance(each, dict))
+    return tuple(dict.fromkeys(name for name in names if name))[:_MOST_DENIED]
