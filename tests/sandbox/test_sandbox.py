@@ -290,3 +290,17 @@ async def test_root_ids_are_refused(workspace: Path) -> None:
         ):
             pass
     assert info.value.rule == "no-root"
+
+
+async def test_whoever_is_inside_can_end_in_order_when_all_is_cancelled() -> None:
+    """The link stays up until the context is left: what is shielded still has its sandbox."""
+    said = ""
+    with anyio.CancelScope() as scope:
+        async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
+            scope.cancel()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    said = (await sandbox.run(["echo", "bye"])).stdout
+    assert (scope.cancelled_caught, said) == (True, "bye\n")
