@@ -250,3 +250,28 @@ async def test_npms_launcher_leads_to_the_native_program(
         run = await fence.run(says())
     assert run.ended.ending is Ending.DONE
     assert fence.place.program.startswith("/ringfence/")
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+async def test_codex_works_where_it_was_installed_among_its_keys(
+    programs: dict[str, Path], workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """There its program alone is shown, without what lies beside it."""
+    home = tmp_path / "home"
+    folder = programs["codex"].parents[1]
+    there = home / ".codex/packages" / folder.name
+    there.parent.mkdir(parents=True)
+    shutil.copytree(folder, there, copy_function=_link, ignore=lambda *_: {"codex-resources"})
+    monkeypatch.setenv("HOME", str(home))
+    options = Options(cli_path=there / "bin/codex")
+    async with fenced(CLIENTS["codex"], workspace, options=options) as fence:
+        run = await fence.run(says({"tools": [{"run": "ls ~/.codex /ringfence/codex"}]}))
+    assert fence.place.program == "/ringfence/codex/codex"
+    assert run.ended.ending is Ending.DONE
+    assert "auth.json" not in returned(run)[0][1]

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,34 @@ def test_sources_below_a_link(around: Surroundings, tmp_path: Path) -> None:
     """A path through a link to what is refused is refused."""
     (tmp_path / "up").symlink_to(around.home)
     assert refused(mounting(tmp_path / "up/.ssh"), around) == "mount-credentials"
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "rule"),
+    [
+        (3, "/ringfence/codex/codex", None),
+        (2, "/ringfence/codex/codex", None),
+        (4, "/ringfence/codex/codex", "mount-credentials"),
+        (3, "/elsewhere", "mount-credentials"),
+        (None, "/ringfence/codex/codex", "mount-credentials"),
+    ],
+    ids=["a program", "an old program", "a core dump", "elsewhere", "no program"],
+)
+def test_a_native_program_beside_credentials(
+    around: Surroundings, kind: int | None, target: str, rule: str | None
+) -> None:
+    """Where an installer puts a client among its keys, the program alone may be shown, at its own place."""
+    source = around.home / ".codex/bin/codex"
+    source.parent.mkdir(parents=True)
+    head = b"\x7fELF".ljust(16, b"\0") + (kind or 0).to_bytes(2, sys.byteorder)
+    source.write_bytes(head if kind else b"key = sk-1")
+    assert refused(mounting(source, target), around) == rule
+
+
+def test_a_directory_of_programs_beside_credentials(around: Surroundings) -> None:
+    """A directory is no program: anything may come to be in it."""
+    (around.home / ".codex/bin").mkdir(parents=True)
+    assert refused(mounting(around.home / ".codex/bin", "/ringfence/codex"), around) == "mount-credentials"
 
 
 def test_socket(around: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

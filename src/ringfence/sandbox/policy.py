@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,15 @@ _ENGINE_SOCKET = re.compile(r"(docker|podman|containerd|crio|buildkitd)[^/]*\.so
 _HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV|BASH_FUNC_.*|GCONV_PATH|HOME)$")
 
 
+PROGRAMS_INSIDE = "/ringfence"
+"""Where native programs of the host may be shown, wherever the user has installed them.
+
+At the top: bubblewrap shows the host's `/opt` as it is, and can put nothing into it.
+"""
+_PROGRAM_TYPES = (2, 3)
+"""Of ELF files. Not 4: a core dump holds what a process had in memory."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What rules are judged by, besides the spec; all paths resolved."""
@@ -71,13 +81,29 @@ def _is_in(path: Path, *places: str | Path) -> bool:
     return any(path == Path(place) or path.is_relative_to(place) for place in places)
 
 
+def _is_program(mount: Mount, source: Path) -> bool:
+    """Whether a mount shows a native program and nothing else, read-only: no credential is in one."""
+    if not mount.read_only or not _is_in(_normal(mount.target), PROGRAMS_INSIDE):
+        return False
+    try:
+        if not source.is_file():
+            return False
+        with source.open("rb") as file:
+            head = file.read(18)
+    except OSError:
+        return False
+    return head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], sys.byteorder) in _PROGRAM_TYPES
+
+
 def _root(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     yield from (f"mount of {str(mount.source)!r}" for mount, source in _sources(spec) if source == Path("/"))
 
 
 def _system(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     for mount, source in _sources(spec):
-        if _is_in(source, *_FORBIDDEN_SOURCES):
+        if _is_in(source, *_FORBIDDEN_SOURCES) and not (
+            _is_in(source, "/root") and _is_program(mount, source)
+        ):
             yield f"mount of {str(mount.source)!r}"
 
 
@@ -91,7 +117,8 @@ def _hidden_home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
     for mount, source in _sources(spec):
         if source.is_relative_to(around.home):
             parts = source.relative_to(around.home).parts
-            if parts and (parts[0] in _CREDENTIALS or parts[:3] == (".local", "share", "keyrings")):
+            is_hidden = parts and (parts[0] in _CREDENTIALS or parts[:3] == (".local", "share", "keyrings"))
+            if is_hidden and not _is_program(mount, source):
                 yield f"mount of {str(mount.source)!r}"
 
 

@@ -4,17 +4,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ringfence.errors import ConfigurationError
+from ringfence.config.paths import state_dir
+from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.runtime.client.base import Client, Program
 from ringfence.runtime.client.native import native_of, native_programs
 from ringfence.runtime.client.version import check_version, is_trusted, read_version, version_of
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.policy import PROGRAMS_INSIDE, Surroundings, check_spec
 from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.spec import Mount
 
-SHOWN_IN = "/ringfence"
-"""Where programs and plugins of the host are shown inside. At the top, as bubblewrap shows the host's `/opt`."""
 _OUTPUT_BYTES = 4096
 
 
@@ -82,7 +82,7 @@ def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...
     if spec.backend == "host" or not options.plugins:
         return (), options
     mounts = tuple(
-        Mount(source=plugin.absolute(), target=f"{SHOWN_IN}/plugins/{number}-{plugin.name}")
+        Mount(source=plugin.absolute(), target=f"{PROGRAMS_INSIDE}/plugins/{number}-{plugin.name}")
         for number, plugin in enumerate(options.plugins, 1)
     )
     inside = tuple(Path(mount.target) for mount in mounts)
@@ -112,12 +112,21 @@ async def _why_not_the_hosts(client: Client, spec: SandboxSpec) -> str | None:
 def _shown(client: Client, native: Path, version: str | None, spec: SandboxSpec) -> Program:
     if spec.backend == "host":
         return Program(str(native), version)
-    # codex has programs beside its own that it looks for there.
+    target = f"{PROGRAMS_INSIDE}/{client.name}"
     folder = native.parent.parent
-    is_whole = client.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir()
-    target = f"{SHOWN_IN}/{client.name}"
-    if is_whole:
-        mount = Mount(source=folder, target=target)
-        return Program(f"{target}/bin/codex", version, (mount,))
-    mount = Mount(source=native, target=f"{target}/{client.name}")
-    return Program(mount.target, version, (mount,))
+    if client.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir():
+        # It has programs beside its own that it looks for there. It does without them where they may not be shown.
+        whole = Mount(source=folder, target=target)
+        if _may_be_shown(whole):
+            return Program(f"{target}/bin/codex", version, (whole,))
+    alone = Mount(source=native, target=f"{target}/{client.name}")
+    return Program(alone.target, version, (alone,))
+
+
+def _may_be_shown(mount: Mount) -> bool:
+    around = Surroundings(Path.home().resolve(), state_dir().resolve())
+    try:
+        check_spec(SandboxSpec(mounts=(mount,)), around)
+    except PolicyRefused:
+        return False
+    return True
