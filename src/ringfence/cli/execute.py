@@ -22,6 +22,7 @@ from ringfence.errors import PolicyRefused
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.events import Event
     from ringfence.job.request import Purpose, RunRequest
 
 
@@ -172,17 +173,26 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
     from ringfence.cli.outward import Refused
     from ringfence.cli.private_copy import how_to_apply
     from ringfence.cli.running import run_to_end
+    from ringfence.cli.unconnected import HINT, Unconnected
     from ringfence.job.command import Stdio, open_null, run_command
 
-    refused = Refused()
+    refused, unconnected = Refused(), Unconnected()
+
+    async def view(event: "Event") -> None:
+        unconnected.note(event)
+        await refused.show(event)
+
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin else None,
             sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
-        result = await run_to_end(request, partial(run_command, command, stdio), view=refused.show)
-    for line in refused.lines():
+        result = await run_to_end(request, partial(run_command, command, stdio), view=view)
+    told = refused.lines()
+    if unconnected.is_likely and not request.spec.egress.wants_proxy:
+        told.append(HINT)
+    for line in told:
         typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
     for line in warnings(result.work.runs_on_your_machine, result.run_id) if result.work else ():
         typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
