@@ -41,6 +41,11 @@ def recorded_request(run: Path) -> RecordedRequest:
     from ringfence.job.continuing import creation_of
 
     created = creation_of(run)
+    if created is not None and created.runtime.endswith(("-cli", "-sdk")):
+        raise RecordError(
+            f"run {run.name!r} was of {created.runtime!r}, a program that nothing makes do the same twice; "
+            f"`ringfence audit show {run.name[-8:]}` shows all that it did"
+        )
     if created is None or created.runtime not in ("api", "exec"):
         raise RecordError(
             f"run {run.name!r} is not an agent's run, nor one of `ringfence exec`; "
