@@ -158,6 +158,7 @@ class StreamedBody:
         self._finish = finish
         self._stop = stop
         self._held = b""
+        self._uncounted = b""
         self._end = b"\n\n"
         self._is_over = False
 
@@ -167,13 +168,14 @@ class StreamedBody:
         try:
             async with aclosing(self._upstream.pieces()) as pieces:
                 async for raw in pieces:
-                    reached = self._count(raw)
+                    reached = self._counted(raw)
                     if reached is not None:
                         yield self._cut(reached)
                         break
                     piece = self._passed(raw)
                     if piece:
                         yield piece
+                    self._count_rest()
                 else:
                     passage.ended_by = "closed"
         except UpstreamGone as exc:
@@ -189,17 +191,27 @@ class StreamedBody:
         if self._is_over:
             return
         self._is_over = True
+        self._count_rest()
         with anyio.move_on_after(_TELL_S, shield=True):
             if self._held and self._passage.ended_by == "closed":
                 self._passage.kept.add(self._held)
             await self._upstream.aclose()
             await self._finish(self._passage)
 
-    def _count(self, raw: bytes) -> LimitReached | None:
-        counter = self._passage.counter
-        counter.take_stream(raw)
-        self._passage.charge.update(counter.usage)
+    def _counted(self, raw: bytes) -> LimitReached | None:
+        """The limit that a piece passes. Where there is none the piece goes first, and is counted meanwhile."""
+        self._uncounted = raw
+        if not self._passage.charge.is_bounded:
+            return None
+        self._count_rest()
         return self._passage.charge.reached()
+
+    def _count_rest(self) -> None:
+        raw, self._uncounted = self._uncounted, b""
+        if raw:
+            counter = self._passage.counter
+            counter.take_stream(raw)
+            self._passage.charge.update(counter.usage)
 
     def _cut(self, reached: LimitReached) -> bytes:
         self._passage.ended_by = "limit"

@@ -178,6 +178,11 @@ class Charge:
         self._budget.hold(tokens - self._held[0], usd - self._held[1], holders)
         self._held = (tokens, usd)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a limit that it may pass."""
+        return self._budget.is_bounded
+
     def reached(self) -> LimitReached | None:
         """The limit that the answer has passed, by what it says and not by its prompt."""
         if self._budget.tokens is None and self._budget.cost_usd is None:

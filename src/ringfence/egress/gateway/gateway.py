@@ -76,7 +76,7 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._faults_in_a_row = 0
         self._when_stopped = anyio.Event()
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
         self.faults = 0
         """How often an API could not be asked, or broke off."""
         self.fault: InfrastructureFault | None = None
