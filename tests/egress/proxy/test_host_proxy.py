@@ -14,12 +14,13 @@ import msgspec
 import pytest
 import trustme
 from anyio.abc import ByteStream, SocketAttribute
-from anyio.streams.tls import TLSListener
+from anyio.streams.tls import TLSListener, TLSStream
 from tests.egress.proxy.conftest import Gated, Record, Web, sh
 
 from ringfence.egress.host_proxy import find_proxy, host_proxy_for
 from ringfence.egress.pump import Exchange, exchange
 from ringfence.egress.resolving import Unreachable
+from ringfence.egress.sealed import Sealed
 from ringfence.events import EgressClosed, EgressDecided
 from ringfence.secret import environment_secrets
 from ringfence.testing.conformance.check import python
@@ -83,7 +84,7 @@ async def corporate(web: Web, authority: trustme.CA | None = None, **fields: Any
 
     async def serve(client: ByteStream) -> None:
         try:
-            await proxy.serve(client)
+            await proxy.serve(Sealed(client) if isinstance(client, TLSStream) else client)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, ssl.SSLError):
             return
 
