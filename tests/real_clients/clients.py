@@ -130,20 +130,32 @@ async def run_inside(
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def task_of(client: Client, prompt: str, place: Path, *extra: str) -> tuple[str, ...]:
-    """The command that has a client work on a task."""
-    runtime = {"claude": "claude-cli", "codex": "codex-cli"}[client.name]
-    program = () if client.program is None else ("--cli-path", str(client.program))
+RUNTIMES = {"claude": "claude-cli", "codex": "codex-cli"}
+"""Of the clients, where nothing else is said."""
+
+
+def task_of(
+    clients: Mapping[str, Client], name: str, prompt: str, place: Path, *extra: str
+) -> tuple[str, ...]:
+    """The command that has a client, or a runtime by its name, work on a task."""
+    runtime = RUNTIMES.get(name, name)
+    client = clients["codex" if runtime == "codex-cli" else "claude"]
+    program = () if client.program is None or runtime == "api" else ("--cli-path", str(client.program))
     options = (*client.sandbox, *program, "--workspace", str(place), *extra)
     return (*COMMAND, "run", "--json", "--runtime", runtime, *options, "--", prompt)
 
 
 async def run_task(
-    client: Client, prompt: str, place: Path, *extra: str, environment: Mapping[str, str]
+    clients: Mapping[str, Client],
+    name: str,
+    prompt: str,
+    place: Path,
+    *extra: str,
+    environment: Mapping[str, str],
 ) -> Ended:
     """Have a client work on a task. As `run_inside`, by `ringfence run`."""
     with anyio.fail_after(DEADLINE_S):
         done = await anyio.run_process(
-            task_of(client, prompt, place, *extra), env={**os.environ, **environment}, check=False
+            task_of(clients, name, prompt, place, *extra), env={**os.environ, **environment}, check=False
         )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

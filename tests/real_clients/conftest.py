@@ -97,6 +97,6 @@ async def lab(
 
         async def task(name: str, prompt: str, place: Path, *extra: str, **variables: str) -> Ended:
             environment = {**base_urls, **KEYS, **variables}
-            return await run_task(clients[name], prompt, place, *extra, environment=environment)
+            return await run_task(clients, name, prompt, place, *extra, environment=environment)
 
         yield Lab(server, run, task, tmp_path / "state", {**base_urls, **KEYS})

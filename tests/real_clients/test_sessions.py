@@ -65,7 +65,7 @@ async def test_a_session_is_gone_on_with_after_a_kill(
 ):
     """Ringfence was killed in the middle of a turn; what was said until then is there."""
     waits = parse_script("turns: [{text: I begin., tools: [{run: 'touch begun; sleep 60'}]}, {text: done}]")
-    command = task_of(clients[name], f"The word is apple. {in_prompt(waits)}", workspace)
+    command = task_of(clients, name, f"The word is apple. {in_prompt(waits)}", workspace)
     async with await anyio.open_process(command, env={**os.environ, **lab.environment}) as process:
         with anyio.fail_after(60):
             while not (workspace / "begun").exists() or not list(lab.state.rglob("session.json")):  # noqa: ASYNC110 -- others write them
