@@ -45,11 +45,11 @@ class BubblewrapBackend(Backend):
             )
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
-        limits = await plan_limits(launch)
         interpreter, extra = _interpreter()
-        async with starting(limits) as start:
+        async with starting() as start:
             if os.getuid() == 0:
                 await start.stage(interpreter)
+            limits = await plan_limits(launch)
             toolchains = find_toolchains(
                 Path.home(),
                 os.environ.get("PATH", ""),
@@ -59,7 +59,7 @@ class BubblewrapBackend(Backend):
             )
             _add_isolation(start.arguments, launch)
             add_mounts(start.arguments, launch, toolchains.roots)
-            process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement)
+            process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement, limits)
         facts = _facts(launch, limits, toolchains)
         return BubblewrapFence(process, start.ends, facts, start.group)
 

@@ -27,11 +27,12 @@ _PIPE_BYTES = 1024 * 1024
 class Start:
     """One start; made by `starting`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self) -> None:
         self.arguments = Arguments()
         self.group: Cgroup | None = None
-        self._limits = limits
         self._process: Process | None = None
+        self._staging_argv: list[str] = []
+        self._wires: tuple[int, ...] = ()
         guest_stdin, write_fd = _pipe()
         read_fd, guest_stdout = _pipe()
         stderr_fd, guest_stderr = _pipe()
@@ -45,41 +46,53 @@ class Start:
     async def stage(self, interpreter: str) -> None:
         """Start the program that stages, for a caller who is root; it waits to be told what."""
         staging = self.arguments.staging = Staging()
-        argv, wire = staging.program(interpreter)
-        await self._launch(argv, {}, (wire,))
+        self._staging_argv, wire = staging.program(interpreter)
+        self._wires = (wire,)
+        await self._launch(self._staging_argv, self._wires)
 
-    async def run(self, bwrap: Bwrap, command: tuple[str, ...], placement: Placement) -> Process:
+    async def run(
+        self, bwrap: Bwrap, command: tuple[str, ...], placement: Placement, limits: Limits
+    ) -> Process:
         """Have bwrap, under its limits, read the arguments and become `command`."""
         args_fd = self.arguments.lend(self._args_read)
         words = ["--args", str(args_fd), "--", *command]
-        group = self.group = self._limits.make()
+        group = self.group = limits.make()
         staging = self.arguments.staging
         if staging is None:
-            process = await self._launch([str(bwrap.path), *words], {}, tuple(self.arguments.descriptors))
+            process = await self._launch([str(bwrap.path), *words], tuple(self.arguments.descriptors), limits)
             # bwrap waits for its arguments: until they come it has not forked, and no process escapes.
             if group is not None:
                 group.add(process.pid)
         else:
-            assert self._process is not None
-            process = self._process
+            process = await self._staging_under(limits)
             program, env = staging.add(bwrap.path), {}
             if bwrap.library_dir is not None:
                 env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
             entrances = () if group is None else group.entrances()
             argv = [str(program), *words]
             await staging.go_on(argv, env, uid=placement.uid, gid=placement.gid, entrances=entrances)
-        self.group = group or await self._limits.find(process.pid)
+        self.group = group or await limits.find(process.pid)
         await _hand_over(self._args_write, self.arguments.encoded())
         return process
 
-    async def _launch(self, argv: list[str], env: dict[str, str], pass_fds: tuple[int, ...]) -> Process:
+    async def _staging_under(self, limits: Limits) -> Process:
+        """The program that stages; where another program must start it, so that it is limited, it is started anew."""
+        assert self._process is not None
+        if limits.prefix:
+            await kill_group(self._process, grace_s=0.0)
+            await self._launch(self._staging_argv, self._wires, limits)
+        return self._process
+
+    async def _launch(
+        self, argv: list[str], pass_fds: tuple[int, ...], limits: Limits | None = None
+    ) -> Process:
         stdin, stdout, stderr = self._guest_ends
         self._process = await start_process(
-            [*self._limits.prefix, *argv],
+            [*(limits.prefix if limits else ()), *argv],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env={**self._limits.environment, **env},
+            env=limits.environment if limits else {},
             pass_fds=pass_fds,
         )
         return self._process
@@ -104,13 +117,13 @@ class Start:
 
 
 @asynccontextmanager
-async def starting(limits: Limits) -> AsyncIterator[Start]:
+async def starting() -> AsyncIterator[Start]:
     """A start, undone where the context is left by an exception.
 
     Raises:
         SandboxStartFailed: As inside, with bwrap's own words if it left any.
     """
-    start = Start(limits)
+    start = Start()
     try:
         yield start
     except BaseException as exc:
