@@ -88,4 +88,6 @@ def test_a_person_is_told_what_does_not_work_inside(args: list[str]) -> None:
 
 def test_a_persons_prompt_passes_through() -> None:
     """After ringfence's own arguments."""
-    assert CodexClient().interactive(PLACE, ["mend it"]).argv == ("/p/codex", BYPASS, "mend it")
+    argv = CodexClient().interactive(PLACE, ["mend it"]).argv
+    assert argv[-1] == "mend it"
+    assert BYPASS in argv

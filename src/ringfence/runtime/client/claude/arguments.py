@@ -130,7 +130,7 @@ def option_arguments(
     arguments += [f"--plugin-dir={plugin}" for plugin in options.plugins]
     if options.output_schema is not None:
         arguments.append(f"--json-schema={_schema(options.output_schema)}")
-    return [*arguments, *_session(task.session)], files, env
+    return [*arguments, *_session(task.session, options)], files, env
 
 
 def _settings(options: Options, env: dict[str, str]) -> list[str]:
@@ -167,13 +167,15 @@ def _built_in(tools: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for name in names if not name.startswith("mcp__")))
 
 
-def _session(session: Session | None) -> list[str]:
+def _session(session: Session | None, options: Options) -> list[str]:
     if session is None:
         return []
     if session.resumed_id is None:
         return [f"--session-id={session.new_id}"]
-    # Without the last one it would go on with the system prompt of the first time.
-    resumed = [f"--resume={session.resumed_id}", "--system-prompt-snapshot=off"]
+    resumed = [f"--resume={session.resumed_id}"]
+    if options.system_prompt is not None or options.system_append is not None:
+        # It would go on with the system prompt of the first time. Older ones do not, and do not know the option.
+        resumed.append("--system-prompt-snapshot=off")
     return [*resumed, "--fork-session", f"--session-id={session.new_id}"] if session.is_forked else resumed
 
 

@@ -1,4 +1,4 @@
-"""How `claude` is started. Seen with 2.1.329.
+"""How `claude` is started. Seen with 2.1.197, which npm gives to Node 20, and 2.1.329.
 
 Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
 URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
@@ -22,6 +22,7 @@ _UNATTENDED = {
     # A server left in the background holds the program for ten minutes after the task; refusals are asked ten times.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_MAX_RETRIES": "4",
+    "CLAUDE_CODE_FORWARD_SUBAGENT_TEXT": "1",
 }
 _PERMISSIONS = frozenset({
     "--permission-mode", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--restricted",
@@ -37,7 +38,7 @@ class ClaudeClient(Client):
 
     name = "claude"
     title = "Claude Code"
-    tested = ("2.1.329", "2.1.329")
+    tested = ("2.1.197", "2.1.329")
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
 
     def launch(self, task: Task, place: Place) -> Launch:
@@ -48,7 +49,7 @@ class ClaudeClient(Client):
         """
         check_unattended(task.options.cli_args)
         arguments, files, env = option_arguments(task, place, self.state_dir(place))
-        argv = (place.program, "-p", "--output-format", "stream-json", "--verbose", "--forward-subagent-text")
+        argv = (place.program, "-p", "--output-format", "stream-json", "--verbose")
         return Launch(
             argv=(*argv, *arguments, *task.options.cli_args),
             env={**self.environment(place), **_UNATTENDED, **env},
