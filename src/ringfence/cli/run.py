@@ -94,9 +94,10 @@ def run(
         force=force,
     )  # fmt: skip
     warn_about(effective)
-    from ringfence.model import warm_up
+    if effective.settings.run.runtime == "api":  # a client brings its own
+        from ringfence.model import warm_up
 
-    warm_up()
+        warm_up()
     import anyio
 
     raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))

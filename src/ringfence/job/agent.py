@@ -12,17 +12,13 @@ from ringfence.job.request import AgentRequest, Part
 from ringfence.model.base import Model
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
-from ringfence.model.through_gateway import model_through
-from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import Emit, Runtime, Task
-from ringfence.runtime.claude_sdk import ClaudeSdkRuntime, check_host
 from ringfence.runtime.function import AgentFunction, FunctionRuntime
 from ringfence.runtime.options import check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import runtime_class
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.secret import Credential, Provider
-from ringfence.tool.toolset import open_toolset
 
 _TOOLSET = "coder"
 _PRESETS = {
@@ -45,6 +41,8 @@ async def check_agent(request: AgentRequest) -> None:
     if request.mcp_servers and request.runtime == "api":
         import ringfence.tool.mcp  # noqa: F401 -- says what to install
     if request.runtime == "claude-sdk":
+        from ringfence.runtime.claude_sdk import check_host
+
         await check_host(request.sdk_options, force=request.options.force)
     name, prices = await known_model(request.model)
     request.limits.check_price(name, {**prices, **request.prices})
@@ -94,7 +92,7 @@ def part_of(runtime: Runtime | AgentFunction, task: Task) -> Part:
 
 async def _worked(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
     result = await runtime.run(task, sandbox, emit)
-    if not isinstance(runtime, ApiRuntime):  # whose replies are in the record as they came
+    if runtime.has_own_words:
         await emit(
             AgentAnswered(
                 ended_by=result.ended_by,
@@ -114,6 +112,11 @@ async def _runtime(
     if request.runtime != "api":
         yield await _client_runtime(request, gateway, sandbox)
         return
+    # A client needs none of these, and what validates tools' input takes long to import.
+    from ringfence.model.through_gateway import model_through
+    from ringfence.runtime.api import ApiRuntime
+    from ringfence.tool.toolset import open_toolset
+
     async with (
         closing_model(model_through(gateway)) as model,
         open_toolset(
@@ -141,6 +144,8 @@ async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sand
         return ClientRuntime(
             client, program, limits=request.limits, stopped=gateway.wait_stopped, session=request.session
         )
+    from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
+
     return ClaudeSdkRuntime(
         program,
         options=request.sdk_options,

@@ -40,6 +40,8 @@ class ApiRuntime(Runtime):
         thinking_tokens: Budget for extended thinking; 0 is off.
     """
 
+    has_own_words = False
+
     def __init__(
         self,
         *,

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ringfence.events import Event, Usage
 from ringfence.runtime.options import Options
@@ -65,6 +65,9 @@ class RuntimeResult:
 
 class Runtime(ABC):
     """Runs one task to its end."""
+
+    has_own_words: ClassVar[bool] = True
+    """Whether what it answers is to be recorded, as its replies are not in the record as they came."""
 
     @abstractmethod
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
