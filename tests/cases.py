@@ -1,10 +1,17 @@
-"""Cases of a parametrized test of which `make test-fast` tries only some."""
+"""Cases and examples of which `make test-fast` tries only some."""
 
 from collections.abc import Collection, Iterable
 
 import pytest
+from hypothesis import settings
 
 
 def slow_but(fast: Collection[object], cases: Iterable[object]) -> list[object]:
     """All cases; those that are not among `fast`, and show the same of another input, are slow."""
     return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def examples(count: int) -> int:
+    """How many a property is tried on: `count` in the whole suite, in the fast one no more than in others."""
+    fast = settings.get_profile("fast").max_examples
+    return min(count, fast) if settings().max_examples == fast else count

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.events import Event, JobStarted, TextStreamed, ThinkingStreamed
 from ringfence.job.recorder import Recorder
@@ -42,7 +43,7 @@ class Seen:
     words=st.lists(st.sampled_from([SECRET, SECRET[:5], "s3", "hello ", "s"]), max_size=12),
     cuts=st.lists(st.integers(1, 6), max_size=60),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 async def test_a_secret_in_pieces_is_not_shown(journal: Journal, words: list[str], cuts: list[int]):
     """However a stream is cut, no secret is shown, and nothing else is lost."""
     seen, text = Seen(), "".join(words)

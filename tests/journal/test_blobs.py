@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.errors import RecordError
 from ringfence.events import Event, MessageSent, ToolCalled, ToolReturned
@@ -39,7 +40,7 @@ class _Memory:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(arguments=st.dictionaries(_TEXT, _JSON, max_size=4))
 def test_whatever_an_agent_sends_is_read_back(arguments: dict[str, Any]) -> None:
     """Any arguments come back as they were: large ones, and ones that look like references, too."""

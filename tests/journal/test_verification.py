@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError
@@ -141,7 +142,7 @@ def _mutations(draw: st.DrawFn) -> Callable[[bytes], bytes]:
     return of_lines if kind in ("drop", "swap", "repeat") else of_bytes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(mutate=_mutations())
 def test_any_single_mutation_is_found(
     mutate: Callable[[bytes], bytes], sealed: tuple[Path, bytes, frozenset[str]]
@@ -153,7 +154,7 @@ def test_any_single_mutation_is_found(
     assert verify(path, public_keys=keys).ok == (changed == content)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     content=st.binary(max_size=300) | st.text(alphabet='{}[]",:\n0$blobsqevnt', max_size=300).map(str.encode)
 )

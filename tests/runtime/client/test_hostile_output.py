@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.journal import Journal, new_run_id, verify
 from ringfence.runtime.client.base import Stream
@@ -64,7 +65,7 @@ def _mutated(draw: st.DrawFn, client: str) -> bytes:
 def test_any_lines_can_be_read(client: Any, tmp_path: Path) -> None:
     """No bytes make it raise; each event can be journaled; how it ended can be told."""
 
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=examples(120), deadline=None)
     @given(st.lists(_mutated(client), max_size=8))
     def check(lines: list[bytes]) -> None:
         stream = STREAMS[client]()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.cases import examples
 
 from ringfence.cli.transcript import print_event
 from ringfence.events import TranscriptDamaged, TranscriptNoted
@@ -90,7 +91,7 @@ def test_any_records_can_be_read_recorded_and_shown(
 ) -> None:
     """No record makes an import fail; the journal verifies, holds what was read, and shows nothing active."""
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(records, max_size=4))
     def check(values: list[dict[str, Any]]) -> None:
         with tempfile.TemporaryDirectory(prefix="ringfence-hostile-") as folder:

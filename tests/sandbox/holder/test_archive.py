@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.cases import slow_but
+from tests.cases import examples, slow_but
 
 from ringfence.errors import RingfenceError, SandboxFileError, UsageError
 from ringfence.sandbox.holder import archive as archives
@@ -209,7 +209,9 @@ def test_set_id_bits_do_not_come_out(tmp_path: Path):
     assert (tmp_path / "program").stat().st_mode & 0o7022 == 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(noise=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=12))
 def test_no_bytes_make_it_fail_otherwise(
     tmp_path_factory: pytest.TempPathFactory, noise: list[tuple[int, int]]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import PolicyRefused, RecordError, UsageError
@@ -130,7 +131,9 @@ async def test_waits_for_no_run(repository: Path, state: Path, by_hand: ByHand):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(states=st.lists(TREES, min_size=2, max_size=4), back_to=st.integers(0, 3))
 async def test_any_state_comes_back(
     states: list[State], back_to: int, workspace: Path, tmp_path_factory: pytest.TempPathFactory

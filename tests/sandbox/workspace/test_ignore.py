@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.sandbox.workspace.ignore import Rules, flatten
 
@@ -37,7 +38,9 @@ _FILES = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(files=_FILES)
 def test_one_list_says_what_all_files_say(files, tmp_path_factory, git):
     """Flattened rules leave out exactly what git leaves out by the `.gitignore` files themselves."""

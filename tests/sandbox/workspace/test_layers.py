@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.cases import examples
 from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import InfrastructureFault, UsageError
@@ -158,7 +159,9 @@ def test_nothing_is_left(lower: Path, place: Path):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(before=TREES, after=TREES)
 def test_the_list_of_changes_is_complete(before: State, after: State, ground: Path, place: Path):
     """Whatever is done in a view, its list says what a comparison of all files says."""

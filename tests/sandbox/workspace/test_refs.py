@@ -4,11 +4,12 @@ import subprocess
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example("refs/heads/a/@")
 @example("refs/heads/@")
 @example("refs/heads/a.")

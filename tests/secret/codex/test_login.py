@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.secret.codex.oauth import TokenServer, token_server, write_login
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
@@ -268,7 +269,7 @@ def test_a_lent_copy_cannot_be_renewed(file: Path):
     assert lent == {key: value for key, value in json.loads(_content(file)).items() if key != "tokens"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(
