@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite("ringfence.testing.conformance")  # before any test imports it
-settings.register_profile("fast", max_examples=20)  # `make test-fast`; what sets a number of its own keeps it, unless by `tests.cases.examples`
+settings.register_profile("fast", max_examples=20)  # `make test-fast`; see tests.cases.examples
 
 
 @pytest.fixture(scope="session")
