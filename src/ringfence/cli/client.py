@@ -167,7 +167,13 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
     with held_sessions(client, request.workspace, state_dir()) as home:
         part = TerminalClient(
-            client, program, asked.args, home, partial(_tell_start, client), is_forced=choices.force
+            client,
+            program,
+            (*_sources(choices), *asked.args),
+            home,
+            partial(_tell_start, client),
+            is_forced=choices.force,
+            files=_own_files(choices),
         )
         async with lent_to_run(effective, request.workspace, model=provider) as found:
             complete = replace(
@@ -195,6 +201,20 @@ def _options(asked: _Asked) -> "Options":
     return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
 
 
+def _sources(choices: "Options") -> list[str]:
+    """Whose settings count, for a client that is told so."""
+    sources = choices.settings_sources
+    return ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))] if sources else []
+
+
+def _own_files(choices: "Options") -> dict[str, bytes]:
+    """Copies of the person's own way to work, where that was asked for."""
+    from ringfence.runtime.client.claude.own import own_files
+    from ringfence.runtime.transcript.places import claude_home
+
+    return own_files(claude_home()) if "user" in choices.settings_sources else {}
+
+
 def _request(asked: _Asked) -> "RunRequest":
     """The run, with the model granted. Bounds of time hold that somebody asked for."""
     from ringfence.cli.agent import is_said
@@ -203,7 +223,7 @@ def _request(asked: _Asked) -> "RunRequest":
 
     effective = asked.effective
     request = command_request(
-        (asked.name, *asked.args), asked.workspace, effective, purpose="shell", wait_s=asked.wait_s
+        (asked.name, *asked.args), asked.workspace, effective, purpose="terminal", wait_s=asked.wait_s
     )
     return replace(
         request,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -82,7 +82,7 @@ async def run_client(
     kept = KeptSessions(asked.home, sandbox, folder, client.session_files())
     async with kept.inside(emit):
         asked.on_start(sandbox, program.version or "")
-        return await run_on_terminal(
+        outcome = await run_on_terminal(
             launch.argv,
             keyboard,
             screen,
@@ -92,6 +92,7 @@ async def run_client(
             suspends=True,
             on_output=kept.keeper.touch,
         )
+    return replace(outcome, reason=outcome.reason.replace("the command", client.title, 1))
 
 
 @contextmanager

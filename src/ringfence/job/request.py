@@ -20,10 +20,11 @@ from ringfence.secret import KnownSecret, Lease
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
 
-Purpose = Literal["agent", "exec", "shell", "standing"]
+Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
 Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
-"""What is done in the run's first sandbox: an agent's work, a command, a person's shell, or serving others."""
+"""What is done in the run's first sandbox: an agent's work, a command, a person's shell, a client on a person's
+terminal, or serving others."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _TELL_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
-_INJECTABLE = frozenset({"agent", "exec", "shell"})
+_INJECTABLE = frozenset({"agent", "exec", "shell", "terminal"})
+_WITH_PROXY = frozenset({"standing", "terminal"})
+"""Have a way to ask for hosts even if none is granted: more may be granted later, and what is refused is told."""
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -85,7 +87,7 @@ class Sandboxes:
                     spec,
                     self.recorder.emit,
                     gateway=gateway,
-                    with_proxy=purpose == "standing",
+                    with_proxy=purpose in _WITH_PROXY,
                     swaps=swaps,
                 ) as gate:
                     self.gates[sandbox.id] = gate
@@ -156,7 +158,7 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
         return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
     if purpose == "verify":
         spec = spec.model_copy(update={"egress": spec.egress.model_copy(update={"swap": ()})})
-    changes: dict[str, object] = {"env": environment_for(spec, spec.env, with_proxy=purpose == "standing")}
+    changes: dict[str, object] = {"env": environment_for(spec, spec.env, with_proxy=purpose in _WITH_PROXY)}
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)

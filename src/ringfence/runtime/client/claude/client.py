@@ -16,6 +16,7 @@ from ringfence.runtime.client.claude.stream import ClaudeStream
 
 _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
     "DISABLE_AUTOUPDATER": "1",
 }
 _UNATTENDED = {
