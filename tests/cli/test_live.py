@@ -9,16 +9,21 @@ from rich.console import Console
 
 from ringfence.cli.live import LiveView
 from ringfence.events import (
+    AgentAnswered,
     EgressClosed,
     EgressDecided,
     EngineCalled,
     Event,
+    ModelExchanged,
     ModelReplied,
+    Origin,
     PermissionDecided,
     SandboxCreated,
     TextStreamed,
     ToolCalled,
     ToolReturned,
+    TranscriptDamaged,
+    TranscriptNoted,
     Usage,
 )
 from ringfence.runtime.limits import Limits
@@ -256,3 +261,47 @@ async def test_what_the_host_does_not_permit_is_shown():
         for allowed in (True, False)
     ]
     assert (await _shown(*asked)).splitlines() == ["  Bash was not permitted: no pushes"]
+
+
+def _said(text: str, kind: str = "text", agent: str | None = None) -> ModelReplied:
+    content = [{"type": kind, kind: text}]
+    return ModelReplied(
+        origin=Origin(file="claude:stdout", line=1, agent=agent), model="m", message_id="1", content=content,
+        stop_reason="", usage=Usage(input_tokens=10**6), cost_usd=100.0, duration_ms=0.0, request_digest="",
+    )  # fmt: skip
+
+
+def _exchanged(tokens: int) -> ModelExchanged:
+    return ModelExchanged(
+        sandbox_id="s", exchange=1, status=200, ended_by="closed", model="m", usage=Usage(input_tokens=tokens),
+        is_estimated=False, cost_usd=0.5, first_byte_ms=1.0, duration_ms=1.0, answer_bytes=1,
+    )  # fmt: skip
+
+
+async def test_what_a_client_says_is_shown_and_what_the_gateway_saw_is_counted():
+    """Behind a mark, as an agent's own words are; what the client claims to have used is no matter."""
+    first, spent, *_ = (await _shown(_exchanged(120), _said("I look.\x1b[2J"))).splitlines()
+    assert first == "| I look.\\x1b[2J"
+    assert spent.startswith("  turn 1/9  tokens 120/1,000  $0.5000/2.00  ")
+
+
+async def test_what_was_shown_as_it_came_is_not_shown_again():
+    """Clients that stream their words tell them once more at the reply's end."""
+    shown = (await _shown(TextStreamed(text="I look.\n"), _said("I look."))).splitlines()
+    assert [line for line in shown if line.startswith("|")] == ["| I look."]
+
+
+async def test_what_is_amiss_with_a_client_is_shown():
+    """Notes that say something, and what could not be read; bookkeeping is in the record only."""
+    origin = Origin(file="claude:stdout", line=7)
+    events = [
+        TranscriptNoted(origin=origin, kind="system.init", text="", record={}),
+        TranscriptNoted(origin=origin, kind="no_json", text="warning: old\nmore", record=None),
+        TranscriptDamaged(origin=origin, reason="the line is longer than 16 MiB", offset=0, size_bytes=1),
+        AgentAnswered(ended_by="done", final_text="x", structured_output={"n": 1}),
+    ]
+    assert (await _shown(*events)).splitlines() == [
+        "  client: warning: old",
+        "  client: not read (line 7): the line is longer than 16 MiB",
+        '  answer: {"n": 1}',
+    ]

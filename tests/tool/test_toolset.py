@@ -234,3 +234,30 @@ class Raw(Tool):
 async def test_a_result_that_is_no_text_is_mended(sandbox: Sandbox, recorder: Any) -> None:
     """No journal and no request could hold it."""
     assert (await one(Toolset([Raw()]), sandbox, recorder, "raw", {})).content == "half ?"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ({"allowed": ["look"]}, ["look"]),
+        ({"denied": ["shell"]}, ["look"]),
+        ({"allowed": ["look", "shell"], "denied": ["look"]}, ["shell"]),
+        ({}, ["shell", "look"]),
+    ],
+    ids=["allowed", "denied", "both", "neither"],
+)
+async def test_only_chosen_tools_are_there(
+    sandbox: Sandbox, chosen: dict[str, Any], names: list[str]
+) -> None:
+    """The model is not even told of the others."""
+    async with open_toolset("operator", sandbox=sandbox, functions=[look], **chosen) as toolset:
+        assert [spec.name for spec in toolset.specs] == names
+
+
+@pytest.mark.parametrize("how", ["allowed", "denied"])
+async def test_a_tool_that_is_not_there_cannot_be_chosen(sandbox: Sandbox, how: str) -> None:
+    """A name with a mistake in it would leave something open, or all shut."""
+    chosen: dict[str, Any] = {how: ["Bash"]}
+    with pytest.raises(UsageError, match="there is no tool 'Bash'; there are: shell"):
+        async with open_toolset("operator", sandbox=sandbox, **chosen):
+            pass
