@@ -6,7 +6,8 @@ from typing import Any
 from ringfence.errors import ConfigurationError, UsageError
 
 OLDEST, NEWEST = "0.2.186", "0.2.187"
-"""Tried by the tests. Its class `Transport` may change with any release, as its makers say."""
+"""Tried by the tests. Its class `Transport` may change with any release, as its makers say. The extra brings the oldest,
+since with each the SDK brings another `claude`, whose versions have a range of their own."""
 
 INSTALL = "pip install 'ringfence[claude-sdk]'"
 _TRANSPORT = frozenset({"connect", "write", "read_messages", "close", "is_ready", "end_input"})
@@ -43,7 +44,7 @@ def check_version(version: str, *, force: bool) -> None:
         return
     raise ConfigurationError(
         f"claude-agent-sdk {version} was not tried with this release, which knows {OLDEST} to {NEWEST}; "
-        f"install it with: {INSTALL} 'claude-agent-sdk=={NEWEST}', or try it with --force"
+        f"install it with: {INSTALL}, or try it with --force"
     )
 
 
@@ -61,7 +62,7 @@ def check_shape(sdk: Any) -> None:
         f"has no {absent[0]}" if absent else f"has another Transport: {', '.join(sorted(methods)) or 'none'}"
     )
     raise ConfigurationError(
-        f"claude-agent-sdk {what}; install one that this release knows: {INSTALL} 'claude-agent-sdk=={NEWEST}'"
+        f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}"
     )
 
 
