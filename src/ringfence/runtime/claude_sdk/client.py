@@ -16,6 +16,7 @@ _ENVIRONMENT = {
 }
 _NEVER_ASKS = frozenset({"bypass", "deny"})
 _SKIP = "--dangerously-skip-permissions"
+_MODE = "--permission-mode="
 
 
 class ClaudeSdkClient(ClaudeClient):
@@ -42,12 +43,12 @@ class ClaudeSdkClient(ClaudeClient):
                 f"permission_mode {mode!r} asks nobody, and can_use_tool is there to be asked; leave one of them out"
             )
         launch = super().launch(task, place)
-        argv = [*launch.argv, "--input-format", "stream-json"]
+        argv = [*launch.argv, "--input-format=stream-json"]
         if self._asks:
-            argv = [*_asking(argv, is_chosen=mode is not None), "--permission-prompt-tool", "stdio"]
+            argv = [*_asking(argv, is_chosen=mode is not None), "--permission-prompt-tool=stdio"]
         if self._servers:
             known = {"mcpServers": {name: {"type": "sdk", "name": name} for name in self._servers}}
-            argv += ["--mcp-config", json.dumps(known)]
+            argv.append(f"--mcp-config={json.dumps(known)}")
         return replace(launch, argv=tuple(argv), env={**launch.env, **_ENVIRONMENT}, stdin=b"")
 
 
@@ -55,8 +56,4 @@ def _asking(argv: list[str], *, is_chosen: bool) -> list[str]:
     """Arguments with which what is not permitted is asked for, unless a mode was chosen."""
     if is_chosen:
         return argv
-    kept = [word for word in argv if word != _SKIP]
-    if "--permission-mode" in kept:
-        at = kept.index("--permission-mode")
-        kept[at : at + 2] = []
-    return [*kept, "--permission-mode", "default"]
+    return [*(word for word in argv if word != _SKIP and not word.startswith(_MODE)), f"{_MODE}default"]

@@ -61,9 +61,7 @@ def check_shape(sdk: Any) -> None:
     what = (
         f"has no {absent[0]}" if absent else f"has another Transport: {', '.join(sorted(methods)) or 'none'}"
     )
-    raise ConfigurationError(
-        f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}"
-    )
+    raise ConfigurationError(f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
