@@ -14,7 +14,7 @@ from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import Emit, Runtime, Task
 from ringfence.runtime.function import AgentFunction, FunctionRuntime
-from ringfence.runtime.options import check_options, given_options
+from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import runtime_class
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -69,7 +69,7 @@ async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outc
     prices = {**prices, **request.prices}
     async with gateway.opened(emit), _runtime(request, gateway, prices, sandbox) as runtime:
         try:
-            return await _worked(runtime, _task(request, name, sandbox.spec), sandbox, emit)
+            return await _worked(runtime, task_of(request, name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
             # The gateway's errors come back in the API's words; it knows them better.
             raise (gateway.stopped or exc) from exc
@@ -220,15 +220,36 @@ def _reachable(spec: SandboxSpec) -> list[str]:
     return [*forwards, *granted, *([f"never {denied}"] if denied and granted else [])]
 
 
-def _task(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
-    options, toolset = request.options, request.toolset or _TOOLSET
-    options = options.model_copy(update={"mcp_servers": (*options.mcp_servers, *request.mcp_servers)})
+def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
+    """What the runtime is asked.
+
+    Args:
+        request: What the run is asked.
+        name: The model, as its API knows it.
+        spec: Of the sandbox, of which the agent is told.
+    """
+    toolset = request.toolset or _TOOLSET
+    options = _options(request, spec)
+    is_api = request.runtime == "api"
     return Task(
         prompt=request.prompt,
         model=name,
-        system=system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt),
+        system=system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt)
+        if is_api
+        else None,
         toolset=toolset,
         conversation=request.conversation,
         options=options,
         session=request.session.session if request.session is not None else None,
     )
+
+
+def _options(request: AgentRequest, spec: SandboxSpec) -> Options:
+    """What is asked; a client is told of its sandbox beside its own system prompt, unless that is replaced."""
+    options = request.options
+    changes: dict[str, object] = {"mcp_servers": (*options.mcp_servers, *request.mcp_servers)}
+    if request.runtime != "api" and options.system_prompt is None:
+        reachable = [each for each in _reachable(spec) if each != _PRESETS["model"]]
+        told = (prompt_of("client", reachable=reachable), options.system_append)
+        changes["system_append"] = "\n\n".join(each for each in told if each)
+    return options.model_copy(update=changes)
