@@ -156,6 +156,7 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
     from ringfence.job.clients import provider_of
     from ringfence.job.interactive import TerminalClient, held_sessions, run_client
     from ringfence.model.registry import needs_credential
+    from ringfence.runtime.client.base import Place
     from ringfence.runtime.client.program import find_program
     from ringfence.runtime.client.registry import client_of
 
@@ -164,6 +165,8 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
     choices = _options(asked)
     request = _request(asked)
     program = await find_program(client, request.spec, choices)
+    # What is wrong with the arguments is said before anything is made for them.
+    client.interactive(Place(program.path, home="/", workspace="/", base_url=""), asked.args)
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
     with held_sessions(client, request.workspace, state_dir()) as home:
         part = TerminalClient(
@@ -202,9 +205,12 @@ def _options(asked: _Asked) -> "Options":
 
 
 def _sources(choices: "Options") -> list[str]:
-    """Whose settings count, for a client that is told so."""
+    """Whose settings count, for a client that is told so; the workspace's CLAUDE.md is read in any case."""
     sources = choices.settings_sources
-    return ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))] if sources else []
+    if not sources:
+        return []
+    told = ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))]
+    return told if "project" in sources else ["--add-dir", ".", *told]
 
 
 def _own_files(choices: "Options") -> dict[str, bytes]:

@@ -134,7 +134,10 @@ def _state(pid: int) -> str:
 
 
 def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return b""
 
 
 def _runs_held(pid: int) -> bool:
