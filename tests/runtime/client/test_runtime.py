@@ -352,3 +352,29 @@ async def test_what_is_told_from_outside_can_be_read_again(bench: Bench) -> None
     await bench.run(["reply", "m1", "x"], ["result"])
     for event in bench.events:
         assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
+
+
+async def test_a_client_that_does_not_read_its_prompt_ends_all_the_same(bench: Bench) -> None:
+    """What it leaves unread is lost, and holds nothing up."""
+    last = '{"type": "result", "subtype": "success", "is_error": false, "result": "done"}'
+    launch = Launch(argv=("echo", last), stdin=b"x" * 4 * 1024**2)
+    drive = Drive(FakeStream(), launch, Bounds(), bench.emit)
+    with anyio.fail_after(60):
+        await drive.run(bench.sandbox)
+    assert drive.exit is not None
+    assert drive.exit.code == 0
+    assert words(bench) == ["result"]
+
+
+async def test_what_cannot_be_recorded_ends_the_client(bench: Bench) -> None:
+    """Written before told: a client whose doings nobody can write down does nothing more."""
+    file = f"{bench.sandbox.facts.home}/pid"
+
+    def full(event: Event) -> None:
+        if isinstance(event, ModelReplied):
+            raise InfrastructureFault("the disk is full")
+
+    bench.on_event = full
+    with pytest.raises(InfrastructureFault, match="the disk is full"):
+        await bench.run(["daemon", file], ["reply", "m1", "x"], ["sleep", 3600])
+    assert not await is_alive(bench, file)
