@@ -32,11 +32,13 @@ def configuration(place: Place, options: Options | None, state_dir: str) -> byte
         "[features]",
         "plugins = false",
         "apps = false",
+        "hooks = false",  # else a person is asked about those of the workspace
         "[shell_environment_policy]",
         "ignore_default_excludes = false",
     ]
     if options is None:
-        # A person is not asked whether to trust the folder: what its `.codex` starts is in the fence, too.
+        # A person is not asked whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
+        # that is marked as not trusted has its AGENTS.md passed over.
         lines += [f"[projects.{_text(place.workspace)}]", 'trust_level = "trusted"']
     for server in options.mcp_servers if options is not None else ():
         lines += _server(server)
