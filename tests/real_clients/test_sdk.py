@@ -16,6 +16,7 @@ from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.provided import environment_inside
 from ringfence.events import (
+    ClientEnded,
     Event,
     HookAnswered,
     MessageSent,
@@ -202,6 +203,8 @@ async def test_a_limit_on_turns_interrupts_it(bench: Bench):
     result = await bench.run(script(*turns), limits=Limits(turns=3))
     assert result.state.value == "limit", result
     assert "turns" in result.reason
+    [ended] = bench.of(ClientEnded)
+    assert ended.signals == ["SIGINT"]
 
 
 async def test_an_error_of_the_api_is_the_runs_end(bench: Bench):

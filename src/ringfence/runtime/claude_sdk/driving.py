@@ -142,7 +142,7 @@ class SdkDrive(Drive):
 
     async def _bring_down(self, process: SandboxProcess) -> None:
         await self._is_to_end.wait()
-        self._signals.append(signal.SIGINT)
+        self._signals.append(signal.SIGINT)  # that is what the interruption stands for, by another way
         with anyio.move_on_after(_INTERRUPT_S):
             await self._exchange.interrupt()
             await anyio.sleep_forever()
