@@ -152,3 +152,34 @@ async def test_more_than_is_kept_is_told(home: SessionHome, sandbox: Sandbox):
             f"cd projects/w && for d in 1 2; do mkdir $d; seq -f $d/%g.jsonl {MAX_FILES * 6 // 10} | xargs touch; done",
         )
     assert "files of 0 bytes" in keeper.problem
+
+
+def outside_bytes(home: SessionHome) -> int:
+    """All that a session takes on the host's disk."""
+    return sum(path.stat().st_size for path in home.path.rglob("*") if path.is_file())
+
+
+async def test_files_that_come_and_go_fill_no_disk(home: SessionHome, sandbox: Sandbox):
+    """What is gone inside makes room, the oldest first, for what is there now."""
+    keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS, most_bytes=100_000)
+    for number in range(5):
+        await shell(sandbox, f"rm -f projects/*/*.jsonl; head -c 40000 /dev/zero >projects/w/{number}.jsonl")
+        await keeper.pull()
+    assert list(home.files()) == ["projects/w/3.jsonl", "projects/w/4.jsonl"]
+    assert outside_bytes(home) <= 100_000
+
+
+async def test_what_grows_after_the_look_fills_no_disk(home: SessionHome, sandbox: Sandbox):
+    """Files that are small when they are listed count by what comes of them, all of them together."""
+
+    class Growing(SessionKeeper):
+        async def _listed(self) -> dict[str, int]:
+            found = await super()._listed()
+            await shell(sandbox, "for n in 1 2 3 4; do head -c 40000 /dev/zero >>projects/w/$n.jsonl; done")
+            return found
+
+    keeper = Growing(home, sandbox, CLIENT_DIR, PATTERNS, most_bytes=100_000)
+    await shell(sandbox, "for n in 1 2 3 4; do echo x >projects/w/$n.jsonl; done")
+    with pytest.raises(ValueError, match="grown beyond the 100000 bytes"):
+        await keeper.pull()
+    assert outside_bytes(home) <= 100_000

@@ -8,8 +8,8 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -113,6 +113,42 @@ class SessionHome:
         """Put what was brought in the place of a file, at once."""
         with _writing(self._place(name)):
             self.incoming.replace(self._place(name))
+
+    def drop_incoming(self) -> None:
+        """Throw away what was brought and not put anywhere."""
+        self.incoming.unlink(missing_ok=True)
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        return self._place(name).stat().st_size
+
+    def make_room(self, inside: Mapping[str, int], most_bytes: int) -> dict[str, int]:
+        """Let go of files that the client has no more, the oldest first, until what it has now fits beside them.
+
+        Args:
+            inside: What the client has, with the sizes.
+            most_bytes: Of all files together.
+
+        Returns:
+            What is left, as of `files`.
+        """
+        kept = self.files()
+        gone = sorted(kept.keys() - inside.keys(), key=lambda name: self._place(name).stat().st_mtime)
+        whole = {**kept, **inside}
+        total = sum(whole.values())
+        for number, name in enumerate(gone):
+            if total <= most_bytes and len(whole) - number <= MAX_FILES:
+                break
+            self._let_go(self._place(name))
+            total -= kept.pop(name)
+        return kept
+
+    def _let_go(self, path: Path) -> None:
+        with _writing(path):
+            path.unlink()
+        with suppress(OSError):  # something else is in it
+            while (path := path.parent) != self.files_dir:
+                path.rmdir()
 
     def copy_from(self, other: "SessionHome") -> None:
         """Take over the files of another session.

@@ -25,15 +25,25 @@ class SessionKeeper:
         sandbox: Where the client runs.
         client_dir: The client's own directory inside.
         patterns: Which files below that directory are kept; `*` stands for slashes too.
+        most_bytes: Of all files together that are kept outside.
     """
 
-    def __init__(self, home: SessionHome, sandbox: Sandbox, client_dir: str, patterns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        home: SessionHome,
+        sandbox: Sandbox,
+        client_dir: str,
+        patterns: Sequence[str],
+        *,
+        most_bytes: int = MAX_BYTES,
+    ) -> None:
         self.problem = ""
         """Why not all could be kept; empty if all was."""
         self._home = home
         self._sandbox = sandbox
         self._dir = client_dir.rstrip("/")
         self._patterns = patterns
+        self._most_bytes = most_bytes
         self._grown = anyio.Event()
 
     def touch(self) -> None:
@@ -93,25 +103,32 @@ class SessionKeeper:
             ValueError: There is more than is kept.
         """
         inside = await self._listed()
-        outside = await anyio.to_thread.run_sync(self._home.files)
         total = sum(inside.values())
-        if total > MAX_BYTES or len(inside) > MAX_FILES:
+        if total > self._most_bytes or len(inside) > MAX_FILES:
             raise ValueError(
-                f"it has {len(inside)} files of {total} bytes; {MAX_FILES} files of {MAX_BYTES} are kept"
+                f"it has {len(inside)} files of {total} bytes; {MAX_FILES} files of {self._most_bytes} are kept"
             )
+        outside = await anyio.to_thread.run_sync(self._home.make_room, inside, self._most_bytes)
         for name, size in inside.items():
             if size != outside.get(name):
-                await self._bring(name, outside.get(name, 0))
+                others = sum(outside.values()) - outside.get(name, 0)
+                outside[name] = await self._bring(name, outside.get(name, 0), self._most_bytes - others)
         self.problem = ""
 
-    async def _bring(self, name: str, kept: int) -> None:
+    async def _bring(self, name: str, kept: int, most: int) -> int:
+        """Bring a file of at most so many bytes, which it may have outgrown by now; how many it has outside then."""
         overlap = await anyio.to_thread.run_sync(self._home.tail, name, _OVERLAP) if kept else b""
-        if overlap and await self._copy(name, name, since=kept - len(overlap), known=overlap):
-            return
-        await self._copy(name, None, since=0, known=b"")
-        await anyio.to_thread.run_sync(self._home.take_incoming, name)
+        if not overlap or not await self._copy(
+            name, name, since=kept - len(overlap), known=overlap, most=most
+        ):
+            try:
+                await self._copy(name, None, since=0, known=b"", most=most)
+                await anyio.to_thread.run_sync(self._home.take_incoming, name)
+            finally:
+                await anyio.to_thread.run_sync(self._home.drop_incoming)
+        return await anyio.to_thread.run_sync(self._home.size, name)
 
-    async def _copy(self, name: str, target: str | None, *, since: int, known: bytes) -> bool:
+    async def _copy(self, name: str, target: str | None, *, since: int, known: bytes, most: int) -> bool:
         """Add what comes after `known` to a file outside; False if something else is there inside."""
         size = since
         with self._home.open_for(target) as file:
@@ -122,8 +139,10 @@ class SessionKeeper:
                         return False
                     known = known[len(seen) :]
                     size += len(chunk)
-                    if size > MAX_BYTES:
-                        raise ValueError(f"{name!r} is larger than {MAX_BYTES} bytes")
+                    if size > most:
+                        raise ValueError(
+                            f"{name!r} has grown beyond the {self._most_bytes} bytes that are kept"
+                        )
                     await anyio.to_thread.run_sync(file.write, chunk[len(seen) :])
         return not known
 
@@ -147,4 +166,8 @@ class SessionKeeper:
                     places.append(name)
                 elif entry.kind == "file" and any(fnmatchcase(name, pattern) for pattern in self._patterns):
                     found[str(checked_name(name))] = entry.size
+            if len(found) > MAX_FILES:
+                return found
+            if len(places) > MAX_FILES:
+                break
         raise ValueError(f"it has more than {MAX_FILES} directories")
