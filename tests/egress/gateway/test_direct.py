@@ -138,6 +138,10 @@ BROKEN: dict[str, bytes] = {
     "a chunk of no size": OK + b"Transfer-Encoding: chunked\r\n\r\nx\r\nhello\r\n" + END,
     "trailers without end": CHUNKED[:-2] + b"T: t\r\n" * 40_000,
     "not compressed": OK + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+    "compressed and cut short": OK
+    + b"Content-Encoding: gzip\r\n\r\n"
+    + gzip.compress(b"hello" * 99)[:-9]
+    + END,
 }
 
 
@@ -146,6 +150,14 @@ async def test_what_is_no_answer_is_told(name: str):
     """As a fault of the API's, and within bounds."""
     async with asked(BROKEN[name]) as (api, upstream):
         with pytest.raises(UpstreamGone, match=r"127\.0\.0\.1"):
+            await body(await ask(api, upstream))
+
+
+async def test_silence_ends_no_answer(monkeypatch: pytest.MonkeyPatch):
+    """One whose length nobody said is over when its sender closes the connection, not when we give it up."""
+    monkeypatch.setattr("ringfence.egress.gateway.direct.SILENT_S", 0.05)
+    async with asked(OK + b'\r\n{"half":', SHORT) as (api, upstream):
+        with pytest.raises(UpstreamGone, match="did not answer in time"):
             await body(await ask(api, upstream))
 
 

@@ -49,6 +49,7 @@ class Wire(asyncio.Protocol):
         self._held_bytes = 0
         self._silent_bytes = 0
         self._has_head = False
+        self._has_body = False
         self._is_over = False
         self._may_be_kept = False
         self._inflating: zlib._Decompress | None = None
@@ -67,7 +68,7 @@ class Wire(asyncio.Protocol):
         assert self._transport is not None
         self.status, self.headers = 0, []
         self._silent_bytes = 0
-        self._has_head = self._is_over = self._may_be_kept = False
+        self._has_head = self._has_body = self._is_over = self._may_be_kept = False
         self._inflating = None
         self._parser = httptools.HttpResponseParser(self)
         if len(body) < _JOIN_BELOW:
@@ -88,6 +89,7 @@ class Wire(asyncio.Protocol):
             while not self._pieces and not self._is_over:
                 await self._news()
             if not self._pieces:
+                self._check_inflated()
                 return
             piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces.clear()
@@ -98,6 +100,10 @@ class Wire(asyncio.Protocol):
             else:
                 for inflated in _inflated(self._inflating, piece):
                     yield inflated
+
+    def _check_inflated(self) -> None:
+        if self._inflating is not None and not self._inflating.eof and self._has_body:
+            raise WireError("the compressed body ends in the middle")
 
     @property
     def is_free(self) -> bool:
@@ -169,8 +175,9 @@ class Wire(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; an answer without a length ends so."""
-        if self._has_head and not self._is_over and exc is None and not self._says_its_length():
+        """It is gone; an answer without a length ends so, unless it was us who gave it up."""
+        is_ended = exc is None and self._error is None
+        if self._has_head and not self._is_over and is_ended and not self._says_its_length():
             self._is_over = True
         if isinstance(exc, OSError):
             self._fail(exc)
@@ -213,6 +220,7 @@ class Wire(asyncio.Protocol):
         if self._is_over:
             return
         self._silent_bytes = 0
+        self._has_body = True
         self._pieces.append(body)
         self._held_bytes += len(body)
 
