@@ -104,3 +104,13 @@ def test_a_session_that_could_be_a_path_is_none() -> None:
         stream = CodexStream()
         read(stream, [json.dumps({"type": "thread.started", "thread_id": name}).encode()])
         assert stream.session_id is None
+
+
+def test_an_answer_that_no_reader_could_read_back_is_no_structure() -> None:
+    """As deep as an agent likes: its run's record would be unreadable for whoever stands deeper than its writer."""
+    for depth, is_kept in ((50, True), (101, False), (900, False), (100_000, False)):
+        stream = CodexStream()
+        answer = {"id": "1", "type": "agent_message", "text": "[" * depth + "]" * depth}
+        ended = [{"type": "item.completed", "item": answer}, {"type": "turn.completed"}]
+        read(stream, [json.dumps(line).encode() for line in ended])
+        assert (stream.structured_output is not None) is is_kept

@@ -145,3 +145,17 @@ def test_plugins_are_shown_at_places_of_ours(tmp_path: Path) -> None:
         (),
         Options(plugins=plugins),
     )
+
+
+async def test_a_program_in_the_workspace_is_never_started_outside(tmp_path: Path) -> None:
+    """Not even the one that is named, nor by a link: an agent may have written it; it is asked inside."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    own = Path(shutil.copy(BASH, workspace / "claude"))
+    link = tmp_path / "claude"
+    link.symlink_to(own)
+    for path in (own, link):
+        spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
+        program = await find_program(Shell(), spec, Options(cli_path=path))
+        assert program.version is None
+    assert not (tmp_path / "state/client-versions.json").exists()

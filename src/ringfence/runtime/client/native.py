@@ -54,7 +54,7 @@ def native_programs(
     if bundled is not None:
         found[bundled] = None
     for program in found:
-        if workspace is None or not _lies_in(program, workspace):
+        if workspace is None or not lies_in(program, workspace):
             yield program
 
 
@@ -109,5 +109,7 @@ def _head(path: Path) -> bytes:
         return file.read(_SHIM_BYTES)
 
 
-def _lies_in(path: Path, folder: Path) -> bool:
-    return path.is_relative_to(folder) or path.is_relative_to(os.path.realpath(folder))
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path is below a folder, links in either of them followed."""
+    ways = (path, Path(os.path.realpath(path)))
+    return any(way.is_relative_to(folder) or way.is_relative_to(os.path.realpath(folder)) for way in ways)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.runtime.client.base import Client, Program
-from ringfence.runtime.client.native import native_of, native_programs
+from ringfence.runtime.client.native import lies_in, native_of, native_programs
 from ringfence.runtime.client.version import check_version, is_trusted, read_version, version_of
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -42,7 +42,9 @@ async def find_program(client: Client, spec: SandboxSpec, options: Options) -> P
         return Program(client.name, None)
     if native is None:
         raise missing_program(client)
-    version = await version_of(native) if is_trusted(native) else None
+    # What the workspace holds may be an agent's: it is asked inside.
+    is_theirs = spec.workspace is not None and lies_in(native, spec.workspace)
+    version = await version_of(native) if is_trusted(native) and not is_theirs else None
     if version is not None:
         check_version(client, version, force=options.force)
     return _shown(client, native, version, spec)

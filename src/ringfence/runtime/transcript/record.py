@@ -83,12 +83,13 @@ def _saved(line: Line, data: bytes) -> list[Item]:
 def _checked(line: Line, data: bytes, value: Any) -> list[Item]:
     if not isinstance(value, dict):
         return [_damage(line, "the line is no JSON object")]
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_deep(value):
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deep(value):
         return [_damage(line, f"the line is nested deeper than {MAX_DEPTH}")]
     return [Record(line.number, line.offset, value)]
 
 
-def _is_deep(value: Any) -> bool:
+def is_deep(value: Any) -> bool:
+    """Whether a list or mapping is nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

@@ -14,7 +14,7 @@ from ringfence.runtime.client.base import Stream
 from ringfence.runtime.client.lines import LineReader
 from ringfence.runtime.transcript.base import Overview, Translator, blocks_of, dict_of, plain, short, text_of
 from ringfence.runtime.transcript.lines import Line
-from ringfence.runtime.transcript.record import JSONObject, Record
+from ringfence.runtime.transcript.record import JSONObject, Record, is_deep
 
 _ORIGIN = "codex:stdout"
 _SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
@@ -190,8 +190,9 @@ def _retried(message: str, attempt: int, origin: Origin) -> Event:
 
 
 def _parsed(text: str) -> object:
-    """The answer as JSON; None if it is none."""
+    """The answer as JSON; None if it is none, or so deep that the record could not be read back."""
     try:
-        return msgspec.json.decode(text)
+        value: object = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
+    return None if isinstance(value, dict | list) and is_deep(value) else value
