@@ -89,7 +89,8 @@ def _parts(event: Event) -> tuple[str, str, str, str]:
     """Title and body of an event, each with its style."""
     match event:
         case JobCreated():
-            title = f"{event.name}  {event.model} · {event.runtime} · {event.toolset} · {event.workspace}"
+            named = (event.model, event.runtime, event.toolset, event.workspace)
+            title = f"{event.name}  {' · '.join(each for each in named if each)}"
             continues = f"continues run {event.continues}\n" if event.continues else ""
             return title, "bold", continues + event.prompt, ""
         case MessageSent():
