@@ -8,6 +8,7 @@ import anyio
 from benchmarks import (
     audit_verify,
     checkpoint,
+    clients,
     containers,
     gateway,
     pool,
@@ -42,6 +43,7 @@ def main() -> int:
         *anyio.run(pool.measure),
         *anyio.run(proxy.measure),
         *anyio.run(gateway.measure),
+        *anyio.run(clients.measure_if_there),
         *turn_overhead.measure(),
         *audit_verify.measure(),
         *transcripts.measure(),
