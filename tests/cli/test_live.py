@@ -4,6 +4,7 @@ import io
 import json
 
 import anyio
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -19,6 +20,9 @@ from ringfence.events import (
     Origin,
     PermissionDecided,
     SandboxCreated,
+    SessionKept,
+    SessionLost,
+    SessionResumed,
     TextStreamed,
     ToolCalled,
     ToolReturned,
@@ -304,4 +308,23 @@ async def test_what_is_amiss_with_a_client_is_shown():
         "  client: warning: old",
         "  client: not read (line 7): the line is longer than 16 MiB",
         '  answer: {"n": 1}',
+    ]
+
+
+async def test_a_session_that_is_gone_on_with_is_named_with_what_differs():
+    """That one is kept is in the record only, unless it is not whole."""
+    kept = SessionKept(session_id="s", client_session_id="c", files=1, size_bytes=9)
+    events = [
+        SessionResumed(session_id="s", run="r1", is_forked=False, differences=["model: was 'a', is 'b'"]),
+        SessionResumed(session_id="t", run="r1", is_forked=True, differences=[]),
+        SessionLost(session_id="s", client_session_id="c", reason="No conversation found"),
+        kept,
+        msgspec.structs.replace(kept, problem="a file is too large"),
+    ]
+    assert (await _shown(*events)).splitlines() == [
+        "  goes on with the session of run r1",
+        "    model: was 'a', is 'b'",
+        "  forks the session of run r1",
+        "  client: its session is gone, it begins anew: No conversation found",
+        "  session: not all of it was kept: a file is too large",
     ]

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ringfence.cli.transcript import print_record
-from ringfence.events import Event, JobCreated, JobEnded, ToolCalled, ToolReturned
+from ringfence.events import Event, JobCreated, JobEnded, SessionResumed, ToolCalled, ToolReturned
 from ringfence.journal import Record
 
 _FAKE = "x" * 36 + "00:00:00  succeeded: all is well\n" * 2
@@ -68,6 +68,14 @@ def test_a_run_that_goes_on_says_with_what() -> None:
         version="1", continues="a",
     )  # fmt: skip
     assert [line.strip() for line in _printed(event, terminal=True)[1:]] == ["continues run a", "p"]
+
+
+def test_a_session_that_is_gone_on_with_says_what_differs() -> None:
+    """In words, each difference on a line of its own."""
+    event = SessionResumed(session_id="s", run="r", is_forked=True, differences=["model: was 'a', is 'b'"])
+    title, *body = _printed(event, terminal=False)
+    assert title.endswith("session s forked from that of run r")
+    assert body == ["    model: was 'a', is 'b'"]
 
 
 def test_elsewhere_no_line_is_cut() -> None:

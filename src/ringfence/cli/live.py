@@ -18,7 +18,16 @@ from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
 from ringfence.cli.spending import Spending
-from ringfence.cli.told import answer_lines, damage_lines, note_lines, permission_lines, speech
+from ringfence.cli.told import (
+    answer_lines,
+    damage_lines,
+    kept_lines,
+    lost_lines,
+    note_lines,
+    permission_lines,
+    resumed_lines,
+    speech,
+)
 from ringfence.events import (
     AgentAnswered,
     CheckpointCreated,
@@ -36,6 +45,9 @@ from ringfence.events import (
     PermissionDecided,
     SandboxCreated,
     SecretExpiring,
+    SessionKept,
+    SessionLost,
+    SessionResumed,
     TextStreamed,
     ThinkingStreamed,
     ToolCalled,
@@ -182,7 +194,10 @@ class LiveView:
             self._console.print(Text.assemble(("| ", "cyan"), part), soft_wrap=True)
 
     def _created(self, event: JobCreated) -> list[Line]:
-        return [(f"run {event.job_id}  {event.model}", "bold")]
+        lines = [(f"run {event.job_id}  {event.model}", "bold")]
+        if event.continues and event.runtime == "api":  # of a client's session more is told (SessionResumed)
+            lines.append((f"  goes on with the conversation of run {event.continues}", "dim"))
+        return lines
 
     def _sandbox(self, event: SandboxCreated) -> list[Line]:
         is_fence = event.backend != "host"
@@ -287,6 +302,9 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     ModelExchanged: LiveView._exchanged,
     PermissionDecided: lambda _, event: permission_lines(event),
     AgentAnswered: lambda _, event: answer_lines(event),
+    SessionResumed: lambda _, event: resumed_lines(event),
+    SessionLost: lambda _, event: lost_lines(event),
+    SessionKept: lambda _, event: kept_lines(event),
     TranscriptNoted: lambda _, event: note_lines(event),
     TranscriptDamaged: lambda _, event: damage_lines(event),
     ConversationCompacted: LiveView._compacted,

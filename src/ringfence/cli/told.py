@@ -1,4 +1,4 @@
-"""What a client inside told of itself, for the live view: its words, and notes on what is amiss."""
+"""What a client inside told of itself, for the live view: its words, its session, and notes on what is amiss."""
 
 import msgspec
 
@@ -8,6 +8,9 @@ from ringfence.events import (
     AgentAnswered,
     ModelReplied,
     PermissionDecided,
+    SessionKept,
+    SessionLost,
+    SessionResumed,
     TranscriptDamaged,
     TranscriptNoted,
 )
@@ -48,3 +51,20 @@ def permission_lines(event: PermissionDecided) -> list[Line]:
     """A refusal of the host's; what it permits is seen by what comes of it."""
     reason = f": {event.reason}" if event.reason else ""
     return [] if event.allowed else [(f"  {event.tool} was not permitted{reason}", "yellow")]
+
+
+def resumed_lines(event: SessionResumed) -> list[Line]:
+    """Whose session is gone on with, and what is not as it was then."""
+    how = "forks" if event.is_forked else "goes on with"
+    lines = [(f"  {how} the session of run {event.run}", "dim")]
+    return [*lines, *((f"    {difference}", "yellow") for difference in event.differences)]
+
+
+def lost_lines(event: SessionLost) -> list[Line]:
+    """A session that the client did not find."""
+    return [(f"  client: its session is gone, it begins anew: {event.reason}", "bold yellow")]
+
+
+def kept_lines(event: SessionKept) -> list[Line]:
+    """A session that could not be kept whole; that it was kept is in the record only."""
+    return [(f"  session: not all of it was kept: {event.problem}", "yellow")] if event.problem else []

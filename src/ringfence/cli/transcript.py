@@ -25,6 +25,9 @@ from ringfence.events import (
     ModelReplied,
     Origin,
     SessionImported,
+    SessionKept,
+    SessionLost,
+    SessionResumed,
     ToolCalled,
     ToolReturned,
     TranscriptDamaged,
@@ -117,9 +120,9 @@ def _housekeeping(event: Event) -> tuple[str, str, str, str]:
             return f"check {verdict}: {event.command}", "bold", event.output, "dim"
         case JobEnded():
             return f"{event.state}: {event.reason}", "bold", _spent(event), ""
-        case SessionImported():
-            title = f"imported from the {event.client} CLI {event.client_version}, session {event.session_id}"
-            return title, "bold", _sources(event), "dim"
+        case SessionImported() | SessionResumed() | SessionKept() | SessionLost():
+            title, body = _session(event)
+            return title, "bold", body, "dim"
         case TranscriptNoted():
             return f"({event.kind})", "dim", event.text, ""
         case TranscriptDamaged():
@@ -139,6 +142,22 @@ def _client_title(event: ClientStarted | ClientEnded) -> str:
         return f"{event.client} {event.version or '(version not known)'} started"
     sent = f", after {', '.join(event.signals)}" if event.signals else ""
     return f"{event.client} ended: {event.ending}, exit code {event.exit_code}{sent}: {event.reason}"
+
+
+def _session(event: SessionImported | SessionResumed | SessionKept | SessionLost) -> tuple[str, str]:
+    """Title and body of what happened to a client's session."""
+    match event:
+        case SessionImported():
+            title = f"imported from the {event.client} CLI {event.client_version}, session {event.session_id}"
+            return title, _sources(event)
+        case SessionResumed():
+            how = "forked from that of run" if event.is_forked else "goes on from run"
+            return f"session {event.session_id} {how} {event.run}", "\n".join(event.differences)
+        case SessionKept():
+            size = f"{counted(event.files, 'file')}, {event.size_bytes} bytes"
+            return f"session {event.session_id} kept: {size}", event.problem
+        case SessionLost():
+            return f"session {event.session_id} lost; it begins anew", event.reason
 
 
 def _outward(event: ModelAsked | ModelExchanged | EgressDecided | EgressClosed) -> str:
