@@ -68,7 +68,7 @@ def judged(client: ClientName, name: str, **changes: Any) -> Ended:
         "code": capture["exit_code"],
         "stderr": capture["stderr"],
         "signals": signals,
-        "wants_structured_output": name == "no-structured-output",
+        "lacks_structured_output": name == "no-structured-output",
     }
     return ending_of(client, seen_in(client, capture["lines"]), Exit(**{**known, **changes}))
 
@@ -92,6 +92,12 @@ def test_a_signal_of_somebody_else_is_not_ours(client: ClientName, name: str):
 def test_a_client_that_was_done_before_the_signal_is_done():
     """The signal came too late to matter."""
     assert judged("claude", "done", signals=[Signals.SIGINT]).ending == Ending.DONE
+
+
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_a_client_without_the_answer_that_was_asked_for_is_not_done(client: ClientName):
+    """Whatever it says of itself: neither is sure to keep to a schema."""
+    assert judged(client, "done", lacks_structured_output=True).ending == Ending.NO_STRUCTURED_OUTPUT
 
 
 def test_a_limit_of_ours_comes_before_what_the_client_says():

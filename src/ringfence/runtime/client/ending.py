@@ -72,7 +72,8 @@ class Exit:
     """Of ours, that was reached."""
     silent_s: float | None = None
     """It was ended by us after saying nothing for so long."""
-    wants_structured_output: bool = False
+    lacks_structured_output: bool = False
+    """An answer by a schema was asked for, and none came."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def ending_of(client: ClientName, seen: Seen, ended: Exit) -> Ended:
         return Ended(Ending.SILENT, f"{client} said nothing for {ended.silent_s:g} s")
     if seen.final is None:
         return _without_word(client, seen, ended)
-    judged = _claude(seen, ended) if client == "claude" else _codex(seen)
+    judged = _claude(seen, ended) if client == "claude" else _codex(seen, ended)
     is_undone = judged.ending not in (Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT)
     if ended.signals and (is_undone or ended.code < 0):
         return Ended(Ending.INTERRUPTED, _interrupted(client, ended))
@@ -178,17 +179,19 @@ def _claude_done(final: JSONObject, ended: Exit) -> Ended:
     if isinstance(denials, list) and denials:
         names = {text_of(each.get("tool_name")) for each in denials if isinstance(each, dict)}
         return Ended(Ending.DENIED, _one_line(f"claude was not permitted to use {', '.join(sorted(names))}"))
-    if ended.wants_structured_output and final.get("structured_output") is None:
+    if ended.lacks_structured_output:
         return Ended(Ending.NO_STRUCTURED_OUTPUT, "claude gave no structured output")
     return Ended(Ending.DONE, "claude says that it is done")
 
 
-def _codex(seen: Seen) -> Ended:
+def _codex(seen: Seen, ended: Exit) -> Ended:
     final = seen.final or {}
     if final.get("type") == "turn.completed":
         if seen.commands_without_sandbox and seen.commands_without_sandbox == seen.commands:
             reason = "codex could not make its own sandbox, so no command ran; switch that off inside a fence"
             return Ended(Ending.NO_INNER_SANDBOX, reason)
+        if ended.lacks_structured_output:
+            return Ended(Ending.NO_STRUCTURED_OUTPUT, "codex gave no structured output")
         return Ended(Ending.DONE, "codex says that it is done")
     error = final.get("error")
     message = _one_line(text_of(error.get("message")) if isinstance(error, dict) else "")

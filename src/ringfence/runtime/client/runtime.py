@@ -112,8 +112,8 @@ class ClientRuntime(Runtime):
         """How it ended; None where nobody knows, as the sandbox is gone."""
         if drive.exit is None:
             return None
-        wants = task.options.output_schema is not None
-        return ending_of(self._client.name, stream.seen, replace(drive.exit, wants_structured_output=wants))
+        lacks = task.options.output_schema is not None and stream.structured_output is None
+        return ending_of(self._client.name, stream.seen, replace(drive.exit, lacks_structured_output=lacks))
 
     def _ended(self, judged: Ended, drive: Drive, sandbox: Sandbox) -> Event:
         assert drive.exit is not None
