@@ -27,7 +27,8 @@ _WHAT = {
 _OPTIONS = """\
 ## Which runtime has which option
 
-An option that a runtime does not have is an error that names those that do; it never goes without effect.
+An option that a runtime does not have is an error that names those that do; it never goes without effect. Only what
+files say under `client:` is passed over where the runtime is `api`, which has no client.
 """
 _ENDS = """\
 ## How a client ends

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.cli.agent import options_of, read_schema
+from ringfence.cli.agent import agent_request, options_of, read_schema
+from ringfence.config import Flag, load
 from ringfence.config.model import Settings
+from ringfence.config.paths import user_config_file
 from ringfence.errors import ConfigurationError
+from ringfence.job.agent import asked_of
+from ringfence.job.continuing import Continuation
 
 
 def test_an_output_schema_is_read(tmp_path: Path) -> None:
@@ -58,3 +62,15 @@ def test_every_setting_of_a_client_reaches_it() -> None:
         "idle_timeout_s": 300.0,
         "force": True,
     }
+
+
+def test_what_a_file_says_of_clients_is_no_matter_without_one(tmp_path: Path) -> None:
+    """The section may stand in your own file; what is typed for this run is not passed over."""
+    file = user_config_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("client:\n  idle_timeout: 10m\n")
+    assert asked_of(agent_request("x", load(tmp_path), Continuation())) == []
+    typed = [Flag("client.force", "--force", True)]
+    assert asked_of(agent_request("x", load(tmp_path, flags=typed), Continuation())) == ["force"]
+    client = [Flag("run.runtime", "--runtime", "claude-cli")]
+    assert asked_of(agent_request("x", load(tmp_path, flags=client), Continuation())) == ["idle_timeout_s"]

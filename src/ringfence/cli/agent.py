@@ -155,7 +155,22 @@ def agent_request(prompt: str, effective: "Effective", earlier: "Continuation") 
         request = replace(request, runtime=earlier.created.runtime)
     is_named = is_said(effective, "run.model")
     model = request.model if is_named else DEFAULT_MODELS.get(request.runtime, request.model)
-    return replace(request, toolset=toolset, model=model)
+    options = request.options
+    if request.runtime == "api":
+        options = without_client(options, effective)
+    return replace(request, toolset=toolset, model=model, options=options)
+
+
+def without_client(options: "Options", effective: "Effective") -> "Options":
+    """The same without what files say of clients, as this run has none; what was typed for this run stays."""
+    from ringfence.runtime.options import SETTING_OF, Options
+
+    idle = [
+        name
+        for name, key in SETTING_OF.items()
+        if key.startswith("client.") and effective.origins[key].kind != "flag"
+    ]
+    return options.model_copy(update={name: Options.model_fields[name].default for name in idle})
 
 
 def is_said(effective: "Effective", key: str) -> bool:
