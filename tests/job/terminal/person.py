@@ -20,7 +20,16 @@ import pyte
 _PRIVATE_SHIFT = 5
 _UNKNOWN = re.compile(rb"\x1b\[[<=>][0-9;]*[a-zA-Z]")
 """Sequences that pyte would show as text."""
-_ANSWERS = ((b"\x1b[c", b"\x1b[?62;22c"), (b"\x1b[6n", b"\x1b[1;1R"), (b"\x1b[5n", b"\x1b[0n"))
+_ANSWERS = (
+    (b"\x1b[c", b"\x1b[?62;22c"),
+    (b"\x1b[6n", b"\x1b[1;1R"),
+    (b"\x1b[5n", b"\x1b[0n"),
+    (b"\x1b[>q", b"\x1bP>|term(5)\x1b\\"),
+    (b"\xc2\x9b21t", b"\x1b]ltitled\x1b\\"),
+)
+
+_WELL = b"\x1b[5n"
+_QUESTION = re.compile(b"|".join(re.escape(question) for question, _ in _ANSWERS))
 
 
 class _Screen(pyte.Screen):
@@ -53,6 +62,9 @@ class Person:
         self._screen = _Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._process: subprocess.Popen[bytes] | None = None
+        self._late = b""
+        self.is_slow = False
+        """Whether answers come only with the one to the question whether all is well."""
         self.resize(rows, columns)
 
     def start(
@@ -142,9 +154,11 @@ class Person:
         return self.shown
 
     def _take(self, output: bytes) -> None:
-        for question, answer in _ANSWERS:
-            if question in output:
-                os.write(self.ours, answer)
+        for match in _QUESTION.finditer(output):
+            self._late += dict(_ANSWERS)[match[0]]
+            if not self.is_slow or match[0] == _WELL:
+                os.write(self.ours, self._late)
+                self._late = b""
         self._stream.feed(_UNKNOWN.sub(b"", output))
 
 

@@ -85,9 +85,53 @@ def test_what_was_made_again_is_undone_the_same(output: bytes):
 
 
 @pytest.mark.parametrize(
-    "question", [b"\x1b[c", b"\x1b[6n", b"\x1b[?u", b"\x1b]11;?\x07", b"\x1bP+q544e\x1b\\", b"\x1b[21t"]
+    "question",
+    [
+        b"\x1b[c",
+        b"\x1b[6n",
+        b"\x1b[?u",
+        b"\x1b]11;?\x07",
+        b"\x1bP+q544e\x1b\\",
+        b"\x1b[21t",
+        b"\x1b[>q",
+        b"\x1bZ",
+        b"\x1b[?2;1S",
+        b"\x1b[1$w",
+        b"\x1b[1;1;1;1;9;9*y",
+        b"\x1b[?4m",
+        b"\x1b_Gi=1,a=q;AAAA\x1b\\",
+        b"\x05",
+        b"\x1b]4;" + b"1;#000000;" * 9 + b"1;?\x07",
+        b"\x1b]1337;ReportCellSize\x07",
+        b"\x1b]052;c;?\x07",
+        b"\xc2\x9b6n",
+        b"\x1b[\x006n",
+        b"\x1b\n[6\x07n",
+        b"\x1b[" + b"0" * 70 + b"6n",
+        b"\x1b%!~",
+        b"\x1b]x?\x07",
+    ],
 )
 def test_a_question_to_the_terminal_is_noticed(question: bytes):
-    """Its answer must not be typed into the user's shell."""
+    """Its answer must not be typed into the user's shell. What nobody here knows may be one."""
     assert _modes(b"x", question).is_asked
-    assert not _modes(b"\x1b[31mx\x1b]0;title\x07").is_asked
+    assert _modes(*(bytes((byte,)) for byte in question)).is_asked
+    assert not _modes(
+        b"\x1b[31mx\x1b]0;title\x07\x1b7\x1b8\x1b]8;;http://x\x1b\\x\x1b[?25l\x1b[2 q\xc3\xa9"
+    ).is_asked
+
+
+@pytest.mark.parametrize(
+    ("done", "undone"),
+    [
+        (b"\x1b[4;20h", b"\x1b[20l"),
+        (b"\x1b[2h", b"\x1b[2l"),
+        (b"\x1b]8;;http://x\x1b\\", b"\x1b]8;;\x1b\\"),
+        (b"\x1b]11;#000000\x07", b"\x1b]111\x1b\\"),
+        (b"\x1b[?20\x0004h", b"\x1b[?2004l"),
+        (b"\xc2\x9b?2004h", b"\x1b[?2004l"),
+    ],
+)
+def test_what_hides_or_disturbs_is_undone(done: bytes, undone: bytes):
+    """A locked keyboard, a link without end, text in the colour of the background, in whatever form it was said."""
+    assert undone in _modes(done).undo()

@@ -110,12 +110,37 @@ def test_a_sandbox_that_is_killed_leaves_the_terminal_whole(person: Person):
     _run_on(person)
 
 
-def test_an_answer_of_the_terminal_is_not_typed_into_the_shell(person: Person):
+QUESTIONS = {
+    "what it is": (r"printf '\033[c'", "62;22c"),
+    "its name": (r"printf '\033[>q'", "term(5)"),
+    "its title, in the short form": (r"printf '\302\23321t'", "titled"),
+    "what we ask ourselves, first": (r"printf '\033[5n\033[5n\033[>q\033[c'", "term(5)"),
+    "with something begun": (r"printf '\033[c\033]0;never ended'", "62;22c"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_answer_of_the_terminal_is_not_typed_into_the_shell(person: Person, name: str):
     """What asks the terminal at its very end is not there to read the answer."""
-    _hold(person, r"printf '\033[c'")
+    script, answer = QUESTIONS[name]
+    person.is_slow = True
+    _hold(person, script)
     person.see("ENDED")
     person.type("echo w''ell\r")
-    assert "62;22c" not in person.see("well", "at home>")
+    assert answer not in person.see("well", "at home>")
+
+
+def test_an_answer_that_comes_while_it_is_suspended_is_kept_for_it(person: Person):
+    """The shell does not get it; the program does, when it goes on."""
+    person.is_slow = True
+    _hold(person, r"stty raw -echo; printf 'rea''dy\033[>q'; head -c 13 | od -c; printf 'ov''er'; sleep 60")
+    person.see("ready")
+    person.type("\x1a")
+    person.see("Stopped", "at home>")
+    person.type("echo w''ell\r")
+    assert "term(5)" not in person.see("well", "at home>")
+    person.type("fg\r")
+    person.see("t   e   r   m", "over")
 
 
 def test_a_window_that_is_closed_ends_what_is_inside(person: Person):

@@ -20,7 +20,11 @@ from ringfence.job.terminal.modes import ScreenModes
 
 _ASKED_LATELY_S = 2.0
 _ANSWER_S = 1.0
+_QUIET_S = 0.1
+_ALL_ANSWERS_S = 10.0
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
+_BREAK_OFF = b"\x18\x1b\\"
+"""Ends what the program has begun and not ended, which would swallow what is said next."""
 _CHUNK = 64 * 1024
 _RETRIES = 10
 _PASSED_ON = ("COLORTERM", "COLORFGBG", "NO_COLOR", "TERM_PROGRAM", "TERM_PROGRAM_VERSION")
@@ -66,7 +70,7 @@ class Terminal:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._give_back)
+                await anyio.to_thread.run_sync(self.leave)
 
     def enter(self) -> None:
         """Make the terminal the program's."""
@@ -76,11 +80,23 @@ class Terminal:
             self._raw = termios.tcgetattr(self.keyboard)
         self._send(self._modes.redo())
 
-    def leave(self) -> None:
-        """Make it what it was."""
+    def leave(self) -> bytes:
+        """Make it what it was. Nobody else may be reading; what was on its way to the program is returned."""
+        self._send(_BREAK_OFF)
+        is_asked_lately = time.monotonic() - self._asked_at < _ASKED_LATELY_S
+        answers = self._take_answers() if is_asked_lately else b""
         self._send(self._modes.undo())
         with suppress(termios.error):
             _patiently(lambda: termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._before))
+        return answers
+
+    def typed(self) -> bytes | None:
+        """What is there to be read; None: nothing, somebody else had it. Empty: the terminal is gone."""
+        try:
+            ready, _, _ = select.select([self.keyboard], [], [], 0)
+            return os.read(self.keyboard, _CHUNK) if ready else None
+        except OSError:
+            return b""
 
     def is_entered(self) -> bool:
         """Whether it is as `enter` made it: a shell changes that for itself while we are stopped."""
@@ -108,27 +124,28 @@ class Terminal:
         """A line of our own, where it is not the program's."""
         self._send(f"\r\n{line}\r\n".encode())
 
-    def _give_back(self) -> None:
-        if time.monotonic() - self._asked_at < _ASKED_LATELY_S:
-            self._take_answers()
-        self.leave()
+    def _take_answers(self) -> bytes:
+        """Take what the terminal answers to the program: the shell would take it for typed.
 
-    def _take_answers(self) -> None:
-        """Swallow what the terminal answers to the program: the shell would take it for typed."""
+        The program may have asked what we ask, so the first answer to that need not be the last of all.
+        """
         self._send(_ASK)
         seen = b""
-        until = time.monotonic() + _ANSWER_S
-        while _ANSWER not in seen and (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([self.keyboard], [], [], left)
+        until = time.monotonic() + _ALL_ANSWERS_S
+        while (left := until - time.monotonic()) > 0:
+            patience_s = _QUIET_S if _ANSWER in seen else _ANSWER_S
+            ready, _, _ = select.select([self.keyboard], [], [], min(left, patience_s))
             if not ready:
-                return
+                break
             try:
                 read = os.read(self.keyboard, _CHUNK)
             except OSError:
-                return
+                break
             if not read:
-                return
-            seen = seen[-len(_ANSWER) :] + read
+                break
+            seen = (seen + read)[-_CHUNK:]
+        before, _, after = seen.rpartition(_ANSWER)
+        return before + after
 
     def _send(self, data: bytes) -> None:
         with suppress(OSError):  # it is gone

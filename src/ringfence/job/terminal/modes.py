@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
     rb"\[(?P<mark>[<-?]?)(?P<numbers>[0-9;:]{0,64})(?P<between>[ -/]{0,2})(?P<final>[@-~])"
-    rb"|(?P<other>[c=>])"
-    rb"|(?P<charset>[()][ -~])"
-    rb"|(?P<string>P|\][0-9]{1,5};[^\x07\x1b]{0,40}\?)"
+    rb"|(?P<other>[cZ=>])"
+    rb"|(?P<charset>[()*+][ -~])"
+    rb"|(?P<string>[P_])"
+    rb"|\](?P<command>[0-9]{1,5})(?=[^0-9])"
+    rb"|[78DEHM\\]"
     rb")"
 )
-_LONGEST = 80
+_BEGUN = re.compile(rb"\x1b(?:\[[<-?]?[0-9;:]{0,64}[ -/]{0,2}|\][0-9]{0,5}|[()*+])?")
+"""What more bytes could make a sequence of."""
+_IGNORED = re.compile(rb"[\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f]")
+"""A terminal acts on these, or on none of them, and goes on with the sequence that they stand in."""
+_SHORT = re.compile(rb"\xc2([\x90\x9a\x9b\x9d\x9f])")
+"""What stands for ESC and a letter, in one character."""
+_ENQUIRY = b"\x05"
 _ALTERNATE = ("1049", "1047", "47")
 _AT_FIRST_ON = frozenset({"7", "25"})
 """Wrapping at the edge, and a cursor that is seen."""
@@ -25,6 +33,13 @@ _PRIVATE = frozenset(
 """Modes that a shell would not like to find changed: cursor keys, colours reversed, mouse, focus, paste, ..."""
 _MOST_PUSHES = 16
 _QUESTIONS = {b"c", b"n", b"t", b"x", b"p"}
+_NO_QUESTIONS = {b"?h", b"?l", b"?s", b"?r", b"?J", b"?K", b">m", b" q", b">u", b"<u", b"=u"}
+"""Of the sequences with a mark, those that no terminal answers."""
+_QUIET_COMMANDS = {0, 1, 2, 7, 8, 9, 133, 633, 777}
+_LINK = 8
+_COLOURS = {4, 5, *range(10, 20)}
+_ANSI = ("2", "4", "20")
+"""Keys locked, letters inserted, line ends of two characters."""
 
 
 @dataclass
@@ -45,14 +60,22 @@ class ScreenModes:
         self._rest = b""
 
     def see(self, output: bytes) -> None:
-        """Take the next bytes; a sequence may be cut anywhere."""
-        data = self._rest + output
+        """Take the next bytes; a sequence may be cut anywhere. One that is not known may be a question."""
+        self.is_asked = self.is_asked or _ENQUIRY in output
+        data = _SHORT.sub(_in_two, self._rest + _IGNORED.sub(b"", output))
         end = 0
         for match in _SEQUENCE.finditer(data):
+            self._pass_over(data[end : match.start()])
             end = match.end()
             self._take(match)
-        start = data.rfind(b"\x1b", max(end, len(data) - _LONGEST))
-        self._rest = data[start:] if start >= 0 else b""
+        start = data.rfind(b"\x1b", end)
+        if start < 0 or not _BEGUN.fullmatch(data, start):
+            start = len(data) - data.endswith(b"\xc2")
+        self._pass_over(data[end:start])
+        self._rest = data[start:]
+
+    def _pass_over(self, data: bytes) -> None:
+        self.is_asked = self.is_asked or b"\x1b" in data
 
     def undo(self) -> bytes:
         """What makes the terminal as it was."""
@@ -67,8 +90,11 @@ class ScreenModes:
             parts.append(b"\x1b>")
         if self._has_charset:
             parts.append(b"\x1b(B\x0f")
-        if self._is_inserting:
-            parts.append(b"\x1b[4l")
+        parts += [b"\x1b[%sl" % name.encode() for name in self._ansi]
+        if self._has_link:
+            parts.append(b"\x1b]8;;\x1b\\")
+        if self._has_colours:
+            parts.append(b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\")
         if self._has_cursor:
             parts.append(b"\x1b[0 q")
         if self._is_coloured:
@@ -97,22 +123,32 @@ class ScreenModes:
         self._main, self._other = _Screen(), _Screen()
         self._keys = b""
         self._has_margins = self._is_keypad = self._has_charset = False
-        self._is_inserting = self._has_cursor = self._is_coloured = False
+        self._has_cursor = self._is_coloured = self._has_link = self._has_colours = False
+        self._ansi: dict[str, None] = {}
 
     def _take(self, match: re.Match[bytes]) -> None:
         if match["final"]:
             self._take_control(match)
         elif match["charset"]:
             self._has_charset = True
-        elif match["string"]:
+        elif match["string"] or match["other"] == b"Z":
             self.is_asked = True
+        elif match["command"]:
+            self._take_command(int(match["command"]))
         elif match["other"] == b"c":
             self._start_anew()
-        else:
+        elif match["other"]:
             self._is_keypad = match["other"] == b"="
+
+    def _take_command(self, number: int) -> None:
+        self.is_asked = self.is_asked or number not in _QUIET_COMMANDS
+        self._has_link = self._has_link or number == _LINK
+        self._has_colours = self._has_colours or number in _COLOURS
 
     def _take_control(self, match: re.Match[bytes]) -> None:
         mark, final, numbers = match["mark"], match["final"], match["numbers"]
+        form = mark + match["between"] + final
+        self.is_asked = self.is_asked or final in _QUESTIONS or (len(form) > 1 and form not in _NO_QUESTIONS)
         if mark == b"?" and final in b"hl":
             for name in numbers.decode().split(";"):
                 self._set_private(name, final == b"h")
@@ -126,10 +162,15 @@ class ScreenModes:
             self._has_margins = bool(numbers)
         elif final == b"q" and match["between"] == b" ":
             self._has_cursor = True
-        elif final in b"hl" and numbers == b"4":
-            self._is_inserting = final == b"h"
-        elif final in _QUESTIONS:
-            self.is_asked = True
+        elif form in (b"h", b"l"):
+            self._set_ansi(numbers.decode().split(";"), final == b"h")
+
+    def _set_ansi(self, names: list[str], is_on: bool) -> None:
+        for name in names:
+            if name in _ANSI and is_on:
+                self._ansi[name] = None
+            else:
+                self._ansi.pop(name, None)
 
     def _set_private(self, name: str, is_on: bool) -> None:
         if name in _ALTERNATE:
@@ -141,9 +182,7 @@ class ScreenModes:
 
     def _take_keyboard(self, mark: bytes, whole: bytes, numbers: bytes) -> None:
         pushed = self._screen.keyboards
-        if mark == b"?":
-            self.is_asked = True
-        elif mark == b"<":
+        if mark == b"<":
             count = int(numbers[:3] or b"1") if numbers[:3].isdigit() or not numbers else 1
             del pushed[max(0, len(pushed) - count) :]
         elif mark == b">" and len(pushed) < _MOST_PUSHES:
@@ -156,3 +195,7 @@ class ScreenModes:
 
     def _set(self, name: str, is_on: bool) -> bytes:
         return b"\x1b[?%s%s" % (name.encode(), b"h" if is_on else b"l")
+
+
+def _in_two(match: re.Match[bytes]) -> bytes:
+    return bytes((0x1B, match[1][0] - 0x40))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ringfence.job.request import Emit
 
 _KEPT_BYTES = 1024 * 1024
-_CHUNK = 64 * 1024
 _HEARD_S = 5.0
 _REDRAW_S = 0.2
 _HANG_UP_S = 3.0
@@ -98,6 +97,8 @@ class _Held:
         self._sandbox = sandbox
         self._typed = Typed() if suspends else None
         self._screen = anyio.Lock()
+        self._reading = anyio.Lock()
+        self._sending = anyio.Lock()
 
     async def show(self, chunk: bytes) -> None:
         """What it says."""
@@ -106,21 +107,24 @@ class _Held:
 
     async def type(self) -> None:
         """What is typed, until the terminal is gone."""
-        keyboard = self._terminal.keyboard
         while True:
-            await anyio.wait_readable(keyboard)
-            try:
-                typed = os.read(keyboard, _CHUNK)
-            except OSError:  # the terminal is gone
-                typed = b""
+            await anyio.wait_readable(self._terminal.keyboard)
+            async with self._reading:
+                typed = self._terminal.typed()
+            if typed is None:
+                continue
             if not typed:
                 await self._process.signal(signal.SIGHUP)
                 return
             first, *more = self._typed.split(typed) if self._typed is not None else [typed]
-            await self._process.stdin.send(first)
+            await self._send(first)
             for piece in more:
                 await self._suspend()
-                await self._process.stdin.send(piece)
+                await self._send(piece)
+
+    async def _send(self, typed: bytes) -> None:
+        async with self._sending:
+            await self._process.stdin.send(typed)
 
     async def follow_signals(self) -> None:
         """A new size; being stopped, and going on."""
@@ -134,14 +138,16 @@ class _Held:
                     await self._go_on()
 
     async def _suspend(self) -> None:
-        async with self._screen:
+        async with self._screen, self._reading:
             await self._process.signal(signal.SIGSTOP)
             with anyio.move_on_after(_HEARD_S):
                 await self._sandbox.session.ping()
-            await anyio.to_thread.run_sync(self._terminal.leave)
+            answers = await anyio.to_thread.run_sync(self._terminal.leave)
             self._terminal.say(_SUSPENDED)
             stop()
         await self._go_on()
+        if answers:
+            await self._send(answers)
 
     async def _go_on(self) -> None:
         async with self._screen:
