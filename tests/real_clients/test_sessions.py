@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -118,3 +119,23 @@ async def test_a_session_that_the_client_does_not_find_is_begun_anew(lab: Lab, w
     third = await lab.task(name, says("plum"), workspace, "--continue")
     assert third.named("session.lost") == []
     assert "The word is pear" in asked_last(lab)
+
+
+async def test_a_session_outlives_the_records_of_its_earlier_runs(lab: Lab, workspace: Path):
+    """The client remembers by itself, so they may be removed."""
+    first = await lab.task("claude", says("apple"), workspace)
+    await lab.task("claude", says("pear"), workspace, "--continue")
+    shutil.rmtree(lab.state / "ringfence" / "runs" / first.named("job.created")[0]["job_id"])
+    third = await lab.task("claude", says("plum"), workspace, "--continue")
+    assert third.code == 0, third
+    assert "The word is apple" in asked_last(lab)
+
+
+async def test_a_run_whose_client_kept_nothing_is_passed_over(lab: Lab, workspace: Path):
+    """`--continue` goes on with the session before it."""
+    first = await lab.task("claude", says("apple"), workspace)
+    empty = await lab.task("claude", "x", workspace, "--cli-arg=--no-such-flag")
+    assert empty.code == 78, empty
+    third = await lab.task("claude", says("plum"), workspace, "--continue")
+    assert session_of(third) == session_of(first)
+    assert "The word is apple" in asked_last(lab)

@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.journal import is_alive, read, resolve, runs_dir
 from ringfence.runtime.conversation import Conversation
+from ringfence.runtime.session.home import SessionHome, sessions_dir
 
 _LOOK_BACK = 200
 _CHAIN = 100
 _TOLD = 20
 _SHOWN = 60
+_NOT_TOLD = ("run.model", "run.runtime")
+"""Told as `model`; the session's own, whatever the settings say."""
 _NO_AGENT = frozenset({"exec", "shell", "claude", "codex", "imported"})
 
 
@@ -31,15 +35,22 @@ class Continuation:
 
 
 def last_run_of(workspace: Path) -> Continuation:
-    """The newest agent's run on `workspace`, to go on with.
+    """The newest agent's run on `workspace`, to go on with. A client's that kept nothing of its session is passed over.
 
     Raises:
         UsageError: There is none, or it is still going on.
+        RecordError: What says whose a session is cannot be read.
     """
+    empty: tuple[Path, JobCreated] | None = None
     for path in _newest_first():
         created = creation_of(path)
-        if created is not None and created.workspace == str(workspace) and created.runtime not in _NO_AGENT:
+        if created is None or created.workspace != str(workspace) or created.runtime in _NO_AGENT:
+            continue
+        if is_alive(path) or _is_kept(created):
             return _from(path, created)
+        empty = empty or (path, created)
+    if empty is not None:
+        return _from(*empty)
     raise UsageError(f"there is no run on {str(workspace)!r} to go on with; leave out --continue")
 
 
@@ -78,6 +89,14 @@ def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
     return None
 
 
+def _is_kept(created: JobCreated) -> bool:
+    """Whether there is something of its session to go on with; that of our own loop is in the record."""
+    if created.runtime == "api":
+        return True
+    home = SessionHome(sessions_dir(state_dir()) / created.session_id)
+    return home.record() is not None and bool(home.files())
+
+
 def check_context(earlier: JobCreated, *, workspace: Path, runtime: str) -> None:
     """See that a session is gone on with where and by whom it was begun.
 
@@ -104,7 +123,7 @@ def differences(earlier: JobCreated, *, model: str, configuration: Mapping[str, 
     told = [
         f"{name}: was {_short(before.get(name))}, is {_short(now.get(name))}"
         for name in names
-        if name != "run.model"
+        if name not in _NOT_TOLD
     ]
     return [*told[:_TOLD], *([f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else [])]
 
@@ -118,14 +137,16 @@ def _leaves(configuration: Mapping[str, Any], above: str = "") -> Iterator[tuple
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = "not set" if value is None else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _from(path: Path, created: JobCreated) -> Continuation:
     if is_alive(path):
         raise UsageError(f"run {path.name!r} is still going on; wait for its end before going on with it")
-    return Continuation(path.name, created.session_id, conversation_of(path), created)
+    # A client remembers by itself; earlier runs of its session may be gone.
+    conversation = conversation_of(path) if created.runtime == "api" else ()
+    return Continuation(path.name, created.session_id, conversation, created)
 
 
 def creation_of(path: Path) -> JobCreated | None:
@@ -142,7 +163,7 @@ def creation_of(path: Path) -> JobCreated | None:
 
 
 def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
-    """The messages of a run, those of the runs it went on with first.
+    """The messages of a run of our own loop, those of the runs it went on with first.
 
     Raises:
         RecordError: A record of the chain is gone or damaged.
