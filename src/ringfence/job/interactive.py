@@ -1,6 +1,7 @@
 """A client on the user's own terminal: its sessions put inside, kept as they grow, and read into the record."""
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,9 @@ _RESTORED_BYTES = 64 * 1024**2
 _RESTORED_FILES = 300
 """Of earlier sessions that are put inside, the newest first."""
 _TOLD_S = 60.0
+_END_S = 10.0
 _AT_ONCE = 100
+_READ_S = 0.05
 _CHUNK = 1024**2
 _PLACES = 10
 
@@ -128,13 +131,23 @@ class KeptSessions:
         sandbox: Where the client runs.
         folder: The client's own directory inside.
         patterns: Which files there are sessions.
+        told_s: How long it may take to read them into the record.
     """
 
-    def __init__(self, home: SessionHome, sandbox: Sandbox, folder: str, patterns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        home: SessionHome,
+        sandbox: Sandbox,
+        folder: str,
+        patterns: Sequence[str],
+        *,
+        told_s: float = _TOLD_S,
+    ) -> None:
         self.keeper = SessionKeeper(home, sandbox, folder, patterns)
         self._home = home
         self._sandbox = sandbox
         self._folder = folder
+        self._told_s = told_s
 
     @asynccontextmanager
     async def inside(self, emit: "Emit") -> AsyncIterator[None]:
@@ -145,7 +158,7 @@ class KeptSessions:
             async with self.keeper.following():
                 yield
         finally:
-            with anyio.move_on_after(_TOLD_S, shield=True):
+            with anyio.move_on_after(self._told_s + _END_S, shield=True):
                 await self._tell(before, emit)
 
     async def _restore(self, known: Mapping[str, int]) -> None:
@@ -166,23 +179,27 @@ class KeptSessions:
 
     async def _tell(self, before: Mapping[str, int], emit: "Emit") -> None:
         after = await anyio.to_thread.run_sync(self._home.files)
-        for name in sorted(after, key=self._written_at):
-            if after[name] != before.get(name) and _is_session(name):
-                await self._tell_one(self._home.files_dir / name, before, emit)
+        problem = self.keeper.problem
+        with anyio.move_on_after(self._told_s) as telling:
+            for name in sorted(after, key=self._written_at):
+                if after[name] != before.get(name) and _is_session(name):
+                    await self._tell_one(self._home.files_dir / name, before, emit)
+        if telling.cancelled_caught:
+            problem = problem or f"the record has not all of it: that took longer than {self._told_s:g} s"
         await emit(
             SessionKept(
                 session_id=self._home.id,
                 client_session_id="",
                 files=len(after),
                 size_bytes=sum(after.values()),
-                problem=self.keeper.problem,
+                problem=problem,
             )
         )
 
     async def _tell_one(self, session: Path, before: Mapping[str, int], emit: "Emit") -> None:
         events = self._added(session, before)
         try:
-            while batch := await anyio.to_thread.run_sync(lambda: list(islice(events, _AT_ONCE))):
+            while batch := await anyio.to_thread.run_sync(_some_of, events):
                 for event in batch:
                     await emit(event)
         except RingfenceError as exc:
@@ -201,6 +218,17 @@ class KeptSessions:
                 known[origin.file] = _lines(path, before.get(name, 0))
             if origin.line > known[origin.file]:
                 yield event
+
+
+def _some_of(events: Iterator[Event]) -> list[Event]:
+    """The next of them: few at a time, where each takes long to read, as it is large."""
+    found = []
+    until = time.monotonic() + _READ_S
+    for event in islice(events, _AT_ONCE):
+        found.append(event)
+        if time.monotonic() > until:
+            break
+    return found
 
 
 def _is_session(name: str) -> bool:
