@@ -193,3 +193,23 @@ def test_a_state_directory_that_cannot_be_made(
     (tmp_path / "file").touch()
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file" / "state"))
     assert "RINGFENCE_STATE_DIR" in ringfence("run", "x", "-C", workspace, "--model", script(says())).err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--runtime", "claude-cli", "--cli-arg=--resume"], ["'--resume'", "ringfence run --continue"]),
+        (["--runtime", "codex-cli", "--cli-arg=--json"], ["'--json'"]),
+        (
+            ["--runtime", "claude-cli", "--permission-mode", "bypass", "--allow-tool", "Bash(git log:*)"],
+            ["'Bash(git log:*)'", "--allow-tool", "--permission-mode"],
+        ),
+    ],
+    ids=["session", "output", "pattern"],
+)
+def test_a_client_that_cannot_be_started_so_is_refused_before_anything(
+    ringfence: Cli, workspace: Path, options: list[str], words: list[str]
+):
+    """Nothing is made for it, and whether it is installed is no matter."""
+    assert _is_told(ringfence("run", "go", "-C", workspace, *options), 2, *words)
+    assert ringfence("audit", "ls").out == ""

@@ -67,6 +67,7 @@ def test_environment_of_commands_merges_by_name(project: Path, user_file: Write)
         ("sandbox:\n  memory: lots\n", "2:11", "'lots' is not a size"),
         ("limits:\n  turns: true\n", "2:10", "not a number"),
         ("sandbox: 5\n", "1:10", "5 does not fit"),
+        ("tools:\n  mcp:\n    docs: x\n", "3:5", "a mapping does not fit: input should be a list"),
         ("sandbox:\n  mounts:\n  - source: x\n    target: /x\n", "3:13", "not an absolute path"),
         ("sandbox:\n  mounts:\n  - source: /x\n", "3:5", "target is missing"),
         ("sandbox:\n  mounts:\n  - source: /x\n    target: /x\n    rw: true\n", "5:5", "no key 'rw'"),

@@ -136,8 +136,7 @@ def _reason(detail: ErrorDetails) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    return f"{_shown(detail['input'])} does not fit: {message}"
+    return f"{_shown(detail['input'])} does not fit: {_message(detail)}"
 
 
 def _reason_without_value(detail: ErrorDetails) -> str:
@@ -145,7 +144,13 @@ def _reason_without_value(detail: ErrorDetails) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
-    return "it does not fit: " + detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"it does not fit: {_message(detail)}"
+
+
+def _message(detail: ErrorDetails) -> str:
+    if detail["type"] in ("tuple_type", "list_type"):
+        return "input should be a list"
+    return detail["msg"][:1].lower() + detail["msg"][1:]
 
 
 def _shown(value: Any) -> str:

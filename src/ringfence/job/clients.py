@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
 from ringfence.job.request import AgentRequest
+from ringfence.runtime.base import Task
+from ringfence.runtime.client.base import Client, Place
 from ringfence.runtime.client.registry import client_of
 from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider
@@ -29,14 +31,29 @@ async def with_client(request: AgentRequest, spec: SandboxSpec) -> tuple[AgentRe
 
     Raises:
         ConfigurationError: There is no such program, or its version is not among those tried.
-        UsageError: The runtime is no client.
+        UsageError: The runtime is no client, or its client cannot be started so: an argument that is not the user's to
+            give, say.
     """
     from ringfence.runtime.client.program import find_program, shown_plugins
 
-    program = await find_program(client_of(request.runtime), spec, request.options)
+    client = client_of(request.runtime)
+    _check_launch(client, request, is_fence=spec.backend != "host")
+    program = await find_program(client, spec, request.options)
     plugins, options = shown_plugins(request.options, spec)
     mounts = (*spec.mounts, *program.mounts, *plugins)
     return (
         replace(request, program=program, options=options),
         with_model_granted(spec).model_copy(update={"mounts": mounts}),
     )
+
+
+def _check_launch(client: Client, request: AgentRequest, *, is_fence: bool) -> None:
+    """See that a client can be started so, before anything is made for it; where it will be is no matter.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    place = Place(
+        program=client.name, home="/", workspace="/", base_url="http://127.0.0.1:1", is_fence=is_fence
+    )
+    client.launch(Task(prompt=request.prompt, model=request.model, options=request.options), place)

@@ -91,3 +91,10 @@ def test_a_persons_prompt_passes_through() -> None:
     argv = CodexClient().interactive(PLACE, ["mend it"]).argv
     assert argv[-1] == "mend it"
     assert BYPASS in argv
+
+
+def test_a_task_that_it_would_not_take_is_refused() -> None:
+    """It takes 1048576 characters, and says so only when it runs."""
+    CodexClient().launch(Task("x" * 1024**2, model="m"), PLACE)
+    with pytest.raises(UsageError, match="1048577 characters"):
+        CodexClient().launch(Task("x" * (1024**2 + 1), model="m"), PLACE)

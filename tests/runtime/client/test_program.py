@@ -109,7 +109,7 @@ async def test_a_missing_program_is_told_with_how_to_install_it() -> None:
 
 async def test_a_path_that_leads_to_no_program_is_told(tmp_path: Path) -> None:
     """With the path."""
-    with pytest.raises(ConfigurationError, match=r"cli_path '/absent/claude' leads to no native program"):
+    with pytest.raises(ConfigurationError, match=r"'/absent/claude' of Claude Code .*is not there"):
         await find_program(ClaudeClient(), INSIDE, Options(cli_path=Path("/absent/claude")))
 
 

@@ -30,8 +30,9 @@ async def find_program(client: Client, spec: SandboxSpec, options: Options) -> P
         if native is None and spec.image is not None:
             return Program(str(options.cli_path), None)
         if native is None:
+            what = "leads to no native program" if os.access(options.cli_path, os.F_OK) else "is not there"
             raise ConfigurationError(
-                f"cli_path {str(options.cli_path)!r} leads to no native program of {client.title}; "
+                f"the program {str(options.cli_path)!r} of {client.title} (--cli-path, client.path) {what}; "
                 f"name another, or leave it out and install it: {client.install}"
             )
     elif unseen is not None:
@@ -54,7 +55,7 @@ def missing_program(client: Client) -> ConfigurationError:
     """The error where a client is not installed, with the way to install it."""
     return ConfigurationError(
         f"{client.title} is not installed: no native program {client.name!r} is on PATH or in the usual places; "
-        f"install it: {client.install}; or name an image that has it (sandbox.image), or cli_path"
+        f"install it: {client.install}; or name an image that has it (--image), or the program itself (--cli-path)"
     )
 
 

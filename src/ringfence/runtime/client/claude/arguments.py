@@ -149,8 +149,8 @@ def _permissions(options: Options, *, is_fence: bool) -> list[str]:
     patterns = [tool for tool in allowed if "(" in tool]
     if patterns and mode == "bypass":
         raise UsageError(
-            f"tools_allowed has {patterns[0]!r}, which counts for nothing where all is permitted; "
-            "leave permission_mode out or make it deny"
+            f"the allowed tool {patterns[0]!r} (--allow-tool, tools.allow) counts for nothing where all is permitted; "
+            "leave out --permission-mode bypass, or make it deny"
         )
     arguments: list[str] = []
     if allowed:

@@ -51,6 +51,8 @@ _COMMANDS_INSIDE = frozenset({
     "agents", "app-server", "apply", "archive", "a", "completion", "debug", "delete", "doctor", "features", "help",
     "mcp", "mcp-server", "migrate-rollouts", "migrate-nfs-db", "plugin", "queue", "unarchive",
 })  # fmt: skip
+_MOST_CHARS = 1024**2
+"""Of a task (codex 0.169.0: `input_too_large`)."""
 
 
 class CodexClient(Client):
@@ -65,9 +67,14 @@ class CodexClient(Client):
         """How to start it on a task. It makes the ids of its sessions itself.
 
         Raises:
-            UsageError: An argument of the task's options that is not the user's to give.
+            UsageError: An argument of the task's options that is not the user's to give, or a task that is too long.
         """
         options = task.options
+        if len(task.prompt) > _MOST_CHARS:
+            raise UsageError(
+                f"the task has {len(task.prompt)} characters, and codex takes at most {_MOST_CHARS}; put what is long "
+                "into a file of the workspace, and name that"
+            )
         _check(options.cli_args, {**_OURS, **_OUTSIDE, **_INNER})
         argv = [place.program, "exec"]
         if task.session is not None and task.session.resumed_id is not None:
