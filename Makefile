@@ -1,6 +1,6 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-fast demo docs bench lock clean
+.PHONY: help setup check test test-fast test-latest demo docs bench lock clean
 .PHONY: check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
@@ -38,6 +38,10 @@ test: setup ## The whole suite
 
 test-fast: setup ## What answers within a minute
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not slow and not docker and not network and not live"
+
+test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
+	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=latest RINGFENCE_CLIENT__FORCE=true \
+		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients
 
 demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence (SANDBOX=docker: in a container)
 	@./scripts/demo.sh

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # The agents' own command line programs that tests/real_clients runs: claude and codex, from npm.
 #
-#   scripts/clients.sh [DIRECTORY]   install what is missing, print the directory; TEST_CLIENTS names it to the tests
+#   scripts/clients.sh [DIRECTORY]            install what is missing, print the directory; TEST_CLIENTS names it to the tests
+#   scripts/clients.sh --latest [DIRECTORY]   the newest ones instead of the pinned ones
 #
 # The versions are those of the image `agents`, pinned with their hashes by its package-lock.json. Nothing of them is
 # run while they are installed. As root, npm itself is installed by apt if it is missing.
 set -euo pipefail
 
+latest=
+if [[ ${1:-} == --latest ]]; then
+    latest=-latest
+    shift
+fi
+
 # What is below root's home is never shown in a sandbox.
-default=${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients
-((EUID == 0)) && default=/opt/ringfence-test-clients
+default=${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients$latest
+((EUID == 0)) && default=/opt/ringfence-test-clients$latest
 readonly directory=${1:-$default}
 pinned=$(cd "$(dirname "$0")/../src/ringfence/sandbox/docker/image/context/agents" && pwd)
 readonly pinned
@@ -22,11 +29,19 @@ if ! command -v npm >/dev/null; then
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends npm; } >&2
 fi
 
+readonly install=(npm --prefix "$directory" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error)
+if [[ -n $latest ]]; then
+    mkdir -p "$directory"
+    "${install[@]}" install @anthropic-ai/claude-code@latest @openai/codex@latest >&2
+    echo "$directory"
+    exit
+fi
+
 # The lock file is copied last: where it is the same, all is there.
 if ! cmp --silent "$pinned/package-lock.json" "$directory/installed.json"; then
     mkdir -p "$directory"
     cp "$pinned/package.json" "$pinned/package-lock.json" "$directory/"
-    npm ci --prefix "$directory" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >&2
+    "${install[@]}" ci >&2
     cp "$pinned/package-lock.json" "$directory/installed.json"
 fi
 echo "$directory"

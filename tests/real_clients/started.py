@@ -25,6 +25,8 @@ from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer
 
+from .clients import is_any_version
+
 CLIENTS: dict[str, Client] = {"claude": ClaudeClient(), "codex": CodexClient()}
 MODELS = {"claude": "claude-opus-4-5", "codex": "gpt-5.5"}
 _DEADLINE_S = 90.0
@@ -98,7 +100,7 @@ async def fenced(
     env: dict[str, str] | None = None,
 ) -> AsyncIterator[Fence]:
     """A client in a sandbox, with the scripted model behind the gateway."""
-    options = options or Options()
+    options = (options or Options()).model_copy(update={"force": is_any_version()})
     spec = SandboxSpec(backend=backend, workspace=workspace, image=image, egress=Egress(allow=("model",)))
     program = await find_program(client, spec, options)
     plugins, options = shown_plugins(options, spec)

@@ -40,7 +40,7 @@ from ringfence.secret import Credential
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, in_prompt
 from ringfence.tool import tool
 
-from .clients import Client
+from .clients import Client, is_any_version
 from .conftest import KEYS
 from .test_keyless import LOOKS_EVERYWHERE, edits
 
@@ -91,7 +91,9 @@ class Bench:
             model="claude-sonnet-5-5",
             runtime=runtime,
             limits=limits or Limits(),
-            options=(options or Options()).model_copy(update={"cli_path": self.program}),
+            options=(options or Options()).model_copy(
+                update={"cli_path": self.program, "force": is_any_version()}
+            ),
             **more,
         )
         key = Credential("api_key", KEYS["ANTHROPIC_API_KEY"], provider="anthropic")

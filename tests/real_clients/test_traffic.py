@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -21,7 +22,6 @@ from .test_keyless import edits
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-_MARK = "waits-to-be-watched"
 _FAMILY = re.compile(r"sa_family=AF_(INET6?)\b")
 _PORT = re.compile(r"sin6?_port=htons\((\d+)\)")
 _ADDRESS = re.compile(r'(?:inet_addr\(|inet_pton\(AF_INET6, )"([^"]+)"')
@@ -39,23 +39,23 @@ def strace() -> str:
     return found
 
 
-def waiting_process() -> int | None:
-    """The process on this machine that waits inside to be watched."""
+def waiting_process(mark: str) -> int | None:
+    """The process on this machine that waits inside to be watched, by a word in its script."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if words[:1] == [b"sh"] and any(_MARK.encode() in word for word in words[2:]):
+            if words[:1] == [b"sh"] and any(mark.encode() in word for word in words[2:]):
                 return int(entry.name)
     return None
 
 
-def watch(strace: str, log: Path, go: Path) -> "subprocess.Popen[bytes]":
+def watch(strace: str, log: Path, go: Path, mark: str) -> "subprocess.Popen[bytes]":
     """Watch the process that waits inside and all that it starts, then let it go."""
     deadline = time.monotonic() + 60
-    while (pid := waiting_process()) is None:
+    while (pid := waiting_process(mark)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     calls = "trace=connect,sendto,sendmsg,sendmmsg"
@@ -86,12 +86,12 @@ async def test_a_client_asks_for_its_model_and_nothing_else(
     lab: Lab, workspace: Path, tmp_path: Path, strace: str, name: str
 ):
     """No name is looked up and nothing is connected to but the gateway inside, from the start to the end."""
-    log, go = tmp_path / "log", workspace / "go"
-    before = f": {_MARK}; until test -e go; do sleep 0.05; done; rm -f go; "
+    log, go, mark = tmp_path / "log", workspace / "go", f"waits-{uuid4().hex}"
+    before = f": {mark}; until test -e go; do sleep 0.05; done; rm -f go; "
     watchers: list[subprocess.Popen[bytes]] = []
 
     async def watched() -> None:
-        watchers.append(await anyio.to_thread.run_sync(watch, strace, log, go))
+        watchers.append(await anyio.to_thread.run_sync(watch, strace, log, go, mark))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watched)

@@ -1,4 +1,4 @@
-"""How `claude` is started. Seen with 2.1.197, which npm gives to Node 20, and 2.1.329.
+"""How `claude` is started. Seen with 2.1.197, which npm gives to Node 20, 2.1.329 and 2.1.330.
 
 Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
 URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
@@ -39,7 +39,7 @@ class ClaudeClient(Client):
 
     name = "claude"
     title = "Claude Code"
-    tested = ("2.1.197", "2.1.329")
+    tested = ("2.1.197", "2.1.330")
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
 
     def launch(self, task: Task, place: Place) -> Launch:
