@@ -1,5 +1,6 @@
 """A client's program is shown inside in a version that was tried, or the user is told what to do."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -82,8 +83,9 @@ async def test_a_damaged_memory_of_versions_is_made_anew(tmp_path: Path, text: s
 @pytest.mark.parametrize("version", ["2.1.196", "2.2", "1.9.400", "3"])
 def test_another_version_is_refused_with_what_to_do(version: str) -> None:
     """Named with the range that was tried; `--force` tries it."""
+    oldest, newest = map(re.escape, ClaudeClient.tested)
     with pytest.raises(
-        ConfigurationError, match=rf"{version} .*2\.1\.197 to 2\.1\.329.*--force.*npm install"
+        ConfigurationError, match=rf"{version} .*{oldest} to {newest}.*--force.*npm install"
     ) as caught:
         check_version(ClaudeClient(), version, force=False)
     assert "\n" not in str(caught.value)
