@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +133,26 @@ def test_any_bytes_can_be_counted(data: bytes):
         counter.take_stream(b"data: " + data + b"\n\n")
         counter.take_json(data)
         assert counter.usage.total >= 0
+
+
+@pytest.mark.parametrize("number", [b"1000000000001", b"9" * 30, b"9" * 400, b"1e308", b"-" + b"9" * 400])
+@pytest.mark.parametrize("api", ["messages", "responses", "chat"])
+def test_what_no_answer_can_have_taken_is_not_believed(api: Api, number: bytes):
+    """A count goes into the record and into a price, whatever the API says."""
+    words = b'"input_tokens":%s,"prompt_tokens":%s,"input_tokens_details":{"cached_tokens":%s}'
+    usage = b'{"usage":{' + words.replace(b"%s", number) + b"}}"
+    counter = Counter(api, 10)
+    counter.take_stream(b'data: {"message":' + usage + b"}\n\ndata: " + usage + b"\n\n")
+    counter.take_json(usage)
+    assert 0 <= counter.usage.total < 10**4
+    assert msgspec.json.decode(msgspec.json.encode(counter.usage), type=Usage) == counter.usage
+
+
+def test_a_long_line_in_many_pieces_is_read_once():
+    """Each piece costs what it is long, not what the line has become."""
+    data = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 4_000_000})
+    counter = Counter("messages", 10)
+    counter.take_stream(begin())
+    for at in range(0, len(data), 8):
+        counter.take_stream(data[at : at + 8])
+    assert counter.usage.output_tokens == 1_000_000

@@ -1,7 +1,7 @@
 """Tokens of an answer, counted from its JSON or, as it passes, from its server-sent events."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,31 +14,34 @@ _TOKENS_PER_S = 100
 
 _LONGEST_LINE = 8 * 1024 * 1024
 
+_Count = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
+"""What says more is not believed: such numbers cannot be written down, nor can prices be made of them."""
+
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _Created(msgspec.Struct):
-    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: _Count | None = None
 
 
 class _Served(msgspec.Struct):
-    web_search_requests: int | None = None
+    web_search_requests: _Count | None = None
 
 
 class _Counts(msgspec.Struct):
     """The three APIs' own words for the same."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
     cache_creation: _Created | None = None
     server_tool_use: _Served | None = None
     input_tokens_details: _Details | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -159,8 +162,12 @@ class Counter:
     def take_stream(self, piece: bytes) -> None:
         """Count a piece of a stream of events."""
         self.is_begun = True
-        lines = (bytes(self._line) + piece).split(b"\n") if self._line else piece.split(b"\n")
-        self._line = bytearray(lines.pop())
+        first, *rest = piece.split(b"\n")
+        self._line += first
+        lines: list[bytes] = []
+        if rest:
+            lines = [bytes(self._line), *rest[:-1]]
+            self._line = bytearray(rest[-1])
         if len(self._line) > _LONGEST_LINE:
             self._chars += len(self._line)
             self._line.clear()
