@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from reference.markdown import code, table
+from ringfence.config.descriptions import describe
 from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
 from ringfence.config.fields import Field, all_fields, sections
@@ -47,6 +48,7 @@ _COLUMNS = ("key", "type", "default", "meaning", "without trust")
 def page() -> str:
     """The page."""
     parts = [_HEAD]
+    describe()
     fields = list(all_fields().values())
     named = set()
     for name, description, _ in sections():

@@ -72,7 +72,7 @@ def _path(value: str) -> str:
 class EgressRule(BaseModel):
     """One rule. Written as text where it only names a preset or a host and a port."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: PresetName | None = None
     """Instead of a host: `packages`, `model` or `open`."""

@@ -51,7 +51,7 @@ def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class MountSettings(_Section):

@@ -71,9 +71,7 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{
 class SecretReference(BaseModel):
     """Where one secret comes from: exactly one source, and how it is asked."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     env: Annotated[str, AfterValidator(_variable)] | None = None
     """Variable of your environment."""

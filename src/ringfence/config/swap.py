@@ -35,7 +35,7 @@ def _header(value: str) -> str:
 class Swap(BaseModel):
     """One credential: inside is a placeholder, and the gate puts the secret in its place, for one host."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     secret: SecretName
     """Name under `secrets`."""

@@ -3,6 +3,7 @@
 import textwrap
 from typing import Any
 
+from ringfence.config.descriptions import describe
 from ringfence.config.fields import Field, all_fields, sections
 from ringfence.config.model import Settings
 
@@ -25,6 +26,7 @@ _HEAD = f"""\
 
 def commented_file() -> str:
     """A `ringfence.yaml` that says nothing yet and explains everything."""
+    describe()
     fields = list(all_fields().values())
     lines = [_HEAD]
     named = set()
@@ -43,6 +45,7 @@ def commented_file() -> str:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `ringfence.yaml`, for editors and other programs."""
+    describe()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Settings.model_json_schema(mode="validation"),
