@@ -4,7 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+
+from ringfence.job.agent import part_of
+from ringfence.job.request import RunRequest
+from ringfence.job.run import JobRun
+from ringfence.runtime import Task
+from ringfence.sandbox import Sandbox, SandboxSpec
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
@@ -35,6 +42,21 @@ def test_a_command_of_the_users_own_is_not_gone_on_with(
     run(script(says("first")))
     ringfence("exec", "-C", workspace, "--", "true")
     assert run(script(says(expect={"messages": 3})), "--continue").code == 0
+
+
+def test_an_agent_of_ones_own_is_not_gone_on_with(run: Cli, workspace: Path, script: Cli, says: Cli):
+    """Nobody knows how."""
+
+    async def agent(task: Task, sandbox: Sandbox, emit: object) -> str:
+        return "done"
+
+    task = Task(prompt="p", model="")
+    request = RunRequest(
+        prompt="p", workspace=workspace, spec=SandboxSpec(workspace=workspace, mode="clone"), wall_clock_s=60
+    )
+    assert anyio.run(lambda: JobRun(request, part_of(agent, task)).run()).final_text == "done"
+    ended = run(script(says()), "--continue")
+    assert (ended.code, "there is no run" in ended.err) == (2, True), ended
 
 
 def test_without_an_earlier_run_it_is_refused(run: Cli, script: Cli, says: Cli):

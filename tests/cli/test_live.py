@@ -296,11 +296,12 @@ async def test_what_was_shown_as_it_came_is_not_shown_again():
 
 
 async def test_what_is_amiss_with_a_client_is_shown():
-    """Notes that say something, and what could not be read; bookkeeping is in the record only."""
+    """Notes that say something, once each, and what could not be read; bookkeeping is in the record only."""
     origin = Origin(file="claude:stdout", line=7)
     events = [
         TranscriptNoted(origin=origin, kind="system.init", text="", record={}),
         TranscriptNoted(origin=origin, kind="no_json", text="warning: old\nmore", record=None),
+        TranscriptNoted(origin=origin, kind="turn.failed", text="warning: old", record={}),
         TranscriptDamaged(origin=origin, reason="the line is longer than 16 MiB", offset=0, size_bytes=1),
         AgentAnswered(ended_by="done", final_text="x", structured_output={"n": 1}),
     ]

@@ -100,6 +100,7 @@ class LiveView:
         self._outward = Outward()
         self._spending = Spending(limits)
         self._is_streamed = False
+        self._last_note: list[Line] = []
 
     async def show(self, event: Event) -> None:
         """Show one event.
@@ -263,6 +264,13 @@ class LiveView:
         self._spending.take(event)
         return [(self._spending.line(), "dim")]
 
+    def _noted(self, event: TranscriptNoted) -> list[Line]:
+        """Codex says why it ends twice."""
+        lines = note_lines(event)
+        is_new = lines != self._last_note
+        self._last_note = lines or self._last_note
+        return lines if is_new else []
+
     def _exchanged(self, event: ModelExchanged) -> list[Line]:
         self._spending.take(event)
         return []
@@ -305,7 +313,7 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     SessionResumed: lambda _, event: resumed_lines(event),
     SessionLost: lambda _, event: lost_lines(event),
     SessionKept: lambda _, event: kept_lines(event),
-    TranscriptNoted: lambda _, event: note_lines(event),
+    TranscriptNoted: LiveView._noted,
     TranscriptDamaged: lambda _, event: damage_lines(event),
     ConversationCompacted: LiveView._compacted,
     ToolCalled: LiveView._call,

@@ -251,7 +251,10 @@ _ERRORS: dict[Ending, tuple[type[RingfenceError], str]] = {
     Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
     Ending.REQUEST: (UsageError, "see whether --model names one that the API knows"),
     Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
-    Ending.NOT_STARTED: (ConfigurationError, "see --cli-arg and the settings under `client:`"),
+    Ending.NOT_STARTED: (
+        ConfigurationError,
+        "see --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
+    ),
     Ending.API: (InfrastructureFault, "try again later"),
     Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
     Ending.INTERRUPTED: (InfrastructureFault, "try again"),
