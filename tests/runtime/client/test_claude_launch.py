@@ -87,6 +87,13 @@ def test_other_arguments_pass_through() -> None:
     assert launched(cli_args=("--effort", "low")).argv[-2:] == ("--effort", "low")
 
 
+def test_the_end_of_options_may_be_a_value_and_end_nothing() -> None:
+    """The program takes `--` for the value of a flag that wants one, and reads on."""
+    with pytest.raises(UsageError, match=r"'--resume' of claude is refused"):
+        launched(cli_args=("--append-system-prompt", "--", "--resume=x"))
+    assert launched(cli_args=("--effort", "low", "--", "--resume")).argv[-1] == "--resume"
+
+
 def test_a_pattern_of_tools_with_everything_permitted_is_refused() -> None:
     """It would count for nothing, and look as if it did."""
     with pytest.raises(UsageError, match=r"Bash\(ls:\*\)"):

@@ -55,7 +55,17 @@ def _sound(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "args", [["--json"], ["-C", "/"], ["--cd=/"], ["-s", "read-only"], ["--trust"], ["--oss"]], ids=" ".join
+    "args",
+    [
+        ["--json"],
+        ["-C", "/"],
+        ["--cd=/"],
+        ["-s", "read-only"],
+        ["--trust"],
+        ["--oss"],
+        ["-i", "--", "--trust"],
+    ],
+    ids=" ".join,
 )
 def test_arguments_that_are_not_the_users_to_give_are_refused(args: list[str]) -> None:
     """They would take from ringfence what it reads, keeps or holds off."""

@@ -81,8 +81,8 @@ def check_own(args: Sequence[str]) -> bool:
 
 
 def _check(args: Sequence[str], refused: Mapping[str, str]) -> None:
-    for word in args:
-        if word == "--":
+    for before, word in zip(("", *args), args, strict=False):
+        if word == "--" and not before.startswith("-"):  # after a flag it may be that one's value
             return
         for name in _flags(word):
             if name in refused:

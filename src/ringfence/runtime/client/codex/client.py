@@ -140,8 +140,8 @@ def _fenced(place: Place) -> list[str]:
 
 
 def _check(args: Sequence[str], refused: Mapping[str, str]) -> None:
-    for word in args:
-        if word == "--":
+    for before, word in zip(("", *args), args, strict=False):
+        if word == "--" and not before.startswith("-"):  # after a flag it may be that one's value
             return
         is_long = word.startswith("--")
         name = word.partition("=")[0] if is_long else word[:2] if word.startswith("-") else word
