@@ -13,29 +13,13 @@ from itertools import pairwise
 _SECTIONS = ("alias.", "pager.", "filter.", "sendemail.", "instaweb.")
 """Sections of which any setting may name a program to git, or a file that it follows (git-config(1))."""
 _SETTINGS = frozenset(
-    [
-        "gpg.ssh.defaultkeycommand",
-        "gpg.ssh.allowedsignersfile",
-        "gpg.ssh.revocationfile",
-        "core.hookspath",
-        "core.fsmonitor",
-        "core.editor",
-        "core.pager",
-        "core.sshcommand",
-        "core.askpass",
-        "core.gitproxy",
-        "core.attributesfile",
-        "core.excludesfile",
-        "core.alternaterefscommand",
-        "sequence.editor",
-        "interactive.difffilter",
-        "diff.external",
-        "uploadpack.packobjectshook",
-        "init.templatedir",
-        "commit.template",
-        "imap.tunnel",
-        "svn.authorsprog",
-    ]
+    {
+        *("gpg.ssh.defaultkeycommand", "gpg.ssh.allowedsignersfile", "gpg.ssh.revocationfile"),
+        *("core.hookspath", "core.fsmonitor", "core.editor", "core.pager", "core.sshcommand", "core.askpass"),
+        *("core.gitproxy", "core.attributesfile", "core.excludesfile", "core.alternaterefscommand"),
+        *("sequence.editor", "interactive.difffilter", "diff.external", "uploadpack.packobjectshook"),
+        *("init.templatedir", "commit.template", "imap.tunnel", "svn.authorsprog"),
+    }
 )
 """Single ones."""
 _BELOW = (
