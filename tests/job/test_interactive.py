@@ -16,14 +16,15 @@ CLIENT_DIR = "/home/agent/.claude"
 PATTERNS = ("projects/*.jsonl",)
 LINE = b'{"type":"user","sessionId":"x","uuid":"u","message":{"role":"user","content":"x"}}\n'
 _READS = """
-import resource, sys
+import sys
 from pathlib import Path
 from ringfence.job.interactive import _some_of
 from ringfence.runtime.transcript import read_events
+from tests.memory import peak_kib
 events, count = read_events(Path(sys.argv[1])), 0
 while batch := _some_of(events):
     count += len(batch)
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(count, peak_kib() // 1024)
 """
 
 

@@ -18,7 +18,7 @@ from .clients import Ended
 from .conftest import KEYS, Lab
 from .test_keyless import edits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 RUNTIMES = ("api", "claude-cli", "claude-sdk", "codex-cli")
 BACKENDS = (

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,15 +154,32 @@ def test_what_is_refused_is_told_at_the_end(desk: Desk):
     assert "--allow example.com" in " ".join(desk.leave("claude").split("\n"))
 
 
+def _until_written(directory: Path, text: str) -> None:
+    """Wait until a transcript holds an answer: the clients write it a little after they show it."""
+    deadline = time.monotonic() + 30
+    while not any(
+        text in line and "scripted-model" not in line  # which the prompt holds, and the script with it
+        for path in directory.rglob("*.jsonl")
+        for line in path.read_text(errors="replace").splitlines()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @BOTH
 def test_a_client_that_is_killed_leaves_the_terminal_whole(desk: Desk, name: str):
     """And its session: what it had written is kept."""
     desk.begin(name)
     desk.ask(PROMPT)
     desk.person.see("that was all\n", DONE[name])
-    for pid in desk.person.below():
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"/ringfence/{name}".encode()):
-            os.kill(pid, signal.SIGKILL)
+    pids = [
+        pid
+        for pid in desk.person.below()
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"/ringfence/{name}".encode())
+    ]
+    _until_written(Path(f"/proc/{pids[0]}/root/home/agent/.{name}"), "that was all")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
     assert "ended by signal" in desk.person.see("record:", "at home>")
     assert not desk.person.is_behind
     assert "model.replied" in [event["event"] for event in desk.events()]

@@ -521,11 +521,12 @@ await both(sandbox.read_file("f", limit_bytes=1_000_000), flood(lambda: frame(fr
 """,
 }
 MEASURE = """
-import resource, sys, time, os
+import sys, time, os
 import anyio
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.sandbox import Sandbox, session
 from ringfence.sandbox.guest import frames
+from tests.memory import peak_kib
 from tests.sandbox.conftest import PipeFence
 session._CLIENT_GRACE_S = 0.2
 
@@ -560,12 +561,12 @@ async def main():
         except (SandboxDied, SandboxFileError):
             pass
     async with guest.open() as sandbox:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_kib()
         try:
             await attack(guest, sandbox, flood, both)
         except (SandboxDied, SandboxFileError):
             pass
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(peak_kib() - before)
 """
 
 

@@ -331,10 +331,11 @@ await flood(lambda: frame(frames.CREDIT, FIRST, b"\\0\\0\\0\\1") * 4000)
 """,
 }
 MEASURE = """
-import itertools, os, resource, time
+import itertools, os, time
 import anyio
 from ringfence.errors import SandboxDied
 from ringfence.sandbox.guest import frames
+from tests.memory import peak_kib
 from tests.sandbox.conftest import PipeFence
 DATA, CLOSE, FIRST = frames.DATA, frames.CLOSE, frames.GUEST_NUMBERS + 1
 
@@ -366,13 +367,13 @@ async def main():
         guest.hang_up()
     async with guest.open() as sandbox:
         guest.record(frames.LISTENING, 1, {"port": 1})
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_kib()
         try:
             async with sandbox.listen(serve, port=1, limit=200):
                 await attack(guest, flood)
         except SandboxDied:
             pass
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(peak_kib() - before)
 """
 
 
