@@ -5,6 +5,7 @@ python -m benchmarks.clients
 
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -136,6 +137,7 @@ async def _start_of(lab: _Lab, backend: str, client: str, promised_ms: float, wh
     bare_argv, bare_environment = _bare(lab, client, environment)
     alone, inside = [], []
     for number in range(_ROUNDS + 1):
+        _forget(lab, client)
         alone.append(await lab.first_request_ms(bare_argv, bare_environment, place))
         if backend == "docker" and number:
             await _pool_is_full(environment)
@@ -183,12 +185,18 @@ def _bare(lab: _Lab, client: str, environment: Mapping[str, str]) -> tuple[list[
     if client == "claude":
         return [program, "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
                 "--model", "claude-sonnet-5-5", _TASK], own  # fmt: skip
-    make_private_dir(home / "codex")
     provider = f'{{name="b",base_url="{environment["OPENAI_BASE_URL"]}",env_key="OPENAI_API_KEY",wire_api="responses"}}'
     settings = ("model_provider=b", f"model_providers.b={provider}", "features.plugins=false", "features.apps=false",
                 "analytics.enabled=false")  # fmt: skip
     return [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
             "-m", "gpt-5.5-codex", *(f"-c{each}" for each in settings), _TASK], own  # fmt: skip
+
+
+def _forget(lab: _Lab, client: str) -> None:
+    """Let a client alone begin as it does in a new sandbox, where it makes its databases first."""
+    home = lab.folder / f"home-{client}"
+    shutil.rmtree(home)
+    make_private_dir(home / "codex")
 
 
 async def _pool_is_full(environment: Mapping[str, str]) -> None:
