@@ -1,5 +1,7 @@
 """Names are looked up once, every answer is checked, and what was checked is what is connected to."""
 
+# Names are looked up in threads, where two at once may find this half imported: "unknown encoding: idna".
+import encodings.idna  # noqa: F401
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence

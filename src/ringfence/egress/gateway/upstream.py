@@ -1,5 +1,7 @@
 """The real API, asked from the host: TLS verified, the host's proxies honoured, redirects never followed."""
 
+# Names are looked up in threads, where two at once may find this half imported: "unknown encoding: idna".
+import encodings.idna  # noqa: F401
 import os
 import ssl
 import threading
