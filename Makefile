@@ -36,7 +36,7 @@ check-examples: setup
 test: setup ## The whole suite
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
 
-test-fast: setup ## What answers within a minute
+test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not slow and not docker and not network and not live"
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap

@@ -67,6 +67,13 @@ def ignore(*names: str) -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
+def sleep(seconds: float) -> None:
+    """In short pieces: a signal just before a long one would be heeded at its end only."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def heed(name: str, text: str) -> None:
     """At a signal, say a last word and end with 0, as claude does."""
 
@@ -128,7 +135,7 @@ STEPS: dict[str, Any] = {
         digest,
     )
 }
-STEPS["sleep"] = time.sleep
+STEPS["sleep"] = sleep
 STEPS["exit"] = sys.exit
 
 
