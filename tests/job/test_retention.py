@@ -1,5 +1,6 @@
 """What goes with the runs that needed it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,4 +20,7 @@ def test_a_session_goes_when_no_run_of_it_is_left(tmp_path: Path, monkeypatch: p
             pass
     store.remove("r1")
     store.remove("r3")
+    assert abandoned_sessions(store) == []
+    for path in (tmp_path / "sessions").iterdir():
+        os.utime(path, (0, 0))
     assert [path.name for path in abandoned_sessions(store)] == ["s2"]

@@ -170,9 +170,7 @@ class KeptSessions:
             if room < 0:
                 break
             chosen.append(name)
-        for name in reversed(chosen):
-            data = await anyio.to_thread.run_sync(self._home.read, name)
-            await self._sandbox.write_file(f"{self._folder}/{name}", data, mode=0o600)
+        await self.keeper.restore(chosen[::-1])
 
     def _written_at(self, name: str) -> float:
         return (self._home.files_dir / name).stat().st_mtime

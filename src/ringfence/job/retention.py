@@ -15,6 +15,8 @@ from ringfence.removal import remove_tree
 from ringfence.runtime.session.home import is_held, sessions_dir
 from ringfence.sandbox.workspace.work import load_record, open_store
 
+_YOUNG_S = 3600.0
+
 
 def expired_runs(older_than_s: float, keep: int) -> list[Path]:
     """Runs that ended so long ago, but for the newest `keep`; oldest first."""
@@ -49,10 +51,11 @@ def abandoned_replicas(older_than_s: float) -> list[Path]:
 
 
 def abandoned_sessions(store: JobStore) -> list[Path]:
-    """Sessions of clients of which no run is left. A run is in the store before its session is made."""
-    there = sorted(sessions_dir(state_dir()).glob("*"))
+    """Sessions of clients of which no run is left. One that is young may be a run's that is just being begun."""
+    oldest_kept = time.time() - _YOUNG_S
     wanted = store.session_ids()
-    return [path for path in there if path.name not in wanted and not is_held(path)]
+    there = [path for path in sorted(sessions_dir(state_dir()).glob("*")) if path.name not in wanted]
+    return [path for path in there if path.stat().st_mtime < oldest_kept and not is_held(path)]
 
 
 async def remove_all(paths: list[Path]) -> None:

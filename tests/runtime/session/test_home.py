@@ -70,8 +70,8 @@ def test_a_fork_has_files_of_its_own(tmp_path: Path):
             second.copy_from(first)
             with second.open_for("projects/w/x.jsonl") as file:
                 file.write(b"two\n")
-            assert second.read("projects/w/x.jsonl") == b"one\ntwo\n"
-        assert first.read("projects/w/x.jsonl") == b"one\n"
+            assert second.place("projects/w/x.jsonl").read_bytes() == b"one\ntwo\n"
+        assert first.place("projects/w/x.jsonl").read_bytes() == b"one\n"
 
 
 @given(st.lists(st.sampled_from(["", ".", "..", "a", "b.jsonl", "x" * 256, "\0"]), max_size=MAX_DEPTH + 2))

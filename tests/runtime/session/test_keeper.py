@@ -63,7 +63,7 @@ async def test_what_was_written_anew_is_brought_whole(home: SessionHome, sandbox
     await shell(sandbox, script)
     await keeper.pull()
     inside = await sandbox.read_file(f"{CLIENT_DIR}/projects/w/s.jsonl")
-    assert home.read("projects/w/s.jsonl") == inside
+    assert home.place("projects/w/s.jsonl").read_bytes() == inside
 
 
 async def test_a_session_is_whole_in_the_next_sandbox(home: SessionHome, sandbox: Sandbox):
@@ -90,7 +90,7 @@ async def test_the_last_of_it_is_kept_at_the_end(home: SessionHome, sandbox: San
     keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
     async with keeper.following():
         await shell(sandbox, "echo last >projects/w/s.jsonl")
-    assert (home.read("projects/w/s.jsonl"), keeper.problem) == (b"last\n", "")
+    assert (home.place("projects/w/s.jsonl").read_bytes(), keeper.problem) == (b"last\n", "")
 
 
 async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
@@ -110,7 +110,7 @@ async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
 
     with pytest.raises(SandboxDied):
         await live()
-    assert home.read("projects/w/s.jsonl") == b"first\n"
+    assert home.place("projects/w/s.jsonl").read_bytes() == b"first\n"
     assert "was gone" in told[0]
 
 

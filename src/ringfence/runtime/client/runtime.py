@@ -18,7 +18,6 @@ from ringfence.runtime.limits import Limits
 from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox
 
-_OWN_ENDS = frozenset({Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.CONTEXT, Ending.LIMIT})
 _FILE_MODE = 0o600
 _TELL_S = 10.0
 _MOST_DENIED = 100

@@ -84,13 +84,13 @@ class SessionHome:
                 found[str(path.relative_to(self.files_dir))] = path.stat().st_size
         return found
 
-    def read(self, name: str) -> bytes:
-        """A file's bytes."""
-        return self._place(name).read_bytes()
+    def place(self, name: str) -> Path:
+        """Where a file is."""
+        return self.files_dir / checked_name(name)
 
     def tail(self, name: str, size: int) -> bytes:
         """A file's last bytes, at most `size`."""
-        with self._place(name).open("rb") as file:
+        with self.place(name).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             return file.read()
 
@@ -100,7 +100,7 @@ class SessionHome:
         Raises:
             InfrastructureFault: It cannot be opened.
         """
-        path = self.incoming if name is None else self._place(name)
+        path = self.incoming if name is None else self.place(name)
         with _writing(path):
             return path.open("wb" if name is None else "ab")
 
@@ -111,8 +111,8 @@ class SessionHome:
 
     def take_incoming(self, name: str) -> None:
         """Put what was brought in the place of a file, at once."""
-        with _writing(self._place(name)):
-            self.incoming.replace(self._place(name))
+        with _writing(self.place(name)):
+            self.incoming.replace(self.place(name))
 
     def drop_incoming(self) -> None:
         """Throw away what was brought and not put anywhere."""
@@ -120,7 +120,7 @@ class SessionHome:
 
     def size(self, name: str) -> int:
         """How many bytes a file has."""
-        return self._place(name).stat().st_size
+        return self.place(name).stat().st_size
 
     def make_room(self, inside: Mapping[str, int], most_bytes: int) -> dict[str, int]:
         """Let go of files that the client has no more, the oldest first, until what it has now fits beside them.
@@ -133,13 +133,13 @@ class SessionHome:
             What is left, as of `files`.
         """
         kept = self.files()
-        gone = sorted(kept.keys() - inside.keys(), key=lambda name: self._place(name).stat().st_mtime)
+        gone = sorted(kept.keys() - inside.keys(), key=lambda name: self.place(name).stat().st_mtime)
         whole = {**kept, **inside}
         total = sum(whole.values())
         for number, name in enumerate(gone):
             if total <= most_bytes and len(whole) - number <= MAX_FILES:
                 break
-            self._let_go(self._place(name))
+            self._let_go(self.place(name))
             total -= kept.pop(name)
         return kept
 
@@ -158,9 +158,6 @@ class SessionHome:
         """
         with _writing(self.files_dir):
             shutil.copytree(other.files_dir, self.files_dir, dirs_exist_ok=True, symlinks=True)
-
-    def _place(self, name: str) -> Path:
-        return self.files_dir / checked_name(name)
 
 
 @contextmanager

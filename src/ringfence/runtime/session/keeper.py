@@ -13,6 +13,7 @@ from ringfence.sandbox import Sandbox
 
 _PULL_EVERY_S = 1.0
 _LAST_PULL_S = 20.0
+_PIECE_BYTES = 256 * 1024
 _OVERLAP = 256
 """Bytes before the end of what is kept that must be the same inside, or the file is another."""
 
@@ -50,15 +51,23 @@ class SessionKeeper:
         """Say that the client did something."""
         self._grown.set()
 
-    async def restore(self) -> None:
-        """Put the session's files inside.
+    async def restore(self, names: Sequence[str] | None = None) -> None:
+        """Put files inside, in order.
+
+        Args:
+            names: Which; None: all that are kept.
 
         Raises:
             SandboxFileError: There is no room for them.
         """
-        for name in await anyio.to_thread.run_sync(self._home.files):
-            data = await anyio.to_thread.run_sync(self._home.read, name)
-            await self._sandbox.write_file(f"{self._dir}/{name}", data, mode=0o600)
+        for name in names if names is not None else await anyio.to_thread.run_sync(self._home.files):
+            await self._sandbox.write_file(f"{self._dir}/{name}", self._pieces(name), mode=0o600)
+
+    async def _pieces(self, name: str) -> AsyncIterator[bytes]:
+        """A kept file's bytes. An agent may have made it as large as may be kept: never all at once."""
+        async with await anyio.open_file(self._home.place(name), "rb") as file:
+            while piece := await file.read(_PIECE_BYTES):
+                yield piece
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
