@@ -145,8 +145,6 @@ class KeptSessions:
     ) -> None:
         self.keeper = SessionKeeper(home, sandbox, folder, patterns)
         self._home = home
-        self._sandbox = sandbox
-        self._folder = folder
         self._told_s = told_s
 
     @asynccontextmanager

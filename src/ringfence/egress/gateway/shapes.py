@@ -6,7 +6,7 @@ from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.errors import LimitReached
 from ringfence.secret.credentials import Provider
 
-FORBIDDEN, NOT_FOUND, TOO_LARGE, QUOTA, BAD_GATEWAY, UNAVAILABLE = 403, 404, 413, 429, 502, 503
+FORBIDDEN, NOT_FOUND, QUOTA, BAD_GATEWAY, UNAVAILABLE = 403, 404, 429, 502, 503
 
 _TYPES = {
     400: "invalid_request_error",

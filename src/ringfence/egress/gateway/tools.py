@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, get_args
+from typing import Any
 
 from ringfence.config.egress import ProviderTool
 from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
 
 Grant = ProviderTool
-
-GRANTS: tuple[Grant, ...] = get_args(Grant)
 
 _TOOLS: Mapping[str, tuple[tuple[str, Grant | None], ...]] = {
     "anthropic": (
