@@ -130,7 +130,7 @@ def _processes(marker: str) -> list[int]:
 
 def _soon(holds: Callable[[], bool]) -> bool:
     async def wait() -> None:
-        with anyio.move_on_after(20):
+        with anyio.move_on_after(60):
             while not holds():  # noqa: ASYNC110 - other processes tell nobody
                 await anyio.sleep(0.02)
 

@@ -1,12 +1,12 @@
 """Forwards from a real sandbox to real services of this machine."""
 
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from tests.ports import kept_port
 
 from ringfence.config.forward import Forward
 from ringfence.egress.forwarding import Forwarder
@@ -115,12 +115,10 @@ async def test_recorded_before_the_service_is_called() -> None:
 
 async def test_nobody_answers(foreign: None) -> None:
     """A service that is not there is a connection cut off, and the record says why."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     record = Record()
-    async with gated(record, f"127.0.0.1:{port}") as sandbox:
-        assert "reset" in await call(sandbox, "127.0.0.1", port, "s.recv(1)")
+    with kept_port() as port:
+        async with gated(record, f"127.0.0.1:{port}") as sandbox:
+            assert "reset" in await call(sandbox, "127.0.0.1", port, "s.recv(1)")
     assert isinstance(record.events[-1], ForwardClosed)
     assert "refused" in record.events[-1].ended_by
 

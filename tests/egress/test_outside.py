@@ -6,6 +6,7 @@ import struct
 
 import anyio
 import pytest
+from tests.ports import kept_port
 
 from ringfence.egress.outside import OutsideStream, connect
 from ringfence.egress.own_sockets import own_ports
@@ -95,11 +96,9 @@ async def test_closed_while_somebody_reads(server: socket.socket) -> None:
     assert told == ["closed"]
 
 
-async def test_refused(server: socket.socket) -> None:
+async def test_refused() -> None:
     """Where nobody listens, it is told why."""
-    port = server.getsockname()[1]
-    server.close()
-    with pytest.raises(OSError, match="Connection refused"):
+    with kept_port() as port, pytest.raises(OSError, match="Connection refused"):
         await connect(LOOPBACK, port)
 
 

@@ -167,7 +167,7 @@ async def test_a_limit_is_a_limit(bench: Bench) -> None:
 async def test_the_time_limit_brings_the_client_down_in_order(bench: Bench) -> None:
     """Timed out, whatever its last word, which is kept."""
     result = await bench.run(
-        DONE[0], ["heed", "SIGINT", "bye"], ["line", {"type": "ready"}], ["sleep", 3600], wall_clock_s=3.0
+        DONE[0], ["heed", "SIGINT", "bye"], ["line", {"type": "ready"}], ["sleep", 3600], wall_clock_s=6.0
     )
     assert result.state is JobState.TIMED_OUT
     [ended] = events_of(result, ClientEnded)

@@ -214,8 +214,8 @@ async def test_a_stall_ends_at_the_idle_deadline(talk_over: OpenTalk):
 
 async def test_the_first_event_has_a_deadline_of_its_own(talk_over: OpenTalk):
     """A local server may read a long prompt longer than a stream may be idle."""
-    patience = Patience(first_byte_s=5.0, idle_s=0.05, backoff_s=0.001)
-    async with talk_over("- {text: fine, stall: {seconds: 0.2, after_events: 0}}", patience=patience) as talk:
+    patience = Patience(first_byte_s=30.0, idle_s=0.5, backoff_s=0.001)
+    async with talk_over("- {text: fine, stall: {seconds: 0.7, after_events: 0}}", patience=patience) as talk:
         await talk.ask()
     assert talk.retries == []
 

@@ -80,14 +80,14 @@ async def test_nothing_is_left(name: str, opener: Callable[[str], Opener]) -> No
     """Opening and closing leaks no descriptor, no process and no control group."""
     async with opener(name)() as sandbox:
         await sandbox.run(["true"])
-    before, ids = open_files(), []
+    before, ids, mark = open_files(), [], f"68.{secrets.randbelow(10**9):09}"
     for _ in range(5):
         async with opener(name)() as sandbox:
             ids.append(sandbox.id)
-            await sandbox.run(["sh", "-c", "sleep 68.5 &"])
+            await sandbox.run(["sh", "-c", f"sleep {mark} &"])
     assert set(open_files().values()) <= set(before.values())
     assert len(open_files()) <= len(before)
-    assert await gone("68.5")
+    assert await gone(mark)
     assert not set(ids) & set(leftovers())
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ringfence.errors import SandboxDied
@@ -98,12 +99,16 @@ async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
     told = []
 
     async def live() -> None:
-        async with Sandbox.open(SandboxSpec(backend="bubblewrap", ttl_s=4)) as sandbox:
+        async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
             keeper = SessionKeeper(home, sandbox, CLIENT_DIR, PATTERNS)
             try:
                 async with keeper.following():
                     await shell(sandbox, "echo first >projects/w/s.jsonl")
                     keeper.touch()
+                    with anyio.fail_after(60):
+                        while not home.place("projects/w/s.jsonl").is_file():  # noqa: ASYNC110 -- nobody tells
+                            await anyio.sleep(0.02)
+                    sandbox._session.fence._process.kill()  # type: ignore[attr-defined]
                     await sandbox.run(["sleep", "60"])
             finally:
                 told.append(keeper.problem)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.docker
 
 Open = Callable[..., AbstractAsyncContextManager[Sandbox]]
 _PATIENCE_S = 30.0
+_GRACE_S = 9.0  # less than the ten seconds after which an engine kills what was told to stop
 
 
 @pytest.fixture
@@ -51,21 +52,21 @@ async def test_a_file_is_the_same_on_both_sides(opened: Open) -> None:
 
 
 async def test_nothing_remains(opened: Open) -> None:
-    """A closed sandbox leaves no container, and takes no ten seconds to go."""
+    """A closed sandbox leaves no container, and is not given the ten seconds that an engine gives to stop."""
     async with opened() as sandbox:
         container = container_of(sandbox)
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < _GRACE_S
     async with await open_engine() as engine:
         assert container not in [row["Id"] for row in await engine.containers(["ringfence.sandbox"])]
 
 
 async def test_stop_from_outside_is_quick(opened: Open) -> None:
-    """`docker stop` ends a sandbox at once: nothing waits for the guest to listen to it."""
+    """`docker stop` ends a sandbox before its time of grace is over: nothing waits for the guest to listen to it."""
     async with opened() as sandbox:
         began = time.monotonic()
         await anyio.run_process(["docker", "stop", container_of(sandbox)])
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < _GRACE_S
         with pytest.raises(SandboxDied) as caught, anyio.fail_after(_PATIENCE_S):
             await _until_dead(sandbox)
     assert caught.value.reason == "killed"

@@ -4,7 +4,6 @@ import getpass
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.ports import kept_port
 from tests.sandbox.docker.conftest import SOCKET
 
 from ringfence.errors import InfrastructureFault, SandboxDied, SandboxStartFailed
@@ -33,10 +33,8 @@ pytestmark = [
 class Server:
     """An sshd for one user, and settings for an ssh that knows its keys."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
         for name in ("host", "mine"):
             subprocess.run(
                 [str(PROGRAMS["ssh-keygen"]), "-q", "-t", "ed25519", "-N", "", "-f", folder / name],
@@ -86,7 +84,11 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """One that listens."""
     folder = Path(tempfile.mkdtemp(prefix="ringfence-sshd-"))
-    made = Server(folder)
+    with kept_port() as port:
+        made = Server(folder, port)
+    tunnels = folder / "tunnels"
+    tunnels.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tunnels))
 
     def with_settings(url: str, place: Path) -> list[str]:
         # ssh looks into the home that the system's accounts name, wherever HOME points.
@@ -99,20 +101,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     shutil.rmtree(folder)
 
 
-def tunnels() -> set[str]:
-    """Folders of tunnels that are there now."""
-    return {path.name for path in Path(tempfile.gettempdir()).glob("ringfence-ssh-*")}
+def tunnels(server: Server) -> list[str]:
+    """Folders of this test's tunnels that are there now."""
+    return [path.name for path in (server.folder / "tunnels").glob("ringfence-ssh-*")]
 
 
 async def test_a_sandbox_by_ssh(image: str, server: Server):
     """Commands and megabytes go through the tunnel, and nothing of it is left."""
-    before = tunnels()
     async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=server.url)) as sandbox:
         data = bytes(range(256)) * 20_000
         await sandbox.write_file("/var/tmp/data", data)
         assert await sandbox.read_file("/var/tmp/data") == data
-        assert tunnels() - before
-    assert tunnels() <= before
+        assert len(tunnels(server)) == 1
+    assert tunnels(server) == []
 
 
 async def test_a_tunnel_that_breaks(image: str, server: Server):
@@ -137,10 +138,9 @@ async def test_a_tunnel_that_breaks(image: str, server: Server):
 async def test_a_key_that_is_refused(server: Server):
     """What ssh said is in the error, and nothing is left."""
     (server.folder / "authorized").write_text("")
-    before = tunnels()
     with pytest.raises(InfrastructureFault, match="Permission denied"):
         await SshTunnel.start(server.url)
-    assert tunnels() <= before
+    assert tunnels(server) == []
 
 
 async def test_another_host_key(image: str, server: Server):

@@ -1,7 +1,6 @@
 """Promises about connections between processes inside and the host, carried by the one stream."""
 
 import hashlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -198,13 +197,10 @@ while not is_served():
 async def storm(open_sandbox: OpenSandbox) -> None:
     """While a process inside opens connections as fast as it can, commands are still run."""
     code = """
-import time
-end, count = time.monotonic() + 3, 0
 print("up", flush=True)
-while time.monotonic() < end:
+while True:
     try:
         call(sys.argv[1]).close()
-        count += 1
     except OSError:
         pass
 """
@@ -215,11 +211,8 @@ while time.monotonic() < end:
         sandbox.spawn(["python3", "-c", _CALL + code, str(listener.port)]) as process,
     ):
         await anext(process.stdout)
-        began = time.monotonic()
         for _ in range(5):
             assert (await sandbox.run(["true"], timeout_s=_PATIENCE_S)).ok
-        assert time.monotonic() - began < 5
-        await process.wait()
 
 
 async def slow_reader(open_sandbox: OpenSandbox) -> None:

@@ -8,7 +8,8 @@ from ringfence.errors import SandboxDied
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
 
-_SOON_S = 3.0
+_SOON_S = 20.0
+"""Of the 60 that what runs there would take: a busy machine may need some of it."""
 
 
 async def closed(open_sandbox: OpenSandbox) -> None:
@@ -48,7 +49,7 @@ async def closed_while_in_use(open_sandbox: OpenSandbox) -> None:
 
 
 async def cancelled(open_sandbox: OpenSandbox) -> None:
-    """Cancelling a sandbox with all that runs in it takes no longer than a second or two."""
+    """Cancelling a sandbox with all that runs in it does not wait for what runs in it."""
     started = time.monotonic()
     with anyio.move_on_after(30) as scope:
         async with open_sandbox() as sandbox, sandbox.spawn(["sleep", "60"]):
