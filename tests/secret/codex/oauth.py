@@ -101,7 +101,7 @@ def token_server() -> Iterator[TokenServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_address[1]}/oauth/token"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # how soon it ends
     thread.start()
     try:
         yield state

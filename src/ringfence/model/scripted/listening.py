@@ -1,5 +1,6 @@
 """Starts and stops the HTTP server on a socket of its own."""
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -32,11 +33,42 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield listener
 
 
+_TICK_S = 1.0
+_GRACE_S = 1.0
+
+
 class _Server(uvicorn.Server):
+    """Ends as soon as it is told: uvicorn's own looks ten times a second whether it shall, and whether all went."""
+
+    def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the program we run in."""
         yield
+
+    async def main_loop(self) -> None:
+        """Keep the date of the answers until it is time to end."""
+        while not await self.on_tick(0):
+            with anyio.move_on_after(_TICK_S):
+                await self._closing.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections; let what is being answered end, for a time."""
+        for server in self.servers:
+            server.close()
+        for taken in sockets or []:
+            taken.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if answering := set(self.server_state.tasks):
+            _, late = await asyncio.wait(answering, timeout=_GRACE_S)
+            for task in late:
+                task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.close()
 
 
 @contextlib.asynccontextmanager
@@ -55,9 +87,8 @@ async def running(
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=1,
     )
-    server = _Server(config)
+    server = _Server(config, closing)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_serve, server, listener)
