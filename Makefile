@@ -37,7 +37,7 @@ test: setup ## The whole suite
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
 
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not slow and not docker and not network and not live"
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live"
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
 	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=latest RINGFENCE_CLIENT__FORCE=true \

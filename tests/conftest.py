@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import itertools
 import os
 import time
@@ -13,6 +14,14 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("ringfence.testing.conformance")  # before any test imports it
 settings.register_profile("fast", max_examples=20)  # `make test-fast`; see tests.cases.examples
+
+gc.disable()  # nothing that the collection of tests makes is garbage, and to look for it takes a third of its time
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays, and is not looked through again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
