@@ -103,21 +103,28 @@ class _Lab:
     async def first_request_ms(
         self, command: list[str], environment: Mapping[str, str], place: Path
     ) -> float:
-        """Run a command to its end; until its first request to the model."""
-        asked = len(self.server.requests)
+        """Run a command to its end; until its client's first request to the model.
+
+        Before a client is set to work, ringfence asks for the list of models, to see that the key is good: that is
+        not the client's.
+        """
+        asked = self._prompts()
         with (self.folder / "output").open("w+b") as output:
             began = time.perf_counter()
             async with await anyio.open_process(
                 command, cwd=place, env=dict(environment), stdin=DEVNULL, stdout=output, stderr=output
             ) as process:
                 with anyio.fail_after(_DEADLINE_S):
-                    while len(self.server.requests) == asked and process.returncode is None:  # noqa: ASYNC110 -- no event tells
+                    while self._prompts() == asked and process.returncode is None:  # noqa: ASYNC110 -- no event tells
                         await anyio.sleep(0.001)
                     took = (time.perf_counter() - began) * 1e3
                     code = await process.wait()
             output.seek(0)
             assert code == 0, f"{command} ended with {code}: {output.read().decode()[-2000:]}"
         return took
+
+    def _prompts(self) -> int:
+        return sum(request.method == "POST" for request in self.server.requests)
 
 
 async def _start(lab: _Lab, backend: str, promised_ms: float) -> list[Row]:
