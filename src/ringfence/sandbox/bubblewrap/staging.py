@@ -60,15 +60,17 @@ for entrance in words["entrances"]:
         sys.stderr.write("ringfence: could not enter control group %r: %s\\n" % (entrance, error.strerror))
         posix._exit(1)
 library = _ctypes.dlopen(None, 0)
-calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount")}
+calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount", "umount2")}
 def call(name, *arguments):
     # The C half of ctypes takes bytes as pointers and returns the C int.
     if _ctypes.call_function(calls[name], arguments) != 0:
         sys.stderr.write("ringfence: %s %r failed\\n" % (name, arguments))
         posix._exit(1)
-BIND, REC, PRIVATE = 4096, 16384, 1 << 18
+BIND, REC, PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 call("unshare", 0x00020000)
 call("mount", b"none", b"/", None, REC | PRIVATE, None)
+# Nothing inside comes from there, and bwrap reads the list of all mounts for each of its own.
+_ctypes.call_function(calls["umount2"], (b"/sys", DETACH))
 held = []
 for source, identity in sources:
     try:
