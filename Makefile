@@ -1,7 +1,7 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-fast test-latest demo docs bench lock clean
-.PHONY: check-format check-lint check-types check-imports check-pages check-words check-examples
+.PHONY: help setup check test test-user test-fast test-latest demo docs bench lock clean
+.PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -16,7 +16,9 @@ help: ## List these commands
 setup: ## Make .venv with everything needed (instant when nothing changed)
 	@./scripts/setup.sh
 
-check: check-format check-lint check-types check-imports check-pages check-words check-examples ## Format, lint, types, import rules, generated pages, words, examples in the docs
+check: check-source check-examples ## Format, lint, types, import rules, generated pages, words, examples in the docs
+
+check-source: check-format check-lint check-types check-imports check-pages check-words
 
 check-format: setup
 	$(BIN)/ruff format --check
@@ -35,6 +37,9 @@ check-examples: setup
 
 test: setup ## The whole suite
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
+
+test-user: setup ## The suite without what cannot depend on who runs it (tests/any_user.py); properties on few examples
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not live and not any_user" --durations=15
 
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live"

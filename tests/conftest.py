@@ -24,6 +24,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what cannot depend on who runs it."""
+    from tests.any_user import mark
+
+    mark(items)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """All async tests run on asyncio."""

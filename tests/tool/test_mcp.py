@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from ringfence.errors import ConfigurationError, LimitReached, SandboxDied
+from ringfence.events import Event, ToolCalled
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.tool import McpServer, ToolCall, ToolResult, Toolset, open_toolset
 
@@ -136,17 +137,23 @@ async def test_errors_inside_come_out_as_themselves(serve: Serve) -> None:
 async def test_a_dead_sandbox_is_told_as_such(recorder: Any) -> None:
     """It is not the server's failure."""
     server = McpServer(name="ex", command=("python3", "-c", EXAMPLE.read_text(), "hang"))
-    with pytest.raises(SandboxDied, match="time to live"):
+    with pytest.raises(SandboxDied, match="SIGKILL"):
         await call_until_dead(server, recorder)
 
 
 async def call_until_dead(server: McpServer, emit: Any) -> None:
-    """A call that the end of the sandbox's time interrupts."""
+    """A call whose sandbox is killed from outside, once it is recorded as called."""
+
+    async def kill(event: Event) -> None:
+        await emit(event)
+        if isinstance(event, ToolCalled):
+            sandbox._session.fence._process.kill()  # type: ignore[attr-defined]
+
     async with (
-        Sandbox.open(SandboxSpec(backend="bubblewrap", ttl_s=1.5)) as sandbox,
+        Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
         open_toolset("operator", sandbox=sandbox, mcp_servers=[server]) as toolset,
     ):
-        await echo(toolset, sandbox, emit, text="x")
+        await echo(toolset, sandbox, kill, text="x")
 
 
 async def test_leaving_ends_the_server(serve: Serve, sandbox: Sandbox) -> None:

@@ -1,0 +1,92 @@
+"""Tests whose promise cannot depend on who runs them: marked `any_user`, left out of `make test-user`.
+
+CI runs the whole suite as root, and what may depend on the user once more as an ordinary one. What tries a fence, a
+permission, an owner, a state directory or a command of the command line is in both. Some of what is left out opens a
+sandbox, too, but only as the place for something else.
+"""
+
+import io
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import PurePath
+
+import pytest
+
+PLACES = {
+    "egress/engine/": "requests to an engine, taken apart and judged",
+    "egress/gateway/": "requests to models, spoken with servers on loopback",
+    "events/": "the shape of records",
+    "model/": "requests and replies of the Messages API, spoken with a server on loopback",
+    "real_clients/test_driving.py": "what clients do when they are told to end, inside",
+    "real_clients/test_hostile_repository.py": "what clients read of a repository, inside",
+    "real_clients/test_options.py": "what options mean to clients, inside",
+    "real_clients/test_sdk.py": "what the SDK says to a client, inside",
+    "real_clients/test_sessions.py": "what clients remember, inside",
+    "real_clients/test_traffic.py": "whom clients call, inside",
+    "runtime/client/test_claude_": "claude's arguments and output, made and read",
+    "runtime/client/test_codex_": "codex' arguments and output, made and read",
+    "runtime/client/test_ending.py": "what clients printed at their end, judged",
+    "runtime/client/test_hostile_output.py": "what clients print, read and judged",
+    "runtime/test_": "conversations with a scripted model",
+    "runtime/transcript/": "texts that clients wrote, read and shown",
+    "sandbox/channels/": "frames of a guest that is the test",
+    "sandbox/seccomp/test_bpf.py": "programs for the kernel, made without it",
+    "sandbox/seccomp/test_compile.py": "programs for the kernel, made and simulated",
+    "sandbox/test_link.py": "frames of a guest that is the test",
+    "testing/scripted_model/": "a server for tests, on loopback",
+}
+"""Below `tests/`, and why."""
+
+STAY = ("egress/gateway/test_in_", "test_proxy.py")
+"""Among them, those that open sandboxes or sockets of an engine."""
+
+GVISOR = "gVisor's sandboxes are made by Docker's daemon, and Docker's are tried"
+MARKED = "marked where it stands: another test of the same, smaller, is run as everybody"
+
+
+def reason_for(item: pytest.Item) -> str | None:
+    """Why who runs a test cannot matter to it; None: it may."""
+    if "gvisor" in vars(getattr(item, "callspec", None) or object).get("params", {}).values():
+        return GVISOR
+    path = item.path.as_posix().rpartition("/tests/")[2]
+    if any(part in path for part in STAY):
+        return None
+    return next((reason for place, reason in PLACES.items() if path.startswith(place)), None)
+
+
+def mark(items: list[pytest.Item]) -> None:
+    """Mark them."""
+    for item in items:
+        if reason := reason_for(item):
+            item.add_marker(pytest.mark.any_user(reason))
+
+
+class _Count:
+    """Counts the marked ones by their reasons."""
+
+    def __init__(self) -> None:
+        self.reasons = Counter[str]()
+        self.total = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Count, and run none."""
+        self.total = len(items)
+        for marker in filter(None, (item.get_closest_marker("any_user") for item in items)):
+            self.reasons[marker.args[0] if marker.args else MARKED] += 1
+        items.clear()
+
+
+def main() -> None:
+    """Print how many are left out, and why."""
+    count = _Count()
+    tests = str(PurePath(__file__).parent)
+    with redirect_stdout(io.StringIO()):
+        pytest.main([tests, "-qqq", "-n0"], plugins=[count])
+    print(f"{count.reasons.total()} of {count.total} tests promise what cannot depend on who runs them")
+    for reason, number in count.reasons.most_common():
+        print(f"{number:6}  {reason}")
+
+
+if __name__ == "__main__":
+    main()
