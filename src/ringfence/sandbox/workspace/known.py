@@ -6,12 +6,14 @@ costs more than the asking does.
 
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.sandbox.workspace.statuses import form, split_columns
 
 _ID_BYTES = 20
 UNSETTLED = -(2**63)
@@ -43,10 +45,7 @@ class Packed(msgspec.Struct, array_like=True, gc=False):
 
     def columns(self) -> tuple[list[bytes], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Names, change times, inodes and sizes."""
-        names = self.names.split(b"\0")
-        count = len(names)
-        numbers = struct.unpack(_form(count), self.status)
-        return names, numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
+        return split_columns(self.names, self.status)
 
     def entries(self) -> dict[bytes, Entry]:
         """All of them, by name."""
@@ -57,17 +56,13 @@ class Packed(msgspec.Struct, array_like=True, gc=False):
         return dict(zip(names, map(Entry, ctimes, sizes, inodes, modes, blobs), strict=True))
 
 
-def _form(count: int) -> str:
-    return f"={count}q{2 * count}Q"
-
-
 def _pack(files: dict[bytes, Entry]) -> Packed:
     names = sorted(files)
     entries = [files[name] for name in names]
     return Packed(
         b"\0".join(names),
         struct.pack(
-            _form(len(files)),
+            form(len(files)),
             *[entry.ctime_ns for entry in entries],
             *[entry.inode for entry in entries],
             *[entry.size for entry in entries],
@@ -137,6 +132,7 @@ class KnownFiles(Names):
     def __init__(self, folders: dict[bytes, Packed]) -> None:
         super().__init__({folder: packed.names for folder, packed in folders.items()})
         self.folders = folders
+        self.in_order = sorted(folders.items(), key=itemgetter(0))
         self._unpacked: dict[bytes, dict[bytes, Entry]] = {}
 
     def get(self, path: bytes) -> Entry | None:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +73,20 @@ class Listing:
         return self.listed
 
 
+@dataclass
+class LookedOver:
+    """Tells who waits for it that the tree was looked over, with more to do for its listing."""
+
+    event: anyio.Event = field(default_factory=anyio.Event)
+    recalled: Container[bytes] = ()
+    """Directories that hold the names they held at an earlier look; none of them is a link, nor lies below one."""
+
+    def tell(self, found: Survey) -> None:
+        """Let go on who waits."""
+        self.recalled = found.recalled
+        self.event.set()
+
+
 async def list_again(
     root: Path,
     actor: Actor,
@@ -79,7 +94,7 @@ async def list_again(
     known: Names,
     *,
     remembered: Remembered | None = None,
-    surveyed: anyio.Event | None = None,
+    looked: LookedOver | None = None,
 ) -> Listing:
     """List a tree after a run, by the rules from before it. Git does not enter it, and nothing in it is obeyed.
 
@@ -91,15 +106,15 @@ async def list_again(
         earlier: What was known before.
         known: Files of that time, which are covered whatever the rules.
         remembered: From earlier looks at it; is brought up to date.
-        surveyed: Is set when the tree has been looked over, with more to do.
+        looked: Is told when the tree has been looked over, with more to do.
     """
     found = await actor.call(
         lambda: survey(
             root, known=known, leave_out=earlier.ignored, shut=earlier.skipped, remembered=remembered
         )
     )
-    if surveyed:
-        surveyed.set()
+    if looked:
+        looked.tell(found)
     listing = _listing_of(found)
     listing.rules = earlier.rules
     new = {path for path in found.files if not lies_in(path, earlier.ignored)}
@@ -138,7 +153,7 @@ async def list_before(
     *,
     excludes: bytes = b"",
     remembered: Remembered | None = None,
-    surveyed: anyio.Event | None = None,
+    looked: LookedOver | None = None,
 ) -> Listing:
     """List a tree before a run, by the rules that are in it now.
 
@@ -147,7 +162,7 @@ async def list_before(
         actor: On whose behalf it is read.
         excludes: The user's own ignore rules, that hold everywhere.
         remembered: From earlier looks at it; is brought up to date.
-        surveyed: Is set when the tree has been looked over, with more to do.
+        looked: Is told when the tree has been looked over, with more to do.
     """
     remembered = remembered or Remembered()
     async with scratch_directory(actor) as scratch:
@@ -162,8 +177,8 @@ async def list_before(
         index = remembered.index
         found, asked = await both(look, lambda: git.asked(remembered, began_ns))
         found.is_news |= remembered.index != index
-        if surveyed:
-            surveyed.set()
+        if looked:
+            looked.tell(found)
         question = await actor.call(lambda: _question(root, found, asked, began_ns))
         if question and remembered.told and remembered.told.question == question:
             return _recalled(remembered.told, found)

@@ -91,6 +91,8 @@ class Folders:
             remembered.folders = {}
         remembered.device = self._device
         self._known = remembered.folders
+        self.recalled: set[bytes] = set()
+        """Directories that hold what they held."""
         self.is_same = True
         """Whether every directory that matters to git was as it was."""
 
@@ -112,6 +114,7 @@ class Folders:
         if not is_same:
             return None
         self._keep(path, held)
+        self.recalled.add(path)
         return held
 
     def note(self, path: bytes, status: os.stat_result, held: Held) -> None:

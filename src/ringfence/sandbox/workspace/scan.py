@@ -2,17 +2,22 @@
 
 import errno
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, group
+from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, Packed, group
+from ringfence.sandbox.workspace.second_process import Answers
+from ringfence.sandbox.workspace.statuses import count_as_known
 from ringfence.sandbox.workspace.tree import Tree, may_be_hollow
 
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
+_AT_ONCE = 32
+"""Directories between two looks at what a second process answered."""
 NO_FILE = "neither a file nor a link"
 """Why a fifo, socket or device is not covered."""
 HOLLOW = "a sparse file, most of which is not on disk"
@@ -79,35 +84,69 @@ def is_settled(ctime_ns: int, began_ns: int) -> bool:
     return ctime_ns < began_ns - _COARSE_NS or ctime_ns % _SECOND_NS != 0
 
 
-def scan_known(tree: Tree, known: KnownFiles) -> Scan:
-    """Compare the status of each known file with what is known of it."""
+def scan_known(
+    tree: Tree, known: KnownFiles, *, recalled: Container[bytes] = (), answers: Answers | None = None
+) -> Scan:
+    """Compare the status of each known file with what is known of it.
+
+    Args:
+        tree: Where they are.
+        known: The files.
+        recalled: Directories that hold the names they held, and are reached through no link.
+        answers: What a second process finds meanwhile.
+    """
     found = Scan(known)
-    look = os.stat  # once: it is called fifty thousand times
-    for folder, packed in sorted(known.folders.items()):
-        names, *columns = packed.columns()
-        prefix = folder + b"/" if folder else b""
-        try:
-            fd = tree.directory(folder)
-        except OSError as exc:
-            paths = [prefix + name for name in names]
-            _note_unreadable(found, exc, paths)
-            found.lost.update(paths)
-            continue
-        for name, ctime, inode, size in zip(names, *columns, strict=True):
-            try:
-                status = look(name, dir_fd=fd, follow_symlinks=False)
-            except OSError as exc:
-                _note_unreadable(found, exc, [prefix + name])
-                found.lost.add(prefix + name)
-                continue
-            # No change of contents, size, mode or times leaves the change time as it was, and no user can set it;
-            # one that was not settled when the file was read is not known.
-            if not (status.st_ctime_ns == ctime and status.st_ino == inode and status.st_size == size):
-                found.lost.add(prefix + name)
-                found.suspect(prefix + name, status)
-            elif status.st_nlink > 1:
-                found.note_links(prefix + name, status)
+    root = tree.directory(b"")
+    for (folder, packed), is_answered in _shared(known.in_order, answers or Answers()):
+        # No directory is opened that was just seen to be the one it was.
+        if folder not in recalled:
+            _scan_folder(tree, folder, packed, found)
+        elif not is_answered:
+            first = count_as_known(folder, packed.names, packed.status, root=root)
+            if first <= packed.names.count(b"\0"):
+                _scan_folder(tree, folder, packed, found, first=first)
     return found
+
+
+def _shared(
+    folders: list[tuple[bytes, Packed]], answers: Answers
+) -> Iterator[tuple[tuple[bytes, Packed], bool]]:
+    """All directories, and whether a second process, which begins at their end, found all in them as known."""
+    place, end = 0, len(folders)
+    while place < end:
+        if place % _AT_ONCE == 0:
+            end = max(place, len(folders) - len(answers.told()))
+        if place < end:
+            yield folders[place], False
+            place += 1
+    yield from zip(reversed(folders[place:]), map(bool, answers.told()), strict=False)
+
+
+def _scan_folder(tree: Tree, folder: bytes, packed: Packed, found: Scan, *, first: int = 0) -> None:
+    names, *columns = packed.columns()
+    prefix = folder + b"/" if folder else b""
+    try:
+        fd = tree.directory(folder)
+    except OSError as exc:
+        paths = [prefix + name for name in names]
+        _note_unreadable(found, exc, paths)
+        found.lost.update(paths)
+        return
+    look = os.stat  # once: it may be called fifty thousand times
+    for name, ctime, inode, size in itertools.islice(zip(names, *columns, strict=True), first, None):
+        try:
+            status = look(name, dir_fd=fd, follow_symlinks=False)
+        except OSError as exc:
+            _note_unreadable(found, exc, [prefix + name])
+            found.lost.add(prefix + name)
+            continue
+        # No change of contents, size, mode or times leaves the change time as it was, and no user can set it;
+        # one that was not settled when the file was read is not known.
+        if not (status.st_ctime_ns == ctime and status.st_ino == inode and status.st_size == size):
+            found.lost.add(prefix + name)
+            found.suspect(prefix + name, status)
+        elif status.st_nlink > 1:
+            found.note_links(prefix + name, status)
 
 
 def scan_new(tree: Tree, paths: Iterable[bytes]) -> Scan:

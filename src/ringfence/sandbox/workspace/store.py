@@ -25,7 +25,7 @@ from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.known import Names
-from ringfence.sandbox.workspace.listing import Listing, list_again, list_before
+from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
@@ -149,7 +149,7 @@ class CheckpointStore:
     async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
         await taker.load()
         remembered = await taker.remembered()
-        surveyed = anyio.Event()
+        looked = LookedOver()
         known = taker.files_of(earlier.tree) if earlier else None
         if earlier and known is None:
             known = await self._names(earlier.tree)
@@ -157,11 +157,11 @@ class CheckpointStore:
         async def find() -> Listing:
             if earlier is None or known is None:
                 return await list_before(
-                    root, actor, excludes=self._excludes, remembered=remembered, surveyed=surveyed
+                    root, actor, excludes=self._excludes, remembered=remembered, looked=looked
                 )
-            return await list_again(root, actor, earlier, known, remembered=remembered, surveyed=surveyed)
+            return await list_again(root, actor, earlier, known, remembered=remembered, looked=looked)
 
-        listing, _ = await both(find, lambda: taker.prepare(surveyed))
+        listing, _ = await both(find, lambda: taker.prepare(looked))
         if listing.is_news:
             await taker.remember(remembered)
         return listing

@@ -66,6 +66,8 @@ class Survey:
     unlocked: tuple[bytes, ...] = ()
     """Directories on which the owner was given rights back; empty for the root."""
 
+    recalled: set[bytes] = field(default_factory=set, compare=False)
+    """Directories that hold the names they held at an earlier look."""
     is_news: bool = True
     """Whether something came to be remembered, or is no more."""
     blindness: str = ""
@@ -132,6 +134,7 @@ def survey(
             with paused_collector():
                 surveyor.look_over()
             surveyor.found.unlocked = tuple(tree.unlocked)
+            surveyor.found.recalled = folders.recalled
             surveyor.found.is_news = folders.end()
             return surveyor.found
     except OSError as exc:

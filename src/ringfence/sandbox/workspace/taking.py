@@ -17,7 +17,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
 from ringfence.sandbox.workspace.known import KnownFiles, Names, StatCache, load_cache, save_cache
-from ringfence.sandbox.workspace.listing import Listing
+from ringfence.sandbox.workspace.listing import Listing, LookedOver
 from ringfence.sandbox.workspace.memo import Mark, marks_of
 from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
 from ringfence.sandbox.workspace.scan import (
@@ -28,6 +28,7 @@ from ringfence.sandbox.workspace.scan import (
     scan_known,
     scan_new,
 )
+from ringfence.sandbox.workspace.second_process import second_process
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.ways_out import links_note
 
@@ -105,14 +106,17 @@ class Taker:
         self._is_continued = tree == self._cache.tree
         return self._known if self._is_continued else None
 
-    async def prepare(self, after: anyio.Event) -> None:
+    async def prepare(self, after: LookedOver) -> None:
         """Compare the files of the last checkpoint with the disk; which to cover is still being found.
 
         Args:
             after: To wait for: two threads that ask for the status of files hinder each other.
         """
-        await after.wait()
-        self._found = await self._in_tree(lambda tree: scan_known(tree, self._known))
+        async with second_process(self._known, self._root, self._actor) as answers:
+            await after.event.wait()
+            self._found = await self._in_tree(
+                lambda tree: scan_known(tree, self._known, recalled=after.recalled, answers=answers)
+            )
 
     async def take(self, listing: Listing, began_ns: int) -> Taken:
         """Put the files of a listing into the store.
