@@ -16,7 +16,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox.base import Launch, Overlay, Placement
 from ringfence.sandbox.bubblewrap.staging import Staging
-from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
+from ringfence.sandbox.bubblewrap.toolchains import SYSTEM, lies_in
 
 HOME = "/home/agent"
 _ETC = (
@@ -167,13 +167,9 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     """The whole view of the file system, in the order in which bwrap makes it."""
     spec, placement = launch.spec, launch.placement
     _add_system(arguments)
-    for private in (
-        Path.home(),
-        Path(os.path.realpath(Path.home())),
-        state_dir(),
-        Path(os.path.realpath(state_dir())),
-    ):
-        if private.is_dir() and any(private.is_relative_to(name) for name in SYSTEM):
+    home, state = str(Path.home()), str(state_dir())
+    for private in (home, os.path.realpath(home), state, os.path.realpath(state)):
+        if lies_in(private, SYSTEM) and os.path.isdir(private):  # noqa: PTH112 -- a text, to be quick
             arguments.add("--perms", "0755", "--size", 1024**2, "--tmpfs", private)
     _add_etc(arguments, placement.uid, placement.gid, names=spec.host_names())
     arguments.add("--proc", "/proc", "--dev", "/dev")
@@ -230,17 +226,24 @@ def _add_system(arguments: Arguments) -> None:
             arguments.add("--ro-bind", name, name)
 
 
+def _mode_of(path: str) -> int:
+    """Kind and rights of what a path leads to; 0: nothing."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 -- a text, to be quick
+    except OSError:
+        return 0
+
+
 def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) -> None:
     arguments.add("--perms", "0755", "--dir", "/etc")
     # Without its part of /etc, a JDK of Debian does not start.
     java = sorted(path.name for path in Path("/etc").glob("java-*-openjdk"))
-    for name in (*_ETC, *java):
-        path = Path("/etc", name)
-        if path.is_dir():
+    for path in (f"/etc/{name}" for name in (*_ETC, *java)):
+        kind = _mode_of(path)
+        if stat.S_ISDIR(kind):
             arguments.add("--ro-bind-try", path, path)
-        elif path.is_file() and path.stat().st_mode & stat.S_IROTH:
-            descriptor = arguments.hold(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-            arguments.copy(descriptor, str(path))
+        elif stat.S_ISREG(kind) and kind & stat.S_IROTH:
+            arguments.copy(arguments.hold(os.open(path, os.O_RDONLY | os.O_CLOEXEC)), path)
     for name in filter(os.path.isdir, _PRIVATE):
         arguments.add("--perms", "0555", "--size", 4096, "--tmpfs", name, "--remount-ro", name)
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"

@@ -92,18 +92,19 @@ def find_toolchains(
     roots = [
         root
         for root in [*roots, *extra]
-        if not _lies_in(str(root), SYSTEM) or _lies_in(str(root), (str(home),))
+        if not lies_in(str(root), SYSTEM) or lies_in(str(root), (str(home),))
     ]
     shown = (*SYSTEM, *map(str, roots), *([str(workspace)] if workspace else []))
-    path = [entry for entry in search_path.split(":") if entry.startswith("/") and _lies_in(entry, shown)]
+    path = [entry for entry in search_path.split(":") if entry.startswith("/") and lies_in(entry, shown)]
     path += [entry for entry in _DEFAULT_PATH if entry not in path]
     environment = {"PATH": ":".join(dict.fromkeys(path))}
     for variable, name in _VARIABLES.items():
-        if any(_lies_in(str(root), (str(home / name),)) for root in roots):
+        if any(lies_in(str(root), (str(home / name),)) for root in roots):
             environment[variable] = str(home / name)
     return Toolchains(tuple(dict.fromkeys(roots)), environment)
 
 
-def _lies_in(path: str, places: Iterable[str]) -> bool:
+def lies_in(path: str, places: Iterable[str]) -> bool:
+    """Whether a path is one of these or lies below one."""
     # By text: opening a sandbox asks this hundreds of times, and pathlib made it a quarter of the host's part.
     return any(path == place or path.startswith(place + "/") for place in places)

@@ -142,7 +142,9 @@ def check_own_program(workspace: Path) -> None:
         PolicyRefused: Ringfence, its interpreter or a module path lies in the workspace.
     """
     resolved = os.path.realpath(workspace)
-    inside = [path for path in _own_places() if _lies_in(path, resolved)]
+    own = _own_places()
+    lies_inside = {path: _lies_in(path, resolved) for path in {*own, *sys.path}}
+    inside = [path for path in own if lies_inside[path]]
     if inside:
         raise PolicyRefused(
             f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use mode "
@@ -150,7 +152,7 @@ def check_own_program(workspace: Path) -> None:
             "ringfence outside of the project",
             rule="workspace-runs-ringfence",
         )
-    sys.path.sort(key=lambda path: _lies_in(path, resolved))
+    sys.path.sort(key=lies_inside.__getitem__)
 
 
 def _own_places() -> list[str]:
