@@ -22,27 +22,38 @@ from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import python
 
 SAY = """
-import socket, sys
-s = socket.create_connection(("127.0.0.1", 3128), timeout=40)
-try:
-    s.sendall(bytes.fromhex(sys.argv[1]))
-    if len(sys.argv) > 2:
-        s.shutdown(socket.SHUT_WR)
+import json, socket, sys
+answers = []
+for request in sys.argv[2:]:
+    s = socket.create_connection(("127.0.0.1", 3128), timeout=40)
     said = b""
-    while piece := s.recv(65536):
-        said += piece
-except OSError as error:
-    said += b" " + type(error).__name__.encode()
-sys.stdout.write(said.decode("latin-1"))
+    try:
+        s.sendall(bytes.fromhex(request))
+        if sys.argv[1] == "end":
+            s.shutdown(socket.SHUT_WR)
+        while piece := s.recv(65536):
+            said += piece
+    except OSError as error:
+        said += b" " + type(error).__name__.encode()
+    answers.append(said.decode("latin-1"))
+print(json.dumps(answers))
 """
-"""Sends bytes to the proxy, and prints what comes back until the end."""
+"""Sends bytes to the proxy, each of a connection of their own, and prints what comes back until the end."""
 
 
 async def say(sandbox: Sandbox, data: bytes, *, then_end: bool = False) -> str:
     """What the proxy answers to these bytes."""
-    result = await python(sandbox, SAY, data.hex(), *(["end"] if then_end else []))
+    (answer,) = await say_each(sandbox, [data], then_end=then_end)
+    return answer
+
+
+async def say_each(sandbox: Sandbox, requests: Sequence[bytes], *, then_end: bool = False) -> list[str]:
+    """What the proxy answers to each, one after the other, by one program inside."""
+    result = await python(
+        sandbox, SAY, "end" if then_end else "stay", *(request.hex() for request in requests)
+    )
     assert result.ok, result.stderr
-    return result.stdout
+    return [str(answer) for answer in json.loads(result.stdout)]
 
 
 def refusals(record: Record) -> list[tuple[str, str]]:
@@ -79,11 +90,17 @@ async def test_spellings(gated: Gated, record: Record, backend: dict[str, Any]) 
     """No spelling of loopback, of metadata services or of this machine's own addresses gets by, where all is open."""
     hosts = {**SPELLINGS, own_address(): own_address()}
     async with gated("open", with_mirror=False, **backend) as sandbox:
-        for host in hosts:
-            said = await say(sandbox, f"CONNECT {host}:8080 HTTP/1.1\r\nHost: git.example\r\n\r\n".encode())
-            assert said.startswith("HTTP/1.1 403 ringfence: "), (host, said)
-            said = await say(sandbox, f"GET http://{host}/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n".encode())
-            assert said.startswith("HTTP/1.1 403 ringfence: "), (host, said)
+        requests = [
+            request
+            for host in hosts
+            for request in (
+                f"CONNECT {host}:8080 HTTP/1.1\r\nHost: git.example\r\n\r\n",
+                f"GET http://{host}/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n",
+            )
+        ]
+        answers = await say_each(sandbox, [request.encode() for request in requests])
+    for request, said in zip(requests, answers, strict=True):
+        assert said.startswith("HTTP/1.1 403 ringfence: "), (request, said)
     assert {host for host, _ in refusals(record)} == set(hosts.values())
     assert {rule for _, rule in refusals(record)} <= {"never", "private-address"}
 
