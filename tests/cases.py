@@ -3,12 +3,24 @@
 from collections.abc import Collection, Iterable
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 
 def slow_but(fast: Collection[object], cases: Iterable[object]) -> list[object]:
     """All cases; those that are not among `fast`, and show the same of another input, are slow."""
     return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def slow_after(count: int, cases: Iterable[object]) -> list[object]:
+    """All cases; those after the first `count`, which show the same of another input, are slow."""
+    return [case if number < count else _slow(case) for number, case in enumerate(cases)]
+
+
+def _slow(case: object) -> object:
+    if isinstance(case, ParameterSet):
+        return pytest.param(*case.values, marks=[*case.marks, pytest.mark.slow], id=case.id)
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
 
 
 def examples(count: int) -> int:

@@ -6,11 +6,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "ringfence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_imports_go_downwards_only():
     """No room imports from one above it."""
     done = subprocess.run(

@@ -178,6 +178,7 @@ def test_an_age_of_nothing(ringfence: Cli, age: str):
     assert _is_told(ringfence("gc", "--older-than", age), 2, f"'{age}'", "1ms")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
     """The disk is not blamed for a directory that is not there."""
     ringfence("run", "x", "-C", workspace, "--model", script(says()))

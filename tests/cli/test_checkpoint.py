@@ -27,6 +27,7 @@ def test_a_state_is_kept_and_comes_back(checkpoint: Cli, workspace: Path):
     assert ("app.py" in ended.out, "before-restore" in ended.err) == (True, True)
 
 
+@pytest.mark.slow
 def test_a_program_reads_what_there_is(checkpoint: Cli):
     """`--json` gives what was kept and what is listed; a removed one is not."""
     kept = json.loads(checkpoint("create", "good", "--json").out)
@@ -36,6 +37,7 @@ def test_a_program_reads_what_there_is(checkpoint: Cli):
     assert json.loads(checkpoint("ls", "--json").out) == []
 
 
+@pytest.mark.slow
 def test_a_patch_is_handed_on(checkpoint: Cli, workspace: Path, tmp_path: Path, git: Cli):
     """`--raw` is what `git apply` takes."""
     checkpoint("create", "good")

@@ -23,6 +23,7 @@ def _state(ended: Any) -> str:
     return str(next(line for line in ours if ": " in line))
 
 
+@pytest.mark.slow
 def test_an_agent_without_a_check_is_unverified(run: Cli, script: Cli, says: Cli):
     """What only the agent says is no success, but no failure either."""
     ended = run(script(says()))
@@ -40,6 +41,7 @@ def test_a_green_check_succeeds_in_a_new_sandbox(run: Cli, script: Cli, says: Cl
     assert (ended.code, created[0], created[-1]) == (0, "agent", "verify")
 
 
+@pytest.mark.slow
 def test_a_red_check_exits_3(run: Cli, script: Cli, says: Cli):
     """The agent's word does not count against a check."""
     ended = run(script(says("all is green!")), "--verify", "echo broken; exit 9")
@@ -55,6 +57,7 @@ def test_require_verified_exits_3_without_a_check(run: Cli, script: Cli, says: C
     assert run(script(says()), "--require-verified").code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -101,6 +104,7 @@ def test_the_wall_clock_exits_124(run: Cli, script: Cli, says: Cli):
     assert (ended.code, "raise it with --timeout" in ended.out) == (124, True)
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_told_once(run: Cli, script: Cli):
     """401 is not retried."""
     ended = run(script({"error": {"status": 401, "message": "invalid x-api-key", "times": 9}}))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.journal import resolve
 
@@ -22,7 +23,7 @@ def leaky(script: Cli, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(script(first, {"text": f"bye {SECRET}"}))
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]], ids=["view", "json"])
+@pytest.mark.parametrize("form", slow_after(1, [[], ["--json"]]), ids=["view", "json"])
 def test_no_secret_is_shown_or_kept(ringfence: Cli, workspace: Path, leaky: str, form: list[str]):
     """Neither whole nor in the pieces in which it came."""
     ended = ringfence("run", f"use {SECRET}", "-C", workspace, "--model", leaky, *form)

@@ -194,6 +194,7 @@ def test_a_run_of_ours_is_not_imported_or_followed_here(ringfence: Callable[...,
     assert f"ringfence audit follow {run}" in ringfence("session", "follow", run).err
 
 
+@pytest.mark.slow
 def test_following_ends_by_an_interrupt(
     start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.config.paths import state_dir, user_config_file
 
@@ -51,18 +52,21 @@ def test_a_placeholder_is_inside_and_the_lease_is_recorded(start: Cli, configure
 
 @pytest.mark.parametrize(
     ("source", "egress", "code", "says"),
-    [
-        ({"cmd": ["false"]}, {}, 77, "exited with 1"),
-        ("env:NOT_SET", {}, 77, "is not set"),
-        ({"cmd": ["printf", "short"]}, {}, 77, "printable ASCII"),
-        (None, {"allow": ["other.example.com"]}, 4, "is not allowed"),
-        (
-            None,
-            {"swap": [{"secret": "x", "host": "a.example.com", "env": "T"}]},
-            77,
-            "nothing says where it is",
-        ),
-    ],
+    slow_after(
+        2,
+        [
+            ({"cmd": ["false"]}, {}, 77, "exited with 1"),
+            ("env:NOT_SET", {}, 77, "is not set"),
+            ({"cmd": ["printf", "short"]}, {}, 77, "printable ASCII"),
+            (None, {"allow": ["other.example.com"]}, 4, "is not allowed"),
+            (
+                None,
+                {"swap": [{"secret": "x", "host": "a.example.com", "env": "T"}]},
+                77,
+                "nothing says where it is",
+            ),
+        ],
+    ),
 )
 def test_what_cannot_be_swapped_does_not_start(
     ringfence: Cli, configure: Cli, workspace: Path, source: Any, egress: Any, code: int, says: str
@@ -73,6 +77,7 @@ def test_what_cannot_be_swapped_does_not_start(
     assert (ended.code, says in ended.err, (workspace / "was-run").exists()) == (code, True, False), ended.err
 
 
+@pytest.mark.slow
 def test_a_check_has_no_placeholder(ringfence: Cli, configure: Cli, workspace: Path, script: Cli, says: Cli):
     """It runs what the agent made, which could use the credential once more."""
     configure()
@@ -88,6 +93,7 @@ def test_a_standing_sandbox_has_none(ringfence: Cli, configure: Cli, workspace: 
     assert (ended.code, "is for single runs" in ended.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_a_variable_of_ones_own_is_not_covered(ringfence: Cli, configure: Cli, workspace: Path):
     """Said twice is a mistake, and one of both would be the secret."""
     configure()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from tests.cases import slow_after
 from tests.ports import kept_port
 
 from ringfence.config.forward import Forward
@@ -133,7 +134,7 @@ async def test_own_sockets() -> None:
     assert "ringfence itself" in refused.reason
 
 
-@pytest.mark.parametrize("answer", ["169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0"])
+@pytest.mark.parametrize("answer", slow_after(1, ["169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0"]))
 async def test_name_that_turned(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that resolves to a metadata service when it is called is refused, though its first answer is good."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.cases import slow_after
 from tests.runtime.client.fake import FakeClient, asked
 
 from ringfence.cli.recorded import recorded_request
@@ -112,7 +113,7 @@ async def test_done_is_unverified(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("check", "state"),
-    [("test -f made.txt", JobState.SUCCEEDED), ("test -f other.txt", JobState.CHECK_RED)],
+    slow_after(1, [("test -f made.txt", JobState.SUCCEEDED), ("test -f other.txt", JobState.CHECK_RED)]),
     ids=["green", "red"],
 )
 async def test_a_check_decides(bench: Bench, check: str, state: JobState) -> None:
@@ -120,6 +121,7 @@ async def test_a_check_decides(bench: Bench, check: str, state: JobState) -> Non
     assert (await bench.run(*DONE, verify=check)).state is state
 
 
+@pytest.mark.slow
 async def test_what_it_was_denied_is_told_and_the_check_decides(bench: Bench) -> None:
     """Done, but not permitted all: not a success by its word, and no failure either."""
     denials = {"permission_denials": [{"tool_name": "Bash"}, {"tool_name": "Bash"}]}
@@ -131,6 +133,7 @@ async def test_what_it_was_denied_is_told_and_the_check_decides(bench: Bench) ->
     assert (await bench.run(*DONE[:2], last, verify="test -f made.txt")).state is JobState.SUCCEEDED
 
 
+@pytest.mark.slow
 async def test_an_answer_by_a_schema_is_given_on(bench: Bench) -> None:
     """To whoever called, and into the record."""
     options = Options(output_schema={"type": "object"})
@@ -149,6 +152,7 @@ async def test_no_answer_by_the_schema_is_a_failure(bench: Bench) -> None:
     assert "output schema" in result.reason
 
 
+@pytest.mark.slow
 async def test_a_limit_is_a_limit(bench: Bench) -> None:
     """With what was made before."""
     result = await bench.run(
@@ -164,6 +168,7 @@ async def test_a_limit_is_a_limit(bench: Bench) -> None:
     assert result.work.files_changed == 1
 
 
+@pytest.mark.slow
 async def test_the_time_limit_brings_the_client_down_in_order(bench: Bench) -> None:
     """Timed out, whatever its last word, which is kept."""
     result = await bench.run(
@@ -189,6 +194,7 @@ async def test_one_interrupt_ends_the_client_and_keeps_the_work(bench: Bench) ->
     assert events_of(result, ClientEnded)[0].signals == ["SIGINT"]
 
 
+@pytest.mark.slow
 async def test_two_interrupts_do_not_wait_for_a_stubborn_client(bench: Bench) -> None:
     """The time that it has to end is taken away."""
 
@@ -203,6 +209,7 @@ async def test_two_interrupts_do_not_wait_for_a_stubborn_client(bench: Bench) ->
     assert "at once" in result.reason
 
 
+@pytest.mark.slow
 async def test_what_it_claims_to_have_used_is_not_counted(bench: Bench) -> None:
     """The record's end has turns and tool calls by its word, tokens and cost by the gateway's exchanges."""
     steps: tuple[Step, ...] = (
@@ -217,6 +224,7 @@ async def test_what_it_claims_to_have_used_is_not_counted(bench: Bench) -> None:
     assert events_of(result, ModelExchanged) == []
 
 
+@pytest.mark.slow
 async def test_its_run_is_shown_and_not_replayed(bench: Bench) -> None:
     """Nothing makes a program do the same twice; whoever asks is told where to look."""
     result = await bench.run(["reply", "m1", "x"], ["result"])
@@ -237,6 +245,7 @@ async def test_a_plain_function_is_an_agent(bench: Bench) -> None:
     assert (result.state, result.final_text) == (JobState.SUCCEEDED, "one\n")
 
 
+@pytest.mark.slow
 async def test_a_function_may_say_how_it_ended(bench: Bench) -> None:
     """An agent of one's own has the same ends as any other."""
 

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import UsageError
 from ringfence.events import ConversationCompacted, ModelRetried, ToolCalled
@@ -98,7 +99,7 @@ async def test_what_the_api_refuses_ends_the_run(bench: Any, serve: Serve) -> No
             await bench.run(model=model)
 
 
-@pytest.mark.parametrize("stop", ["max_tokens", "pause_turn", "refusal", "stop_sequence"])
+@pytest.mark.parametrize("stop", slow_after(1, ["max_tokens", "pause_turn", "refusal", "stop_sequence"]))
 async def test_every_stop_reason_leaves_a_conversation_the_api_takes(
     bench: Any, serve: Serve, stop: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
@@ -105,11 +106,14 @@ async def test_what_was_given_back_is_gone(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [
-        (["false"], "exited with 1"),
-        (["sleep", "1000"], "did not end in time"),
-        (["no-such-program"], "install it"),
-    ],
+    slow_after(
+        1,
+        [
+            (["false"], "exited with 1"),
+            (["sleep", "1000"], "did not end in time"),
+            (["no-such-program"], "install it"),
+        ],
+    ),
 )
 async def test_a_revocation_that_fails_is_told(tmp_path: Path, command: list[str], said: str):
     """The run is over all the same, and somebody must see to it."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import slow_after
 
 from ringfence.sandbox import Sandbox
 from ringfence.tool import ToolResult
@@ -79,12 +80,15 @@ async def test_the_workspace_cannot_change_the_search(sandbox: Sandbox, call: Ca
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected"),
-    [
-        (SearchTool(), {"regex": "("}, "is not a pattern"),
-        (SearchTool(), {"regex": "x", "path": "nowhere"}, "there is no 'nowhere'"),
-        (ListFilesTool(), {"pattern": "[z-a]"}, "is not a pattern"),
-        (ListFilesTool(), {"path": "nowhere"}, "nowhere"),
-    ],
+    slow_after(
+        1,
+        [
+            (SearchTool(), {"regex": "("}, "is not a pattern"),
+            (SearchTool(), {"regex": "x", "path": "nowhere"}, "there is no 'nowhere'"),
+            (ListFilesTool(), {"pattern": "[z-a]"}, "is not a pattern"),
+            (ListFilesTool(), {"path": "nowhere"}, "nowhere"),
+        ],
+    ),
     ids=["regex", "absent", "glob", "absent directory"],
 )
 async def test_senseless_searches_are_error_results(

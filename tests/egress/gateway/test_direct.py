@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from tests.cases import slow_after
 from tests.egress.gateway.conftest import PATIENCE_S
 
 from ringfence.egress.gateway.upstream import HttpUpstream, UpstreamAnswer, UpstreamGone
@@ -161,7 +162,7 @@ async def test_silence_ends_no_answer(monkeypatch: pytest.MonkeyPatch):
             await body(await ask(api, upstream))
 
 
-@pytest.mark.parametrize("cut", range(1, len(CHUNKED), 7))
+@pytest.mark.parametrize("cut", slow_after(3, range(1, len(CHUNKED), 7)))
 async def test_an_answer_may_come_in_any_pieces(cut: int):
     """It is the same answer."""
 

@@ -137,6 +137,7 @@ print(data.decode())
     assert '"id":"scripted"' in result.stdout, result.stderr
 
 
+@pytest.mark.slow
 async def test_two_gateways_are_never_mixed_up(gateway_at: OpenGateway, record: Record):
     """Each sandbox reaches its own, at the same address."""
     async with (
@@ -165,6 +166,7 @@ async def test_without_a_grant_there_is_nothing(gateway_at: OpenGateway, record:
     assert record.events == []
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_is_killed_leaves_nothing_open(gateway_at: OpenGateway, record: Record):
     """Connections fail from then on, and lead nowhere else."""
     async with scripted("hello", "more") as server, gateway_at(server.base_url) as gateway:

@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 from dnslib import CNAME, QTYPE, RR, A, DNSRecord
 from dnslib.server import BaseResolver, DNSServer
-from tests.cases import slow_but
+from tests.cases import slow_after, slow_but
 from tests.egress.proxy.conftest import NAMES, Gated, Record, Web
 
 from ringfence.egress.resolving import Resolved
@@ -106,7 +106,7 @@ async def test_spellings(gated: Gated, record: Record, backend: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    "address", ["10.0.0.1", "127.0.0.2", "169.254.169.254", "224.0.0.1", "::1", "fe80::1"]
+    "address", slow_after(2, ["10.0.0.1", "127.0.0.2", "169.254.169.254", "224.0.0.1", "::1", "fe80::1"])
 )
 async def test_name_that_leads_inwards(gated: Gated, web: Web, record: Record, address: str) -> None:
     """An allowed name is refused that resolves to a private address, also beside a public one."""
@@ -181,6 +181,7 @@ async def test_rebinding(gated: Gated, web: Web, record: Record) -> None:
     assert [event.address for event in record.of(EgressDecided)] == [f"127.0.0.1:{web.http}", ""]
 
 
+@pytest.mark.slow
 async def test_cname_to_a_private_address(gated: Gated, web: Web, record: Record) -> None:
     """An alias of an allowed name that ends at a private address is refused."""
     async with lying_dns(web, ["192.168.1.1"]), gated("a.example") as sandbox:
@@ -210,7 +211,7 @@ NOT_FOR_IT: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("what", NOT_FOR_IT)
+@pytest.mark.parametrize("what", slow_after(2, NOT_FOR_IT))
 async def test_tunnel_to_an_allowed_name(
     gated: Gated, record: Record, what: str, backend: dict[str, Any]
 ) -> None:
@@ -276,7 +277,7 @@ AMBIGUOUS = {
 }
 
 
-@pytest.mark.parametrize("what", slow_but([*AMBIGUOUS][::3], AMBIGUOUS))
+@pytest.mark.parametrize("what", slow_but([*AMBIGUOUS][:6:3], AMBIGUOUS))
 async def test_smuggling(gated: Gated, record: Record, what: str) -> None:
     """What two readers could take for two different requests is refused, and nothing of it is sent on."""
     rest, status = AMBIGUOUS[what]
@@ -327,7 +328,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("what", slow_but([*MALFORMED][::3], MALFORMED))
+@pytest.mark.parametrize("what", slow_but([*MALFORMED][:6:3], MALFORMED))
 async def test_malformed(gated: Gated, record: Record, what: str) -> None:
     """What is no request to a proxy for HTTP is refused, and recorded as such."""
     data, status = MALFORMED[what]
@@ -384,6 +385,7 @@ async def test_slow_head(gated: Gated, record: Record, monkeypatch: pytest.Monke
     assert [event.rule for event in record.of(EgressDecided)] == ["unreadable"]
 
 
+@pytest.mark.slow
 async def test_slow_hello(gated: Gated, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tunnel in which no TLS begins is given up."""
     monkeypatch.setattr("ringfence.egress.proxy.tunnel.HELLO_S", 0.2)
@@ -452,6 +454,7 @@ async def test_another_sandbox(gated: Gated, web: Web, record: Record) -> None:
     assert {event.sandbox_id for event in record.of(EgressDecided)} == {first.id, second.id}
 
 
+@pytest.mark.slow
 async def test_all_bytes_come_through(gated: Gated, web: Web) -> None:
     """64 MiB come out of a tunnel as they went in."""
     size = 64 * 1024**2

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trustme
 from cryptography import x509
+from tests.cases import slow_after
 from tests.egress.proxy.conftest import Record
 from tests.egress.swap.conftest import HOST, OTHER, SECRET, SWAP, OpenSwapped, Server, secret, serving
 
@@ -68,7 +69,7 @@ async def raw(sandbox: Sandbox, data: bytes, *, host: str = HOST, alpn: str = "h
     return result.stdout
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", slow_after(1, CLIENTS))
 async def test_the_secret_is_put_in_outside(
     server: Server, swapped: OpenSwapped, record: Record, client: str
 ):
@@ -98,6 +99,7 @@ async def test_in_containers(server: Server, swapped: OpenSwapped, container: di
     assert [request["headers"]["authorization"] for request in server.requests] == [f"token {SECRET}"]
 
 
+@pytest.mark.slow
 async def test_in_basic_authentication(server: Server, swapped: OpenSwapped):
     """As curl -u and git send it, which asks without it first: user and password packed in base64."""
     async with swapped(server) as one:
@@ -113,7 +115,7 @@ def basic(text: str) -> str:
     return "Basic " + base64.b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize("path", ["/", "/pieces"])
+@pytest.mark.parametrize("path", slow_after(1, ["/", "/pieces"]))
 async def test_an_echoed_secret_stays_outside(
     server: Server, swapped: OpenSwapped, record: Record, path: str
 ):
@@ -191,6 +193,7 @@ async def test_each_host_gets_its_own(server: Server, swapped: OpenSwapped, reco
     assert [event.secrets for event in record.of(EgressIntercepted)] == [["deploy"]]
 
 
+@pytest.mark.slow
 async def test_http_2(server: Server, swapped: OpenSwapped):
     """A client that could speak HTTP/2 is led to HTTP/1.1; one that speaks it unasked is refused."""
     async with swapped(server) as one:
@@ -249,7 +252,7 @@ async def test_tls_for_another_name(server: Server, swapped: OpenSwapped):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("fault", ["another authority", "another name"])
+@pytest.mark.parametrize("fault", slow_after(1, ["another authority", "another name"]))
 async def test_a_host_that_is_not_who_it_should_be_gets_nothing(
     tmp_path: Path, authority: trustme.CA, swapped: OpenSwapped, record: Record, fault: str
 ):

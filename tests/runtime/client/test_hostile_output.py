@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cases import examples
+from tests.cases import examples, slow_after
 
 from ringfence.journal import Journal, new_run_id, verify
 from ringfence.runtime.client.base import Stream
@@ -93,7 +93,9 @@ CALLS = {
 
 
 @pytest.mark.parametrize("client", ["claude", "codex"])
-@pytest.mark.parametrize("lines", [ENDLESS, CALLS], ids=["a reply without an end", "calls that never return"])
+@pytest.mark.parametrize(
+    "lines", slow_after(1, [ENDLESS, CALLS]), ids=["a reply without an end", "calls that never return"]
+)
 def test_an_output_without_an_end_is_not_held(client: str, lines: dict[str, Any]) -> None:
     """Neither the pieces of a reply nor calls that never return are held without bound."""
     stream = STREAMS[client]()

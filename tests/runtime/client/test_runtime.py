@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests.cases import slow_after
 from tests.runtime.client.fake import SOURCE, FakeClient, FakeStream, asked
 
 from ringfence.errors import (
@@ -113,6 +114,7 @@ async def test_what_a_client_says_it_used_is_not_believed(bench: Bench) -> None:
     assert (result.usage.total, result.cost_usd) == (0, None)
 
 
+@pytest.mark.slow
 async def test_a_prompt_of_a_megabyte_arrives(bench: Bench) -> None:
     """It goes by stdin, where nothing limits it."""
     text = "ä" * 1024 * 1024
@@ -208,6 +210,7 @@ async def test_a_cancelled_client_is_asked_first_and_its_last_words_are_kept(ben
     assert bench.of(TranscriptNoted)[-1].record["result"] == "bye"
 
 
+@pytest.mark.slow
 async def test_a_client_that_ignores_an_interrupt_is_told_to_end(bench: Bench) -> None:
     """The second rung of the ladder."""
     await cancelled(
@@ -296,12 +299,14 @@ async def test_half_a_line_and_death_is_no_last_word(bench: Bench) -> None:
     assert words(bench) == ["no_json"]
 
 
+@pytest.mark.slow
 async def test_half_a_line_and_a_good_exit_code_is_no_last_word(bench: Bench) -> None:
     """An exit code of 0 says nothing."""
     with pytest.raises(InfrastructureFault, match="ended with 0 and without a last word"):
         await bench.run(["raw", '{"type": "resu'], ["exit", 0])
 
 
+@pytest.mark.slow
 async def test_the_end_of_stderr_is_told(bench: Bench) -> None:
     """It has the reason where the program says nothing else; what came long before is passed over."""
     with pytest.raises(ConfigurationError, match=r"unknown flag; see --cli-arg"):
@@ -318,10 +323,13 @@ async def test_a_line_without_an_end_takes_no_memory(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "limit"),
-    [
-        (Bounds(output_bytes=1024 * 1024), "output_bytes"),
-        (Bounds(output_lines=50), "output_lines"),
-    ],
+    slow_after(
+        1,
+        [
+            (Bounds(output_bytes=1024 * 1024), "output_bytes"),
+            (Bounds(output_lines=50), "output_lines"),
+        ],
+    ),
     ids=["bytes", "lines"],
 )
 async def test_a_flood_ends_the_client(bench: Bench, bounds: Bounds, limit: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.cases import examples
+from tests.cases import examples, slow_after
 
 from ringfence.cli.transcript import print_event
 from ringfence.events import TranscriptDamaged, TranscriptNoted
@@ -84,7 +84,7 @@ _FIRST = {
 
 
 @pytest.mark.parametrize(
-    ("client", "records"), [("claude", _CLAUDE), ("codex", _CODEX)], ids=["claude", "codex"]
+    ("client", "records"), slow_after(1, [("claude", _CLAUDE), ("codex", _CODEX)]), ids=["claude", "codex"]
 )
 def test_any_records_can_be_read_recorded_and_shown(
     client: str, records: st.SearchStrategy[dict[str, Any]]

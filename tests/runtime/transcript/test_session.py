@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, MessageSent, ModelReplied, Origin, TranscriptDamaged, TranscriptNoted
@@ -193,7 +194,7 @@ async def test_only_what_is_new(written: Callable[..., Path], said: Callable[...
 
 
 @pytest.mark.parametrize("lines", [1, 40], ids=["one", "many"])
-@pytest.mark.parametrize("idle_s", [0.3, None], ids=["ends-first", "goes-on"])
+@pytest.mark.parametrize("idle_s", slow_after(1, [0.3, None]), ids=["ends-first", "goes-on"])
 async def test_a_file_that_is_none_is_not_followed(
     lines: int, idle_s: float | None, written: Callable[..., Path]
 ) -> None:

@@ -128,6 +128,7 @@ def test_nonsense_for_modules(data: bytes) -> None:
     assert fed(data) == b""
 
 
+@pytest.mark.slow
 @given(data=st.binary(min_size=1, max_size=400))
 @FEW
 def test_nonsense_after_modules(data: bytes) -> None:
@@ -175,6 +176,7 @@ def test_nobody_is_left(bad: bytes) -> None:
     assert sleepers() == 0
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left() -> None:
     """A guest without a descriptor for one more connection is idle, answers the host, and loses none for good."""
     with started(descriptors=40) as process, kept_port() as port:

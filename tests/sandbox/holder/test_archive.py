@@ -156,6 +156,7 @@ def test_headers_without_end_are_refused(tmp_path: Path, data: bytes):
         unpack(pieces(data), tmp_path, WIDE, source="s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     slow_but([tarfile.XHDTYPE], [tarfile.XHDTYPE, tarfile.XGLTYPE]),

@@ -79,6 +79,7 @@ class Client:
         return False
 
 
+@pytest.mark.slow
 async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
     """Counted from the last client's leaving."""
     async with held_by_us(short_dir, Life(idle_s=0.3)) as holder:
@@ -90,6 +91,7 @@ async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
     assert end.reason == "idle"
 
 
+@pytest.mark.slow
 async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
     """A lease that is taken up again is as good as one never lost."""
     async with held_by_us(short_dir, Life(idle_s=3.0)) as holder:

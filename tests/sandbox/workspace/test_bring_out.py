@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
@@ -64,7 +65,7 @@ async def test_honest_bundle(users, inside: Path, repository: Path, git):
     git(repository, "fsck", "--strict")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "no-bundle", "empty"])
+@pytest.mark.parametrize("damage", slow_after(1, ["truncated", "flipped", "no-bundle", "empty"]))
 async def test_damaged_bundle_changes_nothing(damage: str, users, inside: Path, repository: Path, git):
     """What is not whole is refused, and nothing of it is among the user's objects."""
     (inside / "big").write_bytes(bytes(range(256)) * 8)
@@ -149,6 +150,7 @@ def test_capabilities_we_did_not_ask_for(capability: str):
         parse_bundle(f"# v3 git bundle\n{capability}\n{'0' * 40} refs/heads/x\n\nPACK".encode(), "sha1")
 
 
+@pytest.mark.slow
 async def test_repository_that_cannot_be_written(users, inside: Path, repository: Path, ground: Path, git):
     """Commits that the repository cannot take are kept beside the run, and can be fetched as the note says."""
     git(inside, "commit", "-q", "--allow-empty", "-m", "new")

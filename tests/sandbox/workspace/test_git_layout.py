@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
@@ -66,7 +67,7 @@ def files(folder: Path, pattern: str) -> set[str]:
     return {f"{path.parent.name}/{path.name}" for path in folder.glob(pattern) if path.is_file()}
 
 
-@pytest.mark.parametrize("line", ["{secret}", "../../../secret", "../../link"])
+@pytest.mark.parametrize("line", slow_after(1, ["{secret}", "../../../secret", "../../link"]))
 async def test_alternates_outside_are_not_shown(line: str, repository: Path, secret: Path, ready):
     """An object database elsewhere is not mounted, by whatever path: the agent's repository is empty, with a note."""
     (repository / "link").symlink_to(secret)
@@ -192,6 +193,7 @@ async def test_another_users_objects_are_read_as_that_user(repository: Path, sta
         await making
 
 
+@pytest.mark.slow
 async def test_git_that_a_run_made_is_not_used_later(workspace: Path, state: Path, ready, git):
     """What a run made of a workspace without `.git` is read-only for the next, until it is copied."""
     first = await ready(workspace)

@@ -61,6 +61,7 @@ SHUT: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", slow_but(["a directory"], SHUT))
 async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: Path):
     """An agent that takes the owner's rights away hides nothing, and what it changed is told and taken back."""
@@ -119,6 +120,7 @@ RULES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["fifo", "endless"], RULES))
 async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
     """Whatever is called `.gitignore` after a run, in the workspace or below, holds nothing up."""
@@ -201,6 +203,7 @@ async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path):
     assert (mine / "a.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["fifo"], ["fifo", "large", "directory with a fifo"]))
 async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begin, state: Path):
     """What an agent put where a directory or a file was, and nothing holds, is no obstacle to taking it back."""

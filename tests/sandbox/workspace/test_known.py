@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ _ENTRY = st.builds(
 _FILES = st.dictionaries(_PATH, _ENTRY, max_size=12)
 
 
+@pytest.mark.slow
 @given(_FILES, st.lists(st.tuples(st.sets(_PATH), _FILES), max_size=3))
 def test_packed_files_are_those_that_were_put_in(
     first: dict[bytes, Entry], steps: list[tuple[set[bytes], dict[bytes, Entry]]]

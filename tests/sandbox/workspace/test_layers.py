@@ -86,6 +86,7 @@ def test_touching_is_no_change(lower: Path, place: Path):
         assert layer.changes().files == {}
 
 
+@pytest.mark.slow
 def test_what_nests_too_deep_is_named(lower: Path, place: Path):
     """A flood of directories is not followed without end; where the look ended is told."""
     with Layer(lower, place) as layer:

@@ -52,6 +52,7 @@ def test_a_script_in_its_own_project_may_run(tmp_path: Path):
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_modules_in_the_workspace_are_refused(tmp_path: Path):
     """A directory that was put on the path on purpose; the error says what to do from Python, too."""
     (tmp_path / "lib").mkdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import slow_after
 
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import find_git
@@ -54,7 +55,7 @@ def exclude(repository: Path, ground: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return by
 
 
-@pytest.mark.parametrize("source", ["info/exclude", "core.excludesFile", "the default file"])
+@pytest.mark.parametrize("source", slow_after(1, ["info/exclude", "core.excludesFile", "the default file"]))
 @pytest.mark.parametrize("act", ["touch made", "echo x > .gitignore", "git init -q sub", "rm -rf sub/b.txt"])
 async def test_ignored_files_stay(
     source: str, act: str, repository: Path, state: Path, exclude: Callable[[str], None]

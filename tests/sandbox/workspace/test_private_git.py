@@ -71,6 +71,7 @@ async def test_commits_come_out(repository: Path, ready, git):
         assert {path.lstat().st_uid for path in (repository / ".git").rglob("*")} == {12_345}
 
 
+@pytest.mark.slow
 async def test_nothing_new_makes_no_refs(repository: Path, ready):
     """A run without commits leaves no refs and no notes."""
     prepared = await ready(repository)
@@ -79,6 +80,7 @@ async def test_nothing_new_makes_no_refs(repository: Path, ready):
     assert (done.record.refs, done.notes) == ({}, ())
 
 
+@pytest.mark.slow
 async def test_detached_commit_comes_out(repository: Path, ready, git):
     """A commit on no branch comes out as HEAD."""
     prepared = await ready(repository)
@@ -250,6 +252,7 @@ async def test_every_kind_of_repository(build, workspace: Path, ready, git):
     assert [change.path for change in done.diff.files] == ["new"]
 
 
+@pytest.mark.slow
 async def test_unknown_format_says_so(repository: Path, ready, git):
     """A repository of a format we cannot copy gives an empty one inside, and a note."""
     with (repository / ".git/config").open("a") as config:
@@ -260,6 +263,7 @@ async def test_unknown_format_says_so(repository: Path, ready, git):
         assert "?? a.txt" in await shell(sandbox, "git status --porcelain")
 
 
+@pytest.mark.slow
 async def test_no_repository_stays_none(workspace: Path, ready):
     """A directory that is no repository is none inside either, and its changes come out all the same."""
     (workspace / "f").write_text("x")

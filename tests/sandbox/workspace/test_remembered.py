@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import slow_after
 
 from ringfence.sandbox.workspace import scan, taking
 from ringfence.sandbox.workspace.actor import Actor
@@ -136,6 +137,7 @@ async def test_what_was_too_large_is_covered_when_it_is_not(
     assert (await store.take("r/b")).files == 3
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(CHANGES)
 def test_a_look_with_a_memory_is_one_without(changes: list[list[tuple[str, str, Callable[[Path], None]]]]):
@@ -278,7 +280,9 @@ def _nest(root: Path) -> None:
     run_git(root / "sub", "init", "-q")
 
 
-@pytest.mark.parametrize("change", [_rewrite_rules, _exclude, _track_ignored, _add_name, _nest])
+@pytest.mark.parametrize(
+    "change", slow_after(2, [_rewrite_rules, _exclude, _track_ignored, _add_name, _nest])
+)
 async def test_an_answer_that_may_be_another_is_not_taken(change, repository: Path, no_wait):
     """After a change of rules, of the index or of names git is asked again, and its answer counts."""
     (repository / ".gitignore").write_bytes(b"*.log\n")

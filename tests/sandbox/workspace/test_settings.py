@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -120,7 +121,9 @@ async def test_what_the_repositorys_settings_name(line: str, path: str, reposito
         "run --with=tools/h",
     ],
 )
-@pytest.mark.parametrize("key", ["filter.x.clean", "gpg.ssh.defaultKeyCommand", "sendemail.toCmd"])
+@pytest.mark.parametrize(
+    "key", slow_after(1, ["filter.x.clean", "gpg.ssh.defaultKeyCommand", "sendemail.toCmd"])
+)
 async def test_any_word_of_a_command(key: str, value: str, repository: Path, home: Path, git):
     """A program is found wherever in a command it is named: git runs it in the top of the work tree."""
     (repository / "tools").mkdir()
@@ -200,6 +203,7 @@ async def begin(repository: Path, state: Path, own) -> Prepared:
     return await prepare(repository, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
 
 
+@pytest.mark.slow
 async def test_it_is_read_only_inside(repository: Path, state: Path, own):
     """Hooks of the workspace that the user's git runs cannot be written, and a program that appears is named."""
     (repository / "tools" / "hooks").mkdir(parents=True)
@@ -217,7 +221,7 @@ async def test_it_is_read_only_inside(repository: Path, state: Path, own):
     assert any("'tools/hooks'" in note for note in prepared.notes)
 
 
-@pytest.mark.parametrize("how", ["home", "environment"])
+@pytest.mark.parametrize("how", slow_after(1, ["home", "environment"]))
 async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, canary, own, monkeypatch):
     """No setting of the user's, and no variable, makes our git run a program of the workspace."""
     script = repository / "evil.sh"

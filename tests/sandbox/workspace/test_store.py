@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.sandbox.workspace import taking
@@ -81,6 +82,7 @@ async def test_executable_bit_is_a_change(repository: Path, store: CheckpointSto
     assert [(change.path, change.mode_changed) for change in diff.files] == [("a.txt", True)]
 
 
+@pytest.mark.slow
 async def test_same_size_within_one_tick_is_seen(workspace: Path, store: CheckpointStore):
     """A file written again at once, with the same length, is read again."""
     file = workspace / "f"
@@ -102,7 +104,7 @@ async def test_forged_times_are_seen(workspace: Path, store: CheckpointStore):
     assert (await store.take("r/after")).tree != before.tree
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=repr)
+@pytest.mark.parametrize("name", slow_after(3, HOSTILE_NAMES), ids=repr)
 async def test_any_name(name: bytes, workspace: Path, store: CheckpointStore):
     """Names of any bytes come through, in files and directories."""
     empty = await store.take("r/before")
@@ -258,7 +260,7 @@ async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
     assert [(blob.path, oct(blob.git_mode)) for blob in blobs] == [(b"d", "0o120000")]
 
 
-@pytest.mark.parametrize("kind", ["fifo", "file", "link", "loop", "empty"])
+@pytest.mark.parametrize("kind", slow_after(2, ["fifo", "file", "link", "loop", "empty"]))
 async def test_git_of_any_kind(kind: str, workspace: Path, store: CheckpointStore):
     """Whatever is called `.git`, the files are found."""
     git = workspace / ".git"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import slow_after
 
 from ringfence.config import load
 from ringfence.errors import ConfigurationError
@@ -50,12 +51,15 @@ async def test_whole_repository_and_none(repository: Path, ground: Path, state: 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [
-        ("ringfence.yaml", "sandbox: {network: open}\n"),
-        ("ringfence.yaml", "nonsense: 1\n"),
-        ("ringfence.yaml", "{"),
-        ("ringfence.yml", ""),
-    ],
+    slow_after(
+        1,
+        [
+            ("ringfence.yaml", "sandbox: {network: open}\n"),
+            ("ringfence.yaml", "nonsense: 1\n"),
+            ("ringfence.yaml", "{"),
+            ("ringfence.yml", ""),
+        ],
+    ),
     ids=["loosens", "unknown-key", "no-yaml", "wrong-name"],
 )
 async def test_error_names_the_run_that_made_the_file(name: str, text: str, repository: Path, state: Path):

@@ -98,6 +98,7 @@ async def test_a_cut_look_is_cloned(mine: Path, state: Path, monkeypatch):
     assert "was searched" in prepared.notes[0] or "were searched" in prepared.notes[0]
 
 
+@pytest.mark.slow
 async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypatch):
     """That there may be more comes before all other lines of what is not kept."""
     prepared = await begin(mine, state)
@@ -111,6 +112,7 @@ async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypat
     assert (unkept[0].path, unkept[0].kind) == ("./", "unseen")
 
 
+@pytest.mark.slow
 async def test_too_deep_is_refused(mine: Path, state: Path):
     """Directories that are nested deeper than is looked could hold a socket: they are named, and the run refused."""
     make_below(mine / "deep", 300, 0, name="d")
@@ -132,6 +134,7 @@ async def test_the_run_that_left_it_is_named(mine: Path, state: Path):
     await begin(mine, state, run="run-3")
 
 
+@pytest.mark.slow
 async def test_the_run_that_made_repositories_is_named(mine: Path, state: Path):
     """So is one that made more git directories than can be guarded, which no undo removes."""
     first = await begin(mine, state)

@@ -38,6 +38,7 @@ def large(path: Path, more: int = 1) -> None:
         file.truncate(FILE_LIMIT_BYTES + more)
 
 
+@pytest.mark.slow
 async def test_ignored_names_that_are_trusted(repository: Path, begin: Begin):
     """What git ignores and your machine runs by its name is named when it appeared, changed or went."""
     (repository / ".gitignore").write_text(".envrc\n.vscode/\n.idea\n/deep/\n")
@@ -59,6 +60,7 @@ async def test_ignored_names_that_are_trusted(repository: Path, begin: Begin):
     assert (told(done), set(done.runs_on_your_machine)) == (expected, set(expected))
 
 
+@pytest.mark.slow
 async def test_what_others_packages_bring_is_not_named(repository: Path, begin: Begin):
     """Files in ignored directories that are only read (`.editorconfig` by the thousand) are not named."""
     (repository / ".gitignore").write_text("node_modules/\n")
@@ -69,6 +71,7 @@ async def test_what_others_packages_bring_is_not_named(repository: Path, begin: 
     assert told(await finish(prepared, None)) == {"node_modules/x/.npmrc": "added"}
 
 
+@pytest.mark.slow
 async def test_a_restored_time_hides_nothing(repository: Path, begin: Begin):
     """An ignored file of the same size with its old time is named all the same."""
     (repository / ".gitignore").write_text(".envrc\n")
@@ -81,6 +84,7 @@ async def test_a_restored_time_hides_nothing(repository: Path, begin: Begin):
     assert told(await finish(prepared, None)) == {".envrc": "modified"}
 
 
+@pytest.mark.slow
 async def test_large_files(repository: Path, begin: Begin):
     """Files too large to keep are named with their sizes, whether new, changed, gone or grown; others are not."""
     for name in ("changed", "gone", "same"):
@@ -96,6 +100,7 @@ async def test_large_files(repository: Path, begin: Begin):
     assert any(f"now {FILE_LIMIT_BYTES + 2} bytes" in note for note in done.notes)
 
 
+@pytest.mark.slow
 async def test_fifos_and_sockets(repository: Path, begin: Begin, state: Path):
     """Fifos that the run made are named, and go with an undo; those from before stay."""
     os.mkfifo(repository / "mine")
@@ -130,6 +135,7 @@ async def test_clone(repository: Path, begin: Begin, state: Path):
     assert (told(done), (repository / "new").exists()) == ({"new": "added"}, False)
 
 
+@pytest.mark.slow
 async def test_what_a_check_does_is_named(repository: Path, begin: Begin):
     """An ignored file that only the check wrote is the run's, too."""
     (repository / ".gitignore").write_text(".envrc\n")

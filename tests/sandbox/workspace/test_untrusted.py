@@ -48,6 +48,7 @@ def test_of_a_killed_run(killed: Path, state: Path):
         assert "'killed'" in (why_untrusted(killed, state) or "")
 
 
+@pytest.mark.slow
 def test_of_a_killed_run_after_another(killed: Path, state: Path):
     """Nor after another run on the workspace has come and gone."""
     with claimed(killed, "bind", run="second", state=state):
@@ -55,6 +56,7 @@ def test_of_a_killed_run_after_another(killed: Path, state: Path):
     assert "'killed'" in (why_untrusted(killed, state) or "")
 
 
+@pytest.mark.slow
 def test_a_copy_is_trusted(killed: Path, state: Path):
     """Who looked at it and copied it has it used, as he was told."""
     assert why_untrusted(killed, state)
@@ -92,12 +94,14 @@ def test_while_it_works(mine: Path, state: Path, git):
         assert why_untrusted(mine, state) is not None
 
 
+@pytest.mark.slow
 def test_of_a_renamed_workspace(killed: Path, state: Path):
     """The directory around it may be called otherwise."""
     assert why_untrusted(killed, state)
     assert "'killed'" in (why_untrusted(killed.rename(killed.parent / "other"), state) or "")
 
 
+@pytest.mark.slow
 def test_another_of_the_same_number(killed: Path, state: Path):
     """One that the user makes later is the user's, though the file system gives it the same inode."""
     assert why_untrusted(killed, state)

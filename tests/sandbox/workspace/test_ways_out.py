@@ -86,6 +86,7 @@ async def test_without_a_run(mode: str, listening: Path):
         assert await reached(sandbox, listening) == ""
 
 
+@pytest.mark.slow
 async def test_they_stay_covered_when_moved(listening: Path, state: Path):
     """No renaming, linking or removing brings a socket to light, in this sandbox or the run's next one."""
     prepared = await start(listening, state, "bind")
@@ -100,6 +101,7 @@ async def test_they_stay_covered_when_moved(listening: Path, state: Path):
     assert (listening / "deep" / "er" / "s").is_socket()
 
 
+@pytest.mark.slow
 async def test_they_work_on_the_host(listening: Path, state: Path):
     """The host's own programs still talk to each other through them."""
     prepared = await start(listening, state, "bind")
@@ -145,6 +147,7 @@ class TestLinks:
         """A clone has no links, and what is read-only changes nothing."""
         assert _notes_on_links(await start(linked, state, mode)) == []
 
+    @pytest.mark.slow
     async def test_unchanged_files_are_told_again(self, linked: Path, state: Path):
         """The next run tells it, too, though no file has changed."""
         await start(linked, state, "bind")

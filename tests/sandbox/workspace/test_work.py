@@ -113,6 +113,7 @@ async def test_clone_has_uncommitted_and_untracked_but_not_ignored_files(reposit
     assert all(path.stat().st_nlink == 1 for path in source.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 async def test_interrupted_run(repository: Path, state: Path, own):
     """A run that never ended says so; once closed it can be shown and undone."""
     if os.geteuid() == 0:

@@ -95,6 +95,7 @@ async def test_a_login_that_has_ended_is_renewed_and_kept(file: Path, server: To
     assert json.loads(_content(file))["last_refresh"] > "2026-01-01T00:00:00Z"
 
 
+@pytest.mark.slow
 async def test_what_is_sent_is_what_codex_sends(file: Path, server: TokenServer):
     """It is the login of the Codex CLI, so it is renewed in its name."""
     await _login(file, server).read()
@@ -183,6 +184,7 @@ def _renewing(file: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_login_made_anew_meanwhile_is_not_overwritten(file: Path, server: TokenServer):
     """`codex login` knows nothing of our lock; what it wrote is newer than any answer."""
     server.on_spent = lambda: write_login(file, number=7, lasts_s=3600)
@@ -207,6 +209,7 @@ async def test_a_spent_login_is_a_clear_end(file: Path, server: TokenServer):
     assert "refresh-0" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -229,6 +232,7 @@ async def test_an_endpoint_that_is_down_is_another_fault(
     assert _content(file) == before
 
 
+@pytest.mark.slow
 async def test_while_the_old_token_is_good_a_failure_is_none(file: Path, server: TokenServer):
     """Some minutes are left, and the next one tries again."""
     write_login(file, lasts_s=120)

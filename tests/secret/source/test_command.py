@@ -80,6 +80,7 @@ async def test_a_program_that_fails_is_a_clear_error(program: str, said: str):
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.slow
 async def test_a_program_that_hangs_is_ended(tmp_path: Path):
     """With everything that it started, after the time it was given."""
     os.mkfifo(tmp_path / "alive")

@@ -55,6 +55,7 @@ def test_a_name_without_a_file_is_a_mistake():
     assert "'x' is not NAME=FILE" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_bad_script_ends_it_with_the_code_of_configuration(tmp_path: Path):
     """One line, exit code 78."""
     done = subprocess.run(

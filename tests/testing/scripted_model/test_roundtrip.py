@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +83,7 @@ async def replies(script: Script) -> AsyncIterator[ModelReply]:
         await model.aclose()
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.lists(turns, min_size=5, max_size=10))
 def test_any_script_comes_out_of_the_sdk_as_it_went_in(given_turns: list[dict[str, Any]]):

@@ -41,6 +41,7 @@ def test_nothing_is_left():
     assert not used.exists()
 
 
+@pytest.mark.slow
 def test_what_a_killed_build_left_is_removed():
     """The next build removes what one that was killed could not."""
     program = KILLED.format(then="os.kill(os.getpid(), signal.SIGKILL)")
@@ -51,6 +52,7 @@ def test_what_a_killed_build_left_is_removed():
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_what_another_build_uses_stays():
     """A directory whose maker lives is not touched."""
     program = KILLED.format(then="sys.stdin.read()")
