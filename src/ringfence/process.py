@@ -5,7 +5,6 @@ import signal
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL as DEVNULL  # the two are given to start_process
 from subprocess import PIPE as PIPE
@@ -14,11 +13,12 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
 
 _GRACE_S = 2.0
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessResult:
     """What a host process came to; output beyond the limit is dropped."""
 

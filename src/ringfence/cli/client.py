@@ -1,7 +1,7 @@
 """`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from ringfence.cli import options
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.cli.lending import Lent
@@ -108,7 +109,7 @@ def client_command(name: "ClientName", title: str) -> Callable[..., None]:
     return command
 
 
-@dataclass(frozen=True)
+@frozen
 class _Asked:
     name: "ClientName"
     args: tuple[str, ...]

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.errors import UsageError
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config.model import Settings
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ringfence.runtime.session import CarriedSession
 
 
-@dataclass(frozen=True)
+@frozen
 class GoingOn:
     """What is asked for."""
 

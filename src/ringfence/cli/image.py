@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from ringfence.cli.options import EngineOption, JsonOption
 from ringfence.errors import UsageError
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.sandbox.docker.client import Engine
@@ -179,7 +179,7 @@ def _target(name: str) -> "Target":
         raise UsageError(f"unknown image {name!r}; known: {', '.join(Target)}") from None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Place:
     """Which engine is meant."""
 

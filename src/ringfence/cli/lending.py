@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.secret import Credential, KnownSecret, Lease, Provider
 
 
-@dataclass(frozen=True)
+@frozen
 class Lent:
     """What a run is lent."""
 

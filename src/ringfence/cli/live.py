@@ -7,7 +7,6 @@ or an indent: no text of an agent begins at the left edge, where our own lines s
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -57,6 +56,7 @@ from ringfence.events import (
     VerificationEnded,
     VerificationStarted,
 )
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ _CHECK = "the check"
 _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
 
 
-@dataclass(frozen=True)
+@frozen
 class _Running:
     """Something that runs inside."""
 

@@ -5,12 +5,13 @@ Only what is plain is read here; all else, and every mistake, is for the whole c
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 _COMPLETION = "_RINGFENCE_COMPLETE"
 
 
-@dataclass(frozen=True)
+@frozen
 class PlainExec:
     """A command for a standing sandbox."""
 

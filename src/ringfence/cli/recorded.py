@@ -1,10 +1,10 @@
 """What a recorded run was asked, as a request again."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.errors import ConfigurationError, PolicyRefused, RecordError
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config.model import Settings
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox import SandboxSpec
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedRequest:
     """What a replay needs of a run, besides its record."""
 

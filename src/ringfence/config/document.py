@@ -2,11 +2,11 @@
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import ConfigurationError
+from ringfence.frozen import frozen
 
 FILE_LIMIT_BYTES = 64 * 1024
 
@@ -14,7 +14,7 @@ KeyPath = tuple[str | int, ...]
 """Keys and list indices from the root of a document to a value."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A 1-based line and column."""
 
@@ -22,7 +22,7 @@ class Place:
     column: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Document:
     """A file's values and where each was written."""
 

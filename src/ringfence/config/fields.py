@@ -4,7 +4,6 @@ import difflib
 import json
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -12,11 +11,12 @@ from pydantic.fields import FieldInfo
 
 from ringfence.config.model import Settings
 from ringfence.config.units import ByteCount, Seconds, format_duration, format_size
+from ringfence.frozen import frozen
 
 FieldPath = tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Field:
     """One key of the configuration that holds a value (not a section)."""
 

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from ringfence.config.document import Document, KeyPath
 from ringfence.config.fields import known_keys
 from ringfence.config.origin import DEFAULT, Origin
+from ringfence.frozen import frozen
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
 """Lists that grow from layer to layer; all others are replaced."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """Raw values of one source."""
 

@@ -8,7 +8,6 @@ import os
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +24,12 @@ from ringfence.config.tightening import Loosened, loosened
 from ringfence.config.trust import is_trusted
 from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
+from ringfence.frozen import frozen
 
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True)
+@frozen
 class Flag:
     """A command-line option that says a key."""
 
@@ -41,7 +41,7 @@ class Flag:
     """None: it was not given."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ConfigurationFile:
     """A file that was read."""
 
@@ -52,7 +52,7 @@ class ConfigurationFile:
     trusted: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Effective:
     """What holds, and why."""
 

@@ -1,15 +1,15 @@
 """Where a value came from."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
+from ringfence.frozen import frozen
 
 OriginKind = Literal["flag", "environment", "project", "user", "default"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """Where one effective value was said. Its text: a flag, a variable, `FILE:LINE:COLUMN`, or `default`."""
 

@@ -6,11 +6,11 @@ run. So the table names what is surely tighter, and everything else, known or no
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.config.fields import all_fields
 from ringfence.config.model import Settings
+from ringfence.frozen import frozen
 
 Rule = Callable[[Any, Any], bool]
 """Whether the new value (second) is surely as tight as the old one (first)."""
@@ -77,7 +77,7 @@ def _mode(old: str, new: str) -> bool:
     return new == old or old == "bind"
 
 
-@dataclass(frozen=True)
+@frozen
 class Tightening:
     """What is tighter for one key, and why the rest is not."""
 
@@ -171,7 +171,7 @@ TABLE: Mapping[str, Tightening] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Loosened:
     """A value that is not surely tighter than the one it replaces."""
 

@@ -8,17 +8,17 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ConfigurationError
+from ringfence.frozen import frozen
 
 _RECORD_LIMIT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class TrustRecord:
     """One content of one file that the user trusts."""
 

@@ -1,6 +1,5 @@
 """Changes of what a running sandbox may reach. Pure; the user makes them, nobody inside can."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import ValidationError
@@ -8,11 +7,12 @@ from pydantic import ValidationError
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.egress.address import refused_target
 from ringfence.errors import PolicyRefused, UsageError
+from ringfence.frozen import frozen
 
 Action = Literal["allow", "deny"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Change:
     """What comes of a change."""
 

@@ -2,13 +2,13 @@
 
 import json
 import re
-from dataclasses import dataclass
 
 import anyio
 import h11
 from anyio.abc import ByteStream
 
 from ringfence.egress.room import Room
+from ringfence.frozen import frozen
 
 _HEAD_BYTES = 32 * 1024
 _BODY_BYTES = 256 * 1024
@@ -18,7 +18,7 @@ _LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line end of one character, or a line that goes on with the one before: readers differ about both."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """A request."""
 

@@ -4,7 +4,7 @@ import base64
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -15,6 +15,7 @@ from anyio.streams.tls import TLSStream
 
 from ringfence.egress.resolving import Unreachable, connected, resolve_by_system
 from ringfence.egress.sealed import Sealed
+from ringfence.frozen import frozen
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANSWER_S = 30.0
@@ -29,7 +30,7 @@ class UnknownProxy(Exception):
     """The environment names a proxy of a kind that is not spoken here; the text says which, without its password."""
 
 
-@dataclass(frozen=True)
+@frozen
 class HostProxy:
     """A proxy of this machine's environment."""
 

@@ -5,7 +5,6 @@ import encodings.idna  # noqa: F401
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -14,6 +13,7 @@ from anyio.lowlevel import RunVar
 
 from ringfence.egress.address import Address
 from ringfence.egress.outside import OutsideStream, connect
+from ringfence.frozen import frozen
 
 CONNECT_S = 10.0
 _MOST_TRIED = 4
@@ -34,7 +34,7 @@ class Unreachable(Exception):
         self.is_refused = is_refused
 
 
-@dataclass(frozen=True)
+@frozen
 class Resolved:
     """One answer."""
 

@@ -3,13 +3,13 @@
 import os
 import select
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 import anyio
 import anyio.to_thread
 
 from ringfence.errors import SandboxFileError
+from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import JobState
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess
@@ -26,7 +26,7 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE
 _NOT_STARTED = ProcessEnd(127, None, "exit", 0.0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Stdio:
     """The user's own streams. `stdin` None gives the command an empty one."""
 

@@ -1,13 +1,13 @@
 """Going on with an earlier run's conversation."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated
+from ringfence.frozen import frozen
 from ringfence.journal import is_alive, read, resolve, runs_dir
 from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.session.home import SessionHome, sessions_dir
@@ -22,7 +22,7 @@ _NO_AGENT = frozenset({"", "exec", "shell", "claude", "codex", "imported"})
 """Runtimes of runs that cannot be gone on with; an agent of one's own has no name."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Continuation:
     """What a run goes on with; empty for one that starts anew."""
 

@@ -1,7 +1,7 @@
 """What becomes of the work when what was inside has ended: brought out, checked, told."""
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -10,6 +10,7 @@ import anyio.to_thread
 from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, SandboxError, next_step
 from ringfence.events import CheckpointCreated, WorkExported
+from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
@@ -32,7 +33,7 @@ _PATCH_NAME = "work.patch"
 _END_S = 30.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Delivery:
     """The way out of one run's work."""
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ import anyio.to_thread
 from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
+from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.client.base import Client, Place, Program
@@ -39,7 +40,7 @@ _CHUNK = 1024**2
 _PLACES = 10
 
 
-@dataclass(frozen=True)
+@frozen
 class TerminalClient:
     """A client that a person has asked for."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +14,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, DUMMIES, Provided, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
+from ringfence.frozen import frozen
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _NOWHERE = "http://127.0.0.1:1"
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelAccess:
     """What a run's gateway is made of. Plain data."""
 

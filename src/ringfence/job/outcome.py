@@ -1,7 +1,7 @@
 """From what ended a run to its terminal state: four kinds of failure, never mixed."""
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import (
@@ -15,10 +15,11 @@ from ringfence.errors import (
     UsageError,
     next_step,
 )
+from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 
 
-@dataclass(frozen=True)
+@frozen
 class Outcome:
     """A terminal state and why, in a line."""
 

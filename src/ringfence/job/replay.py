@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -11,6 +11,7 @@ import anyio
 from ringfence.config.paths import state_dir
 from ringfence.errors import Diverged, LimitReached, RecordError
 from ringfence.events import CheckpointCreated, CommandEnded, Event, JobCreated, JobEnded, ModelReplied
+from ringfence.frozen import frozen
 from ringfence.job.agent import system_of
 from ringfence.job.command import Stdio, open_null, run_command
 from ringfence.job.continuing import conversation_of
@@ -32,7 +33,7 @@ from ringfence.secret.redact import REPLACEMENT
 from ringfence.tool.toolset import open_toolset
 
 
-@dataclass(frozen=True)
+@frozen
 class ReplayResult:
     """What a replay came to."""
 
@@ -48,7 +49,7 @@ class ReplayResult:
     """Requests from inside, by the model gateway, served from the record."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Recorded:
     """A record, as far as a replay goes by it."""
 

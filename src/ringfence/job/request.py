@@ -1,12 +1,13 @@
 """What a run is asked to do: everything resolved, nothing to look up."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.model.price_table import Price
@@ -27,7 +28,7 @@ Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
 terminal, or serving others."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RunRequest:
     """One run in a fence, whatever is done inside."""
 
@@ -74,7 +75,7 @@ class RunRequest:
     session_id: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentRequest:
     """What an agent needs, besides its sandbox."""
 

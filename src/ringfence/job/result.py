@@ -1,15 +1,15 @@
 """How a run ended."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import ExitCode
 from ringfence.events import JobEnded, WorkExported
+from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 
 
-@dataclass(frozen=True)
+@frozen
 class JobResult:
     """How a run ended and where its record is."""
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import environment_inside
 from ringfence.errors import SandboxDied
 from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
+from ringfence.frozen import frozen
 from ringfence.job.lending import inject
 from ringfence.job.recorder import Recorder
 from ringfence.job.request import Purpose
@@ -37,7 +38,7 @@ _WITH_PROXY = frozenset({"standing", "terminal"})
 _Use = Purpose | Literal["export", "verify"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Sandboxes:
     """Opens the sandboxes of one run."""
 

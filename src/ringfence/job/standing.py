@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import anyio
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
+from ringfence.frozen import frozen
 from ringfence.job.host import HOST
 from ringfence.job.lending import with_own_leases
 from ringfence.job.model_access import ModelAccess
@@ -35,7 +36,7 @@ from ringfence.secret import KnownSecret
 _MODULE = "ringfence.job.standing"
 
 
-@dataclass(frozen=True)
+@frozen
 class Gone:
     """A standing sandbox that was found dead and is cleared away now."""
 

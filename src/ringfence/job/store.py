@@ -3,12 +3,12 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.frozen import frozen
 from ringfence.job.state import JobState, may_follow
 
 _SCHEMA = """
@@ -26,7 +26,7 @@ CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
 _BUSY_S = 10.0
 
 
-@dataclass(frozen=True)
+@frozen
 class JobRow:
     """A job as the store knows it. What happened in it is in its journal."""
 

@@ -11,6 +11,7 @@ import msgspec
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError
 from ringfence.events import JournalOpened, JournalSealed
+from ringfence.frozen import frozen
 from ringfence.journal.blobs import BlobStore, references
 from ringfence.journal.heads import known_heads
 from ringfence.journal.keys import key_id, trusted_keys
@@ -32,7 +33,7 @@ _SEALED = "journal.sealed"
 _SPECIAL = frozenset({_OPENED, _SEALED})
 
 
-@dataclass(frozen=True)
+@frozen
 class Verification:
     """What `verify` found.
 
@@ -61,7 +62,7 @@ class Verification:
         return self.status == "sealed"
 
 
-@dataclass(frozen=True)
+@frozen
 class Tail:
     """Where a journal ends, for its writer."""
 

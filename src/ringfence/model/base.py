@@ -3,13 +3,14 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import msgspec
 
 from ringfence.errors import UsageError
 from ringfence.events import Event, Usage
+from ringfence.frozen import frozen
 
 JSONObject = dict[str, Any]
 """A JSON object in the Messages API's own shape, passed through untouched (thinking blocks are signed)."""
@@ -22,7 +23,7 @@ class ContextExceeded(UsageError):
     """The conversation is longer than the model's window; a shorter one may be accepted."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelRequest:
     """One request. `messages` and `tools` are in the Messages API's shape.
 
@@ -45,7 +46,7 @@ class ModelRequest:
         return hashlib.sha256(msgspec.json.encode(shallow, order="deterministic")).hexdigest()
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelReply:
     """One whole reply of the model."""
 

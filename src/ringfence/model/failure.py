@@ -2,11 +2,11 @@
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
+from ringfence.frozen import frozen
 from ringfence.model.assembly import BrokenStream, StreamedError
 
 FailureKind = Literal["transient", "final", "authentication", "context", "refused"]
@@ -32,7 +32,7 @@ _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
 """Words of the 400 for a conversation that does not fit; it has no code of its own (anthropic 2.11)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Failure:
     """One failed attempt, classified."""
 

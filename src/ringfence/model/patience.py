@@ -1,10 +1,11 @@
 """How long a model is waited for, and how often it is asked again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Patience:
     """Deadlines and retries of one `reply`. All times in seconds."""
 

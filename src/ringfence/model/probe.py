@@ -5,7 +5,6 @@ A server that cannot be reached says nothing about a credential, and one that do
 
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
@@ -16,6 +15,7 @@ from ringfence.egress.gateway.provided import Provided, base_url_of
 from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of
 from ringfence.errors import AuthenticationFailed
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.secret import Credential
 
 Verdict = Literal["ok", "refused", "unreachable", "unclear"]
@@ -29,7 +29,7 @@ _MAY_NOT_LIST = "missing scopes: api.model.read"
 _VERSION = "2023-06-01"
 
 
-@dataclass(frozen=True)
+@frozen
 class Probe:
     """What a request with a credential came to."""
 

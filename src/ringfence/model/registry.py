@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.errors import AuthenticationFailed, UsageError
+from ringfence.frozen import frozen
 from ringfence.model.anthropic import AnthropicModel, warm_up
 from ringfence.model.base import Model
 from ringfence.model.patience import Patience
@@ -18,7 +19,7 @@ _SCRIPTED = "scripted:"
 _SCRIPTED_NAME = "scripted"
 
 
-@dataclass(frozen=True)
+@frozen
 class OpenedModel:
     """A model that is ready."""
 

@@ -2,17 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from ringfence.events import Event, Usage
+from ringfence.frozen import frozen
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox
 
 Emit = Callable[[Event], Awaitable[None]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """What an agent is asked to do."""
 
@@ -28,7 +29,7 @@ class Task:
     """The client's own session, for runtimes that are programs with a memory of their own."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Session:
     """Which session of its own a client is to keep, and which one it goes on with. The ids are the client's."""
 
@@ -40,7 +41,7 @@ class Session:
     """Whether that one stays as it is, and what follows is another."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RuntimeResult:
     """How the agent's own part ended. Says nothing about whether the work is right."""
 

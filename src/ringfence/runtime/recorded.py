@@ -1,10 +1,11 @@
 """A model that answers from a record, and says where the conversation goes another way."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ringfence.errors import Diverged, RingfenceError
 from ringfence.events import ConversationCompacted, Event, ModelReplied, TextStreamed, ThinkingStreamed
+from ringfence.frozen import frozen
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
 from ringfence.runtime.api import REQUEST_TOO_LONG
 from ringfence.runtime.conversation import Conversation
@@ -24,7 +25,7 @@ class RecordOver(RingfenceError):
         super().__init__(f"the record ends after {served} requests, and here is one more")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Step:
     """One request of the recorded run: what was asked, and what came (None: it was refused as too long)."""
 

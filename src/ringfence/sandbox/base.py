@@ -6,11 +6,12 @@ Everything else (exec, files, signals, timeouts, stats) is written once, on the 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ringfence.errors import DeathReason
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.sandbox.spec import SandboxSpec
@@ -19,7 +20,7 @@ Enforcement = Literal["kernel", "soft", "none"]
 Carry = Literal["none", "in", "git", "both"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Placement:
     """Where the workspace and the identity of a sandbox come from; made by `sandbox.workspace`."""
 
@@ -39,7 +40,7 @@ class Placement:
     name what is put back if it changed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Overlay:
     """A host path mounted on a path inside, on top of what is there."""
 
@@ -48,7 +49,7 @@ class Overlay:
     read_only: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """What a backend is told to start."""
 
@@ -61,7 +62,7 @@ class Launch:
     """The run it belongs to; put on what a crash could leave behind."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Death:
     """Why a sandbox is gone."""
 
@@ -69,7 +70,7 @@ class Death:
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ResourceUse:
     """What the kernel says everything inside uses together; None where it cannot say."""
 
@@ -79,7 +80,7 @@ class ResourceUse:
     oom_kills: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Facts:
     """What a started sandbox turned out to be."""
 

@@ -1,10 +1,10 @@
 """Files inside a sandbox: each operation is a process inside, under the fence's rules."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from ringfence.errors import SandboxFileError
+from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.process import WINDOW, SandboxProcess
 from ringfence.sandbox.records import Exit, Failure, errno_name
@@ -17,7 +17,7 @@ _READ_S, _LIST_S, _REMOVE_S, _PUT_S = 600.0, 60.0, 120.0, 120.0
 """What an operation may take; the guest ends it then. `_PUT_S` counts from the last byte that is sent."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DirEntry:
     """One entry of a directory inside."""
 

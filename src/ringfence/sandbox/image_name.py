@@ -1,7 +1,8 @@
 """Names of container images, taken apart as engines take them (github.com/distribution/reference)."""
 
 import re
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 DEFAULT_REGISTRY = "docker.io"
 
@@ -12,7 +13,7 @@ _REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?|\[[0-9a-fA-F:]+\](?::[0-
 _LONGEST = 255
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageName:
     """One image's name."""
 

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT
 from ringfence.errors import PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Facts, Placement
 from ringfence.sandbox.image_name import ImageName, parse_image_name
 from ringfence.sandbox.spec import Mount, SandboxSpec
@@ -50,7 +50,7 @@ _PROGRAM_TYPES = (2, 3)
 """Of ELF files. Not 4: a core dump holds what a process had in memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Surroundings:
     """What rules are judged by, besides the spec; all paths resolved."""
 
@@ -58,7 +58,7 @@ class Surroundings:
     state: Path
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """One row of the table: `violations` yields what breaks it."""
 

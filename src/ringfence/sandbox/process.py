@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
 from ringfence.errors import SandboxFileError, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.channels.command import Channel
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.records import Exit, Failure, errno_name
@@ -23,7 +24,7 @@ Blame = Callable[[EndedBy, int], Awaitable[EndedBy]]
 """Who ended a command, by more than its guest could see of it (`GuestSession.blame`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessEnd:
     """How a command ended; fields as in `ExecResult`."""
 

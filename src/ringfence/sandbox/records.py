@@ -1,8 +1,8 @@
 """What a guest says in records, taken apart. Every value is hostile: what is no such thing is a protocol death."""
 
 import errno
-from dataclasses import dataclass
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
 
 _RECORD_LIMIT = 64 * 1024
@@ -16,7 +16,7 @@ class ProtocolError(Exception):
     """The guest sent what it must not. Never leaves the sandbox room: it becomes `SandboxDied`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Exit:
     """A command's EXIT frame."""
 
@@ -28,7 +28,7 @@ class Exit:
     """What the gate refused meanwhile. A holder says it; of a guest it is not believed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Failure:
     """A channel's FAIL frame: the command could not be started, or a file operation failed."""
 

@@ -1,14 +1,15 @@
 """What a command in a sandbox came to."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from ringfence.frozen import frozen
 
 EndedBy = Literal["exit", "signal", "timeout", "cancel", "memory", "output", "pids", "disk"]
 """Why a command is over: it exited; a signal; its deadline; the caller; the memory limit; it flooded us;
 or a soft limit on processes or disk."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ExecResult:
     """The outcome of one command. A failing command is a result, never an exception.
 

@@ -6,12 +6,13 @@ A credential is read on the host and stays there; nothing here puts it into a sa
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from ringfence.errors import AuthenticationFailed
+from ringfence.frozen import frozen
 
 Provider = Literal["anthropic", "openai"]
 """Whose API takes it: the Messages API, or the Responses and Chat APIs."""
@@ -59,7 +60,7 @@ _LEAST_SECRET = 8
 """Shorter ones are dummies of local servers; taking them out would only garble the text."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Credential:
     """What proves to the model's API who asks: one moment's, as a subscription's token ends and is replaced.
 

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
+from ringfence.frozen import frozen
 from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES, Provider
 
 _WAYS = {
@@ -24,7 +24,7 @@ _WAYS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownSecret:
     """A secret that can be had by name. The value is not known yet."""
 

@@ -4,11 +4,12 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ringfence.errors import AuthenticationFailed
+from ringfence.frozen import frozen
 
 LIMIT_BYTES = 64 * 1024
 """Of what a source may give."""
@@ -17,7 +18,7 @@ _LATEST_S = 253_402_300_799.0  # the end of the year 9999, beyond which no datet
 _MILLISECONDS_FROM = 1e11
 
 
-@dataclass(frozen=True)
+@frozen
 class SecretValue:
     """A secret, at one moment. Its text never shows it."""
 

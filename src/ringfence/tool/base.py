@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.sandbox import Sandbox
 
 JSONObject = dict[str, Any]
@@ -14,7 +14,7 @@ Emit = Callable[[Event], Awaitable[None]]
 """Takes an event; returns when it is in the journal ("written before told")."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolSpec:
     """A tool as the model sees it."""
 
@@ -24,7 +24,7 @@ class ToolSpec:
     """JSON Schema (draft 2020-12) of the input."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolCall:
     """One call as the model wrote it; nothing of it is checked yet."""
 
@@ -34,7 +34,7 @@ class ToolCall:
     """A JSON object if the model did right."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolResult:
     """What a call came to. A tool that fails is a result with `is_error`, never an exception.
 
@@ -46,7 +46,7 @@ class ToolResult:
     is_error: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolContext:
     """What a tool may use."""
 

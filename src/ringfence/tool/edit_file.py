@@ -1,7 +1,6 @@
 """The tool `edit_file`: replace a text that is found exactly, and exactly once unless all are meant."""
 
-from dataclasses import dataclass
-
+from ringfence.frozen import frozen
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.text_file import NotText, read_text
 
@@ -31,7 +30,7 @@ class EditRefused(Exception):
     """The edit is not clear. Its text tells the agent why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Edit:
     """A text after the replacement, and where it was replaced."""
 

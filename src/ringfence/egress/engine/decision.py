@@ -1,7 +1,6 @@
 """Whether a call is passed on, about which container and with which body: asked of the grant and of the engine."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from ringfence.egress.engine.asking import ask_json
 from ringfence.egress.engine.bodies import BadBody, exec_body, start_body
 from ringfence.egress.engine.power import too_powerful, volume_names
 from ringfence.egress.engine.routes import Call
+from ringfence.frozen import frozen
 
 _EXECS = 1000
 _OK = 200
@@ -26,7 +26,7 @@ class Denied(Exception):
         self.status = status
 
 
-@dataclass(frozen=True)
+@frozen
 class Decided:
     """A call that is passed on: about what, with which body."""
 

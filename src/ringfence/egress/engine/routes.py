@@ -6,10 +6,11 @@ refused, whatever it is.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from ringfence.config.engine_access import EngineAct
+from ringfence.frozen import frozen
 
 _VERSION = re.compile(r"v1\.\d{1,3}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -28,7 +29,7 @@ _LOGS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Route:
     """One call that there is. `{}` in the path stands for a container, `{exec}` for a command in one."""
 
@@ -73,7 +74,7 @@ ROUTES: tuple[Route, ...] = (
 """All there is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Call:
     """A request that is one of the table's."""
 
@@ -98,7 +99,7 @@ class Call:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """A request that is not passed on, and why; the reason is told to who asked."""
 

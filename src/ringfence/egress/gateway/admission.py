@@ -1,7 +1,6 @@
 """From what came to what is asked: read, checked, cleaned, bounded, and written anew."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from ringfence.egress.gateway.routes import Api, Refusal, Route, find_route
 from ringfence.egress.gateway.shapes import FORBIDDEN, NOT_FOUND, Denied, OverBudget
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
+from ringfence.frozen import frozen
 from ringfence.secret.credentials import Provider
 
 _BOUND: Mapping[Api, tuple[str, ...]] = {
@@ -34,7 +34,7 @@ _LEAST_THINKING = 1024
 _MOST_CHOICES = 16
 
 
-@dataclass(frozen=True)
+@frozen
 class Admitted:
     """A request as it is passed on."""
 

@@ -14,6 +14,7 @@ from aiohappyeyeballs import start_connection
 
 from ringfence.egress.gateway.upstream import CONNECT_S, SILENT_S, UpstreamGone, origin_of
 from ringfence.egress.gateway.wire import Wire
+from ringfence.frozen import frozen
 
 _KEPT_S = 60.0
 _CLOSE_S = 1.0
@@ -22,7 +23,7 @@ _ATTEMPT_S = 0.25
 """Until the next of a name's addresses is tried too (RFC 8305)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """Where an API is."""
 

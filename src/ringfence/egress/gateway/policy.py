@@ -7,12 +7,12 @@ client offers such tools by itself, and works without them); what changes the me
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
 from ringfence.egress.gateway.tools import Grant, check_tools_within, clean_tools
+from ringfence.frozen import frozen
 from ringfence.secret.credentials import Provider
 
 
@@ -85,7 +85,7 @@ _SOURCES_WITHIN = ("base64", "text", "content")
 _MOST_VALUES = 2_000_000
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelPolicy:
     """What may be asked of models' APIs."""
 

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
+from ringfence.frozen import frozen
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
 Found = Credential | Callable[[], Awaitable[Credential]]
@@ -37,7 +37,7 @@ PORT_INSIDE = 3129
 SOCKET_INSIDE = "/tmp/.ringfence/model.sock"  # noqa: S108 -- inside, where /tmp is the sandbox's own
 
 
-@dataclass(frozen=True)
+@frozen
 class Provided:
     """One provider.
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from ringfence.egress.gateway.upstream import UpstreamGone
 from ringfence.events import Event, ModelAsked, ModelExchanged
+from ringfence.frozen import frozen
 
 Alike = Callable[[str], str]
 """What of a body counts in a comparison."""
@@ -40,7 +41,7 @@ class RecordedAnswer:
         """There is nothing to let go of."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedExchange:
     """A request of the record, and what was answered."""
 
@@ -73,7 +74,7 @@ class RecordedExchange:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Asking:
     """A request, beside the exchange of the record that it is held against."""
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
+from ringfence.frozen import frozen
 from ringfence.secret.credentials import Provider
 
 Api = Literal["messages", "count_tokens", "anthropic_models", "responses", "chat", "openai_models"]
@@ -28,7 +28,7 @@ _LONGEST_TARGET = 1024
 _SHOWN = 120
 
 
-@dataclass(frozen=True)
+@frozen
 class Route:
     """A request that is one of the table's."""
 
@@ -47,7 +47,7 @@ class Route:
         return self.api in ("messages", "responses", "chat")
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """A request that is not passed on, and why."""
 

@@ -1,6 +1,6 @@
 """The first message of TLS, as far as it says for whom it is (RFC 8446 4.1.2, RFC 6066 3). Pure; all is hostile."""
 
-from dataclasses import dataclass
+from ringfence.frozen import frozen
 
 LIMIT_BYTES = 64 * 1024
 """Of all that is looked at; those of today have 2 KiB at most."""
@@ -16,7 +16,7 @@ class NotTls(Exception):
     """The bytes are no ClientHello; the text says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ClientHello:
     """What is of interest in it."""
 

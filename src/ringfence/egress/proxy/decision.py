@@ -1,18 +1,18 @@
 """Whether a request may go out, and by which rule. Pure: the gate asks it, and so does `ringfence policy explain`."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.host import Host, read_host, written
 from ringfence.egress.address import Address, embedded, is_public, refused_address, refused_target
 from ringfence.egress.proxy.presets import preset_rules
+from ringfence.frozen import frozen
 
 TLS_PORT = 443
 HTTP_PORT = 80
 
 
-@dataclass(frozen=True)
+@frozen
 class Wanted:
     """What a process inside asks for."""
 
@@ -33,7 +33,7 @@ class Wanted:
         return f"{written(self.host)}:{self.port}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Decision:
     """What was decided."""
 
@@ -48,7 +48,7 @@ class Decision:
     """Bound of the rule, which all connections by it share."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Named:
     """A rule, and where it comes from."""
 

@@ -1,7 +1,6 @@
 """How an allowed host is reached: at addresses that were checked, or through this machine's own proxy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import anyio
 from anyio.abc import ByteStream
@@ -12,12 +11,13 @@ from ringfence.egress.own_addresses import is_own_address
 from ringfence.egress.own_sockets import own_ports
 from ringfence.egress.proxy.decision import Decision, Rules, Wanted, remedy_for
 from ringfence.egress.resolving import Resolve, Resolved, Unreachable, connected, resolved_once
+from ringfence.frozen import frozen
 
 _LOOKUP_S = 2.0
 _MOST_SLOW = 1000
 
 
-@dataclass(frozen=True)
+@frozen
 class Way:
     """How a host is reached."""
 

@@ -4,7 +4,6 @@ import base64
 import binascii
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio.to_thread
@@ -14,6 +13,7 @@ from ringfence.config.swap import Swap
 from ringfence.egress.proxy.decision import TLS_PORT, Rules, Wanted
 from ringfence.egress.swap.authority import Authority, outward_context, system_authorities
 from ringfence.errors import AuthenticationFailed, PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.secret.redact import MINIMUM_LENGTH, Redactor
 from ringfence.secret.value import SecretValue
 
@@ -41,7 +41,7 @@ class LentSecret(Protocol):
         """The secret, as it is now."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Pair:
     swap: Swap
     placeholder: str

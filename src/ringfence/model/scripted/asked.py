@@ -1,15 +1,16 @@
 """What a request asks for, whichever API it came by; and whether that is what a script expects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from ringfence.frozen import frozen
 from ringfence.model.scripted.script import Expectation
 
 _SHOWN = 200
 
 
-@dataclass(frozen=True)
+@frozen
 class Utterance:
     """One piece of the conversation so far. Results of tools stand in it as the user's, without text."""
 
@@ -17,7 +18,7 @@ class Utterance:
     text: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolOutput:
     """What a tool gave back."""
 
@@ -26,7 +27,7 @@ class ToolOutput:
     """None: the API does not tell."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """A request, as far as scripts care."""
 

@@ -8,11 +8,11 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ringfence.errors import ConfigurationError
+from ringfence.frozen import frozen
 from ringfence.model.scripted.asked import Asked
 from ringfence.model.scripted.loading import parse_embedded
 from ringfence.model.scripted.progress import Due
@@ -49,7 +49,7 @@ def in_prompt(script: Script | str) -> str:
     return f"{_OPEN}{text}{_CLOSE}"
 
 
-@dataclass(frozen=True)
+@frozen
 class _Mark:
     name: str | None
     text: str

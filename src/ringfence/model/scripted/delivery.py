@@ -1,12 +1,13 @@
 """Sends one scripted answer, whole or damaged as the script says."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ringfence.frozen import frozen
 from ringfence.model.scripted.blocks import encode
 from ringfence.model.scripted.dialect import Dialect, Saying
 from ringfence.model.scripted.script import Drop, Fault, JSONObject, Malformed, Slow, Stall, StreamError
@@ -14,7 +15,7 @@ from ringfence.model.scripted.script import Drop, Fault, JSONObject, Malformed, 
 _NOT_JSON = '{"id":'
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """The bytes of an answer in order, with the pauses between them."""
 

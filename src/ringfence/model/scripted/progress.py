@@ -1,12 +1,12 @@
 """Which turn is due. A turn is over when its reply went out whole; until then it is given again."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from ringfence.frozen import frozen
 from ringfence.model.scripted.script import Fault, Script, Turn
 
 
-@dataclass(frozen=True)
+@frozen
 class Due:
     """What the next request gets."""
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -13,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ringfence.frozen import frozen
 from ringfence.model.scripted.answering import Answering
 from ringfence.model.scripted.asked import Asked
 from ringfence.model.scripted.blocks import encode, estimate
@@ -28,7 +28,7 @@ _CONVERSATION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id",
 """By which the clients name their conversation."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RecordedRequest:
     """A request as it came."""
 

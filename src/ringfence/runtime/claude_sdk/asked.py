@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from ringfence.events import Event, HookAnswered, PermissionDecided, ToolCalled, ToolReturned
+from ringfence.frozen import frozen
 from ringfence.runtime.transcript.base import dict_of, plain, short
 from ringfence.runtime.transcript.record import JSONObject
 
@@ -17,7 +18,7 @@ CANCELLED = "cancelled: the client did not wait for the answer"
 _TOOL_CALL = "tools/call"
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """A request of a client's that is being answered."""
 

@@ -6,13 +6,13 @@ one task that belongs to the run.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
 import msgspec
 
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.runtime.base import Emit
 from ringfence.runtime.claude_sdk.asked import Asked, asked_of
 from ringfence.runtime.claude_sdk.wire import ASKS, control_of, refusal, request_id_of
@@ -39,7 +39,7 @@ class Stdin(Protocol):
         """Tell that nothing more comes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Outgoing:
     message: JSONObject
     is_answer: bool = False

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.seen import ClientName, Seen
 from ringfence.runtime.transcript.lines import Line
 from ringfence.sandbox.spec import Mount
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """A client's program, as it was found."""
 
@@ -23,7 +24,7 @@ class Program:
     """What shows it inside, to be added to the sandbox's; none where the image has it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """Where a client works."""
 
@@ -40,7 +41,7 @@ class Place:
     """False on the bare host, where the client's own checks stay on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """How a client is started inside."""
 

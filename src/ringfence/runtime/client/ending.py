@@ -6,7 +6,6 @@ denied, and calls its failures `success`; codex ends with 0 when none of its com
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from signal import Signals
 
@@ -18,6 +17,7 @@ from ringfence.errors import (
     RingfenceError,
     UsageError,
 )
+from ringfence.frozen import frozen
 from ringfence.runtime.client.seen import ClientName, JSONObject, Seen, text_of
 
 
@@ -58,7 +58,7 @@ class Ending(StrEnum):
     """It ended without a last word, and nothing says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Exit:
     """What is known from outside of the stream."""
 
@@ -76,7 +76,7 @@ class Exit:
     """An answer by a schema was asked for, and none came."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended:
     """A way to end, with the reason in a line."""
 

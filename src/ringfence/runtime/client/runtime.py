@@ -1,13 +1,14 @@
 """A command line client as a runtime: started inside, read from its stdout, judged by more than its own word."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import anyio
 
 from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
+from ringfence.frozen import frozen
 from ringfence.grace import grace
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
@@ -152,7 +153,7 @@ class ClientRuntime(Runtime):
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Done:
     """What a process of the client came to."""
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,13 +11,14 @@ import anyio.to_thread
 
 from ringfence.errors import UsageError
 from ringfence.events import Event, SessionKept, SessionLost, SessionResumed
+from ringfence.frozen import frozen
 from ringfence.runtime.base import Emit, Session
 from ringfence.runtime.session.home import SessionHome, SessionRecord, held_session
 from ringfence.runtime.session.keeper import SessionKeeper
 from ringfence.sandbox import Sandbox
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionPlan:
     """Which session a run keeps."""
 

@@ -7,7 +7,6 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ringfence.events import (
     TranscriptFile,
     Usage,
 )
+from ringfence.frozen import frozen
 from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, runs_dir, write_session
 from ringfence.removal import remove_tree
 from ringfence.runtime.transcript.base import ClientName, Overview, between_ms
@@ -42,7 +42,7 @@ _DOCUMENT_BYTES = 32 * 1024**2
 """Of a larger session no document is written beside the journal: that would hold all of it in memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ImportedSession:
     """A session in our records."""
 

@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.frozen import frozen
 from ringfence.runtime.transcript.base import ClientName
 from ringfence.runtime.transcript.source import SourceFile
 from ringfence.secret import looks_secret
@@ -23,7 +23,7 @@ _LOGIN_BYTES = 64 * 1024
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True)
+@frozen
 class FoundSession:
     """A session's file, as its directory tells of it. What is in it was not read."""
 

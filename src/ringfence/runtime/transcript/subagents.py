@@ -3,8 +3,9 @@
 import os
 import re
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+from ringfence.frozen import frozen
 
 MAX_FILES = 512
 """More sub-agents of one session are not read; that is told."""
@@ -13,7 +14,7 @@ _NAME = re.compile(r"agent-([A-Za-z0-9_-]{1,100})\.jsonl")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
+@frozen
 class SubagentFile:
     """The file of one sub-agent."""
 

@@ -4,16 +4,17 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+from ringfence.frozen import frozen
 
 MINIMUM = (0, 10, 0)
 """The first with `--bind-fd`: sources are bound by descriptor, so that no path can be swapped under us."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Bwrap:
     """A usable bwrap."""
 

@@ -1,7 +1,8 @@
 """Why bwrap did not start, by what it wrote: a pure classifier over the texts of bubblewrap 0.11."""
 
 import re
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 _ALLOW = (
     "this machine does not let you make user namespaces; as root allow it: "
@@ -13,7 +14,7 @@ _ALLOW = (
 _TEXT_LIMIT = 500
 
 
-@dataclass(frozen=True)
+@frozen
 class Cause:
     """One row: what bwrap says, and what to do about it."""
 

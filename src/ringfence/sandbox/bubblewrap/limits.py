@@ -2,11 +2,11 @@
 
 import os
 import platform
-from dataclasses import dataclass
 
 import anyio
 
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
+from ringfence.frozen import frozen
 from ringfence.process import run_process
 from ringfence.sandbox.base import Enforcement, Launch
 from ringfence.sandbox.cgroup import (
@@ -30,7 +30,7 @@ def _shown(name: str, value: float) -> str:
     return f"{size:.10g} {unit}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """How the limits of one launch will be enforced."""
 

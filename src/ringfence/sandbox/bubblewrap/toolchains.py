@@ -7,8 +7,9 @@ a link may have been made by whoever wants to read it. Credentials that live bes
 
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from ringfence.frozen import frozen
 
 _ROOTS = (
     ".pyenv/versions",
@@ -59,7 +60,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"
 _DEFAULT_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-@dataclass(frozen=True)
+@frozen
 class Toolchains:
     """What is shown and the environment that makes it found."""
 

@@ -6,10 +6,10 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import ResourceUse
 from ringfence.sandbox.cgroup.hierarchy import PARENT, counter, hierarchies, members, words
 from ringfence.sandbox.cgroup.limits import apply, check, settings_for, write, write_raw
@@ -20,7 +20,7 @@ _POLL_S = 0.005
 _MAKE_TRIES = 50
 
 
-@dataclass(frozen=True)
+@frozen
 class Cgroup:
     """A group with its limits. In version 1 that is one directory per tree."""
 

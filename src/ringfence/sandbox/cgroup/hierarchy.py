@@ -2,8 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from ringfence.frozen import frozen
 
 PARENT = "ringfence"
 """All our control groups lie in a directory of this name; theirs is the sandbox's id."""
@@ -11,7 +12,7 @@ PARENT = "ringfence"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True)
+@frozen
 class Hierarchy:
     """One mounted tree of control groups and where a process is in it."""
 

@@ -1,16 +1,16 @@
 """The limits as the kernel is told them, version by version; each is read back."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.errors import SandboxStartFailed
+from ringfence.frozen import frozen
 
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1000  # the kernel refuses less
 
 
-@dataclass(frozen=True)
+@frozen
 class Setting:
     """One limit as the kernel is told it."""
 

@@ -8,10 +8,10 @@ on or is empty; or our own group if every process in it is ours, for then they c
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.cgroup.hierarchy import Hierarchy, hierarchies, is_writable, members, words
 
 Kind = Literal["v2", "v1", "systemd", "none"]
@@ -26,7 +26,7 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A directory in which the `ringfence` group is made, and what it limits."""
 
@@ -37,7 +37,7 @@ class Place:
     """Our own processes must leave this group first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CgroupPlan:
     """How limits can be enforced on this machine by this user."""
 

@@ -9,12 +9,12 @@ import hashlib
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.frozen import frozen
 
 Product = Literal["docker", "podman"]
 AddressKind = Literal["unix", "tcp", "ssh"]
@@ -25,7 +25,7 @@ _TLS_PORT, _PLAIN_PORT = 2376, 2375
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True)
+@frozen
 class TlsFiles:
     """Certificates for an engine behind TLS."""
 
@@ -55,7 +55,7 @@ class TlsFiles:
         return context
 
 
-@dataclass(frozen=True)
+@frozen
 class Address:
     """One place where an engine may listen."""
 

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Launch, Placement
 from ringfence.sandbox.docker.facts import EngineFacts
 from ringfence.sandbox.docker.limits import ContainerLimits
@@ -27,7 +27,7 @@ _CORE = 1
 """Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageFacts:
     """What an image brings along."""
 
@@ -56,7 +56,7 @@ def _normal(place: str) -> str:
     return f"/{os.path.normpath(place).lstrip('/')}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Recipe:
     """All that decides how a container is made."""
 

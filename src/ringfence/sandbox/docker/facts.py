@@ -1,13 +1,14 @@
 """What an engine says of itself, taken from `/version` and `/info` (Docker Engine API 1.41)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from ringfence.frozen import frozen
 
 _UNIT_NAMES = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 
 
-@dataclass(frozen=True)
+@frozen
 class EngineFacts:
     """What decides how a container is made on this engine."""
 

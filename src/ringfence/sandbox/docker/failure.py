@@ -4,7 +4,8 @@ Captured from Docker 20.10.24, Podman 4.3.1, runc 1.1.5 and runsc 20221128.
 """
 
 import re
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 _TEXT_LIMIT = 600
 _READ_LIMIT = 64 * 1024
@@ -23,7 +24,7 @@ _WRAPPED = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Cause:
     """One row: what the engine says, and what to do about it."""
 

@@ -9,11 +9,11 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, next_step
+from ringfence.frozen import frozen
 
 PREFIX = "ringfence."
 INSTANCE = "ringfence.instance"
@@ -77,7 +77,7 @@ def labels_for(
     }
 
 
-@dataclass(frozen=True)
+@frozen
 class Holder:
     """A process, told apart from a later one of the same number, on this boot of this machine."""
 

@@ -1,8 +1,7 @@
 """Which limits an engine keeps for a container, and what happens to the others."""
 
-from dataclasses import dataclass
-
 from ringfence.errors import PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Enforcement
 from ringfence.sandbox.docker.facts import EngineFacts
 from ringfence.sandbox.spec import SandboxSpec
@@ -13,7 +12,7 @@ SENTRY_TASKS = 2000
 crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ContainerLimits:
     """How the limits of one container are enforced."""
 

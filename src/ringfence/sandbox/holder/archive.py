@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from ringfence.errors import InfrastructureFault, SandboxFileError, UsageError, next_step
+from ringfence.frozen import frozen
 from ringfence.sandbox.tar_header import BoundedTar, bounded_tar
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -45,7 +46,7 @@ class Copied:
             self.left_out.append(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
 
 
-@dataclass(frozen=True)
+@frozen
 class Bounds:
     """What may come out in one copy."""
 

@@ -12,12 +12,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError, next_step
 from ringfence.flock import try_lock
+from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -27,7 +27,7 @@ _REMOVAL_S = 600.0
 _STEP_S = 0.005
 
 
-@dataclass(frozen=True)
+@frozen
 class HolderPlace:
     """The directory of one holder."""
 

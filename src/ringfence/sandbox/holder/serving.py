@@ -4,7 +4,6 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
 import anyio
@@ -12,6 +11,7 @@ import anyio
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, SandboxDied
 from ringfence.events import Event
+from ringfence.frozen import frozen
 from ringfence.sandbox.holder.asking import ChangeEgress
 from ringfence.sandbox.holder.peer import Peer
 from ringfence.sandbox.holder.place import HolderPlace
@@ -25,7 +25,7 @@ _WIND_DOWN_S = 5.0
 _ACCEPT_AGAIN_S = 0.1
 
 
-@dataclass(frozen=True)
+@frozen
 class HoldEnd:
     """Why a held sandbox was ended in order."""
 
@@ -33,7 +33,7 @@ class HoldEnd:
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Life:
     """How long a held sandbox lives; what is None has no such end. All by the monotonic clock."""
 

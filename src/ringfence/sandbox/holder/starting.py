@@ -10,13 +10,13 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 
 from ringfence.errors import ExitCode, InfrastructureFault, next_step
+from ringfence.frozen import frozen
 from ringfence.process import start_process
 from ringfence.sandbox.holder.place import HolderPlace
 from ringfence.sandbox.holder.state import dump
@@ -33,7 +33,7 @@ _ANSWER_BYTES = 64 * 1024
 _CHUNK = 65536
 
 
-@dataclass(frozen=True)
+@frozen
 class NotStarted:
     """A holder that did not come up."""
 

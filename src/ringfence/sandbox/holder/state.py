@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Facts, Overlay, Placement
 from ringfence.sandbox.holder.place import HolderPlace
 
@@ -20,7 +21,7 @@ Kind = Literal["standing", "pool"]
 _State = TypeVar("_State")
 
 
-@dataclass(frozen=True)
+@frozen
 class HolderState:
     """A held sandbox."""
 
@@ -49,7 +50,7 @@ class HolderState:
         return replace(self, end=(reason, detail))
 
 
-@dataclass(frozen=True)
+@frozen
 class Terms:
     """The part of a spec that running commands goes by, in a sandbox that stands already."""
 
@@ -60,7 +61,7 @@ class Terms:
     ttl_s: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class BriefState:
     """What a client that only runs commands needs: without the spec, whose validation takes longer than a command."""
 

@@ -4,16 +4,18 @@ import fcntl
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
+
+from ringfence.frozen import frozen
 
 _LIMIT_BYTES = 64 * 1024
 _REASON_CHARS = 500
 What = Literal["hits", "misses", "stale", "failed"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Counts:
     """Since the pool's directory was made."""
 

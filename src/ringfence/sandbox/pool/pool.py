@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.errors import RingfenceError, SandboxError
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.holder.attaching import ask_to_end
 from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves
@@ -28,7 +28,7 @@ _MODULE = "ringfence.sandbox.pool.member"
 _PROBE_S = 1.0
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolSize:
     """How much is kept warm."""
 

@@ -11,11 +11,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ringfence import __version__
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay, Placement
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.spec import SandboxSpec
@@ -30,7 +31,7 @@ _PER_RUN = frozenset({"setup", "env", "ttl_s", "egress"})
 """Applied to each command, or at hand-over: they need not be the same."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Shape:
     """The key of a pool."""
 

@@ -6,7 +6,8 @@ Encoding: Linux `include/uapi/linux/bpf_common.h`, `filter.h` and `seccomp.h`.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 AND = 0x54  # BPF_ALU | BPF_AND | BPF_K
@@ -30,14 +31,14 @@ def argument_offset(index: int) -> int:
     return 16 + 8 * index
 
 
-@dataclass(frozen=True)
+@frozen
 class Label:
     """A place that jumps name. Two labels are the same if their names are."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Instruction:
     """One instruction; a jump without a label on one side falls through there."""
 

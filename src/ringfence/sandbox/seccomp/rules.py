@@ -7,7 +7,8 @@ A refusal is EPERM, unless callers fall back only on something else; then the ro
 """
 
 import errno
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 _NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; NEWTIME cannot be asked of clone
 _TYPE_OF_FILE, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0xF000, 0x2000, 0x6000
@@ -19,7 +20,7 @@ _ANY_TCP_UDP_ICMP = frozenset({0, 1, 6, 17, 58})
 _SOCKET_CALLS = ("socket", "socketpair")
 
 
-@dataclass(frozen=True)
+@frozen
 class Condition:
     """Looks at the low 32 bits of one argument; the kernel takes all that are looked at here as 32 bits."""
 
@@ -34,7 +35,7 @@ class Condition:
         return (arguments[self.argument] & self.mask in self.values) != self.inverted
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """Calls that are refused where all conditions hold."""
 

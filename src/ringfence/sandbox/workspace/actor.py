@@ -11,7 +11,6 @@ import os
 import platform
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
 
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
@@ -64,7 +64,7 @@ def give(directory: Path, owner: "Actor") -> None:
     os.chown(directory, owner.uid, owner.gid)
 
 
-@dataclass(frozen=True)
+@frozen
 class Actor:
     """A host user on whose behalf the workspace is read and written."""
 

@@ -1,12 +1,13 @@
 """Files of a checkpoint as git lists and hands them out."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 _BATCH_BYTES = 32 * 1024**2
 
 
-@dataclass(frozen=True)
+@frozen
 class Blob:
     """A file of a checkpoint, without its contents."""
 

@@ -13,11 +13,11 @@ import shutil
 import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ringfence.errors import InfrastructureFault, SandboxFileError
+from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
@@ -44,7 +44,7 @@ class Inside(Protocol):
         """Read a file inside."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BroughtOut:
     """What came out."""
 
@@ -201,7 +201,7 @@ async def _store(
     return stored, complaints
 
 
-@dataclass(frozen=True)
+@frozen
 class Bundle:
     """A bundle, its header read."""
 

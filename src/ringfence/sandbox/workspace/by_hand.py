@@ -3,12 +3,12 @@
 import os
 import re
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.errors import RecordError, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.difference import Diff
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NOW = "now/diff"
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedCheckpoint:
     """A checkpoint taken by hand."""
 

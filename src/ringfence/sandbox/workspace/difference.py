@@ -1,15 +1,16 @@
 """What differs between two checkpoints, file by file."""
 
 import os
-from dataclasses import dataclass
 from typing import Literal
+
+from ringfence.frozen import frozen
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
 UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
 
 
-@dataclass(frozen=True)
+@frozen
 class FileChange:
     """One file that differs."""
 
@@ -28,7 +29,7 @@ class FileChange:
         return os.fsencode(self.path)
 
 
-@dataclass(frozen=True)
+@frozen
 class UnkeptChange:
     """A file that differs though its contents are not kept, or a place that could not be looked at."""
 
@@ -45,7 +46,7 @@ class UnkeptChange:
         return f"{self.path!r} {self.kind}{': ' if sizes else ''}{', now '.join(sizes)} ({self.why})"
 
 
-@dataclass(frozen=True)
+@frozen
 class Diff:
     """What differs between two checkpoints."""
 

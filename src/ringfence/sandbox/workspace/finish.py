@@ -3,13 +3,13 @@
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
@@ -31,7 +31,7 @@ from ringfence.sandbox.workspace.work import (
 _SHOWN = 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Finished:
     """What a run came to."""
 

@@ -6,10 +6,11 @@ our own, or (for `update-ref` alone) the user's, which an agent never could writ
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
 from ringfence.process import ProcessResult, host_program, run_process
 from ringfence.sandbox.workspace.actor import Actor
 
@@ -69,7 +70,7 @@ class GitGaveUp(InfrastructureFault):
     """A git command took longer, or said more, than is waited for or kept."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Git:
     """One git directory and how git is run on it."""
 

@@ -9,9 +9,9 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.tree import Tree
 
 _SMALL = 1024**2
@@ -22,7 +22,7 @@ _IN_DATABASE = re.compile(
 INDEX_LIMIT = 512 * 1024**2
 
 
-@dataclass(frozen=True)
+@frozen
 class GitLayout:
     """A git directory of the user's, as found on disk."""
 

@@ -2,9 +2,9 @@
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git import write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, find_git, read_config, read_small
 
@@ -12,7 +12,7 @@ _MAX_GUESSES = 1000
 _GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
-@dataclass(frozen=True)
+@frozen
 class CopiedIndex:
     """What was taken from a repository."""
 

@@ -9,10 +9,11 @@ named.
 import errno
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_ENTRIES = 1_000_000
@@ -23,7 +24,7 @@ _BEYOND = "beyond the number of entries that are looked at"
 LayerKind = Literal["added", "modified", "deleted"]
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerChanges:
     """What differs between the layers; paths are bytes relative to them."""
 

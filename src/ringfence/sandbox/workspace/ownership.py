@@ -5,11 +5,11 @@ import os
 import pwd
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
@@ -30,7 +30,7 @@ _NEEDED = ("anyio", "msgspec", "pydantic")
 """Some of what ringfence needs: where these were loaded from, the rest will be, too."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Caller:
     """Who runs ringfence."""
 
@@ -43,7 +43,7 @@ class Caller:
         return cls(os.geteuid(), os.getegid())
 
 
-@dataclass(frozen=True)
+@frozen
 class Decision:
     """As whom, and how."""
 

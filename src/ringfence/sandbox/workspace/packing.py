@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from ringfence.errors import InfrastructureFault, next_step
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.tree import Tree
 
 TOP = "workspace"
@@ -37,7 +38,7 @@ class Packed:
             self.left_out.append(f"{os.fsdecode(path)!r} ({why})")
 
 
-@dataclass(frozen=True)
+@frozen
 class Bounds:
     """What may be in one stream."""
 

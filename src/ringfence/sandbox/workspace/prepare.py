@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import PolicyRefused, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
@@ -35,7 +36,7 @@ from ringfence.sandbox.workspace.work import (
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepared:
     """A workspace made ready for a run's sandboxes."""
 
@@ -146,7 +147,7 @@ async def prepare(
     return Prepared(placement, before, record, run_dir, state, layout, private, submodules)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Ground:
     """What is worked on, as whom, and where what is made for it lies."""
 
@@ -197,7 +198,7 @@ class _Ground:
         return clone
 
 
-@dataclass(frozen=True)
+@frozen
 class _Guards:
     read_only: Collection[bytes]
     specials: Collection[bytes]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.databases import copy_databases, readable_by_all
@@ -41,7 +42,7 @@ _KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone",
 _EMPTY = "the agent sees an empty repository, your files are there"
 
 
-@dataclass(frozen=True)
+@frozen
 class Identity:
     """Who the agent's commits are by."""
 
@@ -49,7 +50,7 @@ class Identity:
     email: str = "agent@localhost"
 
 
-@dataclass(frozen=True)
+@frozen
 class PrivateGit:
     """What was made, and how to mount it."""
 

@@ -12,7 +12,6 @@ look at the diff.
 import os
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
@@ -20,6 +19,7 @@ from typing import Literal
 from pathspec import GitIgnoreSpec
 
 from ringfence.errors import PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git_layout import has_git
 from ringfence.sandbox.workspace.tree import Tree
@@ -31,7 +31,7 @@ _MAX_WALKED = 5_000_000
 Treatment = Literal["read_only", "reported"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Protected:
     """One file or directory, by its path in the workspace."""
 

@@ -2,8 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git_layout import GitLayout, read_small
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -12,7 +13,7 @@ _MAX_REFS = 200_000
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
 
 
-@dataclass(frozen=True)
+@frozen
 class Refs:
     """Where a repository's branches and tags point."""
 

@@ -4,10 +4,10 @@ import os
 import pwd
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.errors import PolicyRefused, UsageError
+from ringfence.frozen import frozen
 
 _SYSTEM = (
     "/bin",
@@ -27,7 +27,7 @@ _SHARED = ("/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "
 """Refused themselves; a directory in one may be a workspace."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ground:
     """What a refusal is judged by; all paths are resolved."""
 
@@ -37,7 +37,7 @@ class Ground:
     state: Path
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """One row of the table."""
 

@@ -11,7 +11,6 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +18,7 @@ from typing import TypeVar
 import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both, give
 from ringfence.sandbox.workspace.blobs import Blob
 from ringfence.sandbox.workspace.difference import Diff, FileChange
@@ -48,7 +48,7 @@ class WorkspaceConflict(RingfenceError):
         super().__init__(f"{message}: {', '.join(map(repr, paths[:_SHOWN]))}{more}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Restored:
     """What a restore did."""
 

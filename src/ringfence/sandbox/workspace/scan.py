@@ -8,6 +8,7 @@ import stat
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, Packed, group
 from ringfence.sandbox.workspace.second_process import Answers
 from ringfence.sandbox.workspace.statuses import count_as_known
@@ -174,7 +175,7 @@ def _note_unreadable(found: Scan, error: OSError, paths: Iterable[bytes]) -> Non
     found.skipped.update(dict.fromkeys(paths, os.strerror(error.errno or 0).lower()))
 
 
-@dataclass(frozen=True)
+@frozen
 class Content:
     """A file as read now."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.process import run_process
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import git_program
@@ -24,7 +25,7 @@ _MAX_HOOKS = 200
 _MAX_LINKS = 40
 
 
-@dataclass(frozen=True)
+@frozen
 class UserSettings:
     """Taken from the user's configuration, not from the workspace's."""
 
@@ -37,7 +38,7 @@ class UserSettings:
     """Paths where there is nothing, that it would run if the words of its configuration are paths at all."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Setting:
     key: str
     value: str

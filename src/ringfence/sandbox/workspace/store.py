@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import anyio
@@ -20,6 +20,7 @@ import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
@@ -48,7 +49,7 @@ class PatchTooLarge(RingfenceError):
     """A patch is larger than what is kept; the checkpoints hold the changes all the same."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Kept:
     """A checkpoint as the store lists it."""
 
@@ -59,7 +60,7 @@ class Kept:
     """When it was taken, in seconds since the epoch."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Checkpoint:
     """A state of the workspace that was kept."""
 

@@ -8,9 +8,9 @@ submodule in turn: what an agent has written could lead anywhere.
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_private_git
@@ -20,7 +20,7 @@ _INSIDE = Path("/run/ringfence-submodules")
 _GIT = b"/.git"
 
 
-@dataclass(frozen=True)
+@frozen
 class Submodule:
     """One submodule, with the git directory that the agent gets for it."""
 

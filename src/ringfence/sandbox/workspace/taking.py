@@ -4,7 +4,6 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.fast_import import import_changes
 from ringfence.sandbox.workspace.git import Git
@@ -39,7 +39,7 @@ _BATCH_BYTES = 32 * 1024**2
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
+@frozen
 class Taken:
     """A tree that was put into the store."""
 

@@ -4,12 +4,13 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import AuthenticationFailed
+from ringfence.frozen import frozen
 from ringfence.secret.source.file import read_secret_file
 from ringfence.secret.value import LIMIT_BYTES, SecretValue, jwt_expiry
 
@@ -18,7 +19,7 @@ _UNKNOWN_LASTS = timedelta(days=8)
 _ROOM_BYTES = 16 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class LoginFile:
     """What one reading of the file found."""
 

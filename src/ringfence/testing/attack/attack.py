@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.frozen import frozen
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.sandbox.seccomp.numbers import NUMBERS
 
@@ -78,7 +78,7 @@ def can(function, *arguments):
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class Verdict:
     """Whether a promise held, and what was seen."""
 
@@ -86,7 +86,7 @@ class Verdict:
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Scene:
     """Where attacks are carried out."""
 
@@ -102,7 +102,7 @@ class Scene:
 CarryOut = Callable[[Scene], Awaitable[Verdict]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Attack:
     """One attempt at one promise."""
 
@@ -116,7 +116,7 @@ class Attack:
     needs_own: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class AttackResult:
     """How one attack went."""
 

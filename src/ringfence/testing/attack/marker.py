@@ -1,12 +1,13 @@
 """Finds processes by a word in their arguments, from the host's side."""
 
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Marker:
     """A word that only the processes looked for have. A probe is given halves, so as not to find itself."""
 

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ringfence.frozen import frozen
 from ringfence.model.scripted.asked import Asked
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError, Turn
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """An error, before it takes the form of an API."""
 
@@ -21,7 +21,7 @@ class Refusal:
     param: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Saying:
     """What is to be said, and to what request."""
 

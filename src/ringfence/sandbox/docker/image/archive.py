@@ -4,17 +4,18 @@ import hashlib
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import anyio
 
+from ringfence.frozen import frozen
+
 _CHUNK_BYTES = 1024**2
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """A tar file that becomes an image."""
 

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import anyio
 
 from ringfence import __version__
+from ringfence.frozen import frozen
 from ringfence.sandbox.docker.client import Engine, EngineError, engine_errors
 from ringfence.sandbox.docker.image import stored
 from ringfence.sandbox.docker.image.authorities import host_authorities
@@ -24,7 +24,7 @@ from ringfence.sandbox.docker.image.turn import our_turn
 _CLEANING_S = 20.0
 
 
-@dataclass(frozen=True)
+@frozen
 class BuildOptions:
     """How images are built."""
 
@@ -38,7 +38,7 @@ class BuildOptions:
     """Let the images trust the certificate authorities that were added to this machine."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Built:
     """An image that is there now."""
 

@@ -5,10 +5,11 @@ only documented: dpkg of a full disk, and "Error processing tar file".
 """
 
 import re
-from dataclasses import dataclass
+
+from ringfence.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Cause:
     """One row: what is written, and what to do about it."""
 

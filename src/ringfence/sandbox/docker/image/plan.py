@@ -1,8 +1,8 @@
 """What a build would make: the inputs of each image up to the wanted one, before anything is done."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ringfence.frozen import frozen
 from ringfence.sandbox.docker.image.authorities import host_authorities
 from ringfence.sandbox.docker.image.bootstrap import bootstrap_inputs, mirror_of, source_of
 from ringfence.sandbox.docker.image.recipe import Inputs, chain, pinned_base, stage_inputs
@@ -10,7 +10,7 @@ from ringfence.sandbox.docker.image.stored import StoredImage
 from ringfence.sandbox.docker.image.targets import Target
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """The way to one image."""
 

@@ -10,12 +10,12 @@ import json
 import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from ringfence import __version__
+from ringfence.frozen import frozen
 from ringfence.sandbox.docker.image.targets import Target
 
 _FORMAT = 1
@@ -27,7 +27,7 @@ _HASH_DIGITS = 12
 _RECIPE = "context"
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """One stage of the Dockerfile."""
 
@@ -40,7 +40,7 @@ class Stage:
     """Files and directories of the recipe that it copies."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Inputs:
     """All that decides how one image comes out."""
 

@@ -4,10 +4,10 @@ Labels alone do not do: an image that somebody makes from one of ours has them t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ringfence.errors import UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.docker.client import Engine, EngineError, engine_errors
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.docker.image.targets import TARGETS, Target
@@ -33,7 +33,7 @@ TITLE, VERSION, REVISION, CREATED, DESCRIPTION, LICENSES, BASE_NAME, BASE_DIGEST
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class StoredImage:
     """One image, by what the engine and its labels say."""
 

@@ -1,9 +1,11 @@
 """The images by name: what each is for, how large it may be, and what its tools need beyond a plain sandbox."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
+
+from ringfence.frozen import frozen
 
 _MB = 1000**2  # as engines print sizes
 
@@ -17,7 +19,7 @@ class Target(StrEnum):
     AGENTS = "agents"
 
 
-@dataclass(frozen=True)
+@frozen
 class TargetFacts:
     """What is known of an image before it is built."""
 
