@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.egress import conversation
-from ringfence.egress.conversation import Asked, Conversation, Unreadable
+from ringfence.egress.conversation import Conversation
+from ringfence.egress.reading import Asked, Unreadable
 
 PATIENCE_S = 10.0
 

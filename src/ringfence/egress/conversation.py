@@ -1,45 +1,18 @@
 """HTTP with a process inside: its requests, each bounded and whole, and our answers. Every byte is hostile."""
 
 import json
-import re
 
 import anyio
-import h11
 from anyio.abc import ByteStream
 
+from ringfence.egress.reading import Asked, RequestReader, Unreadable
 from ringfence.egress.room import Room
-from ringfence.frozen import frozen
 
-_HEAD_BYTES = 32 * 1024
 _BODY_BYTES = 256 * 1024
 _REQUEST_S = 30.0
 _READ = 64 * 1024
-_LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
-"""A line end of one character, or a line that goes on with the one before: readers differ about both."""
-
-
-@frozen
-class Asked:
-    """A request."""
-
-    method: str
-    target: str
-    body: bytes
-    wants_upgrade: bool
-    headers: tuple[tuple[str, str], ...] = ()
-    """Names in lower case."""
-
-    def header(self, name: str) -> str:
-        """The first value of a header; empty if it is not said."""
-        return next((value for each, value in self.headers if each == name), "")
-
-
-class Unreadable(Exception):
-    """What came is no request that is taken; the text says why."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+_WITHOUT_BODY = (204, 304)
+_LEAVE = b"HTTP/1.1 100 \r\n\r\n"
 
 
 class Conversation:
@@ -66,14 +39,18 @@ class Conversation:
         self.inside = inside
         self._body_bytes = body_bytes
         self._request_s = _REQUEST_S if request_s is None else request_s
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         self._room = room
         self._taken = 0
-        self._came = bytearray()
-        self._is_reading_head = True
+        self._reader = RequestReader(self._take)
+        self._came = b""
+        """Of the next request."""
         self._is_early = False
         self._waiting = b""
-        self._wants_head_only = False
+        self._is_answering = False
+        self._is_answered = False
+        self._keeps = True
+        self._is_chunked = False
+        self._has_body = True
         self.sent_bytes = 0
 
     async def request(self) -> Asked | None:
@@ -82,76 +59,47 @@ class Conversation:
         Raises:
             Unreadable: It is too large, too slow, ambiguous or no HTTP.
         """
+        self.release()
         try:
             with anyio.fail_after(self._request_s):
                 return await self._read_request()
         except TimeoutError:
             raise Unreadable(408, f"the request was not whole within {self._request_s:g} s") from None
-        except h11.RemoteProtocolError as exc:
-            raise Unreadable(400, f"the request is no HTTP: {exc}") from exc
 
     async def _read_request(self) -> Asked | None:
-        self.release()
-        self._is_reading_head = True
-        head = await self._next()
-        if not isinstance(head, h11.Request):
-            return None
-        self._wants_head_only = head.method == b"HEAD"
-        self._refuse_ambiguity(head)
-        if head.http_version == b"1.1" and self._http.they_are_waiting_for_100_continue:
-            await self._send(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
-        body = bytearray()
-        while not isinstance(event := await self._next(), h11.EndOfMessage):
-            if not isinstance(event, h11.Data):
+        reader, data = self._reader, self._came
+        self._came = b""
+        leave_was_given = False
+        while True:
+            if data:
+                reader.feed(data)
+            if reader.is_whole:
+                self._is_early = bool(reader.rest)
+                return reader.asked
+            if reader.wants_leave and not leave_was_given:
+                leave_was_given = True
+                await self.inside.send(_LEAVE)
+            try:
+                data = await self.inside.receive(_READ)
+            except anyio.EndOfStream:
+                if reader.has_begun:
+                    raise Unreadable(400, "the connection ended within the request") from None
                 return None
-            body += event.data
-            if len(body) > self._body_bytes:
-                raise Unreadable(413, f"the body is larger than {self._body_bytes} bytes")
-            self._take(len(event.data))
-        self._is_early = bool(self._http.trailing_data[0])
-        headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers)
-        upgrade = any(name == "upgrade" for name, _ in headers)
-        target = head.target.decode("ascii")
-        return Asked(head.method.decode("ascii"), target, bytes(body), upgrade, headers)
 
     def _take(self, count: int) -> None:
-        if self._room is not None:
-            if not self._room.take(count):
-                raise Unreadable(503, "the bodies of too many large requests came at once; ask again")
-            self._taken += count
+        self._taken += count
+        if self._taken > self._body_bytes:
+            self._taken -= count
+            raise Unreadable(413, f"the body is larger than {self._body_bytes} bytes")
+        if self._room is not None and not self._room.take(count):
+            self._taken -= count
+            raise Unreadable(503, "the bodies of too many large requests came at once; ask again")
 
     def release(self) -> None:
         """Say that the last request's body is needed no more."""
         if self._room is not None:
             self._room.give_back(self._taken)
-            self._taken = 0
-
-    async def _next(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            try:
-                data = await self.inside.receive(_READ)
-            except anyio.EndOfStream:
-                data = b""
-            if self._is_reading_head:
-                self._came += data
-            self._http.receive_data(data)
-        return event
-
-    def _refuse_ambiguity(self, head: h11.Request) -> None:
-        """Refuse what two readers could take for two different requests."""
-        rest = len(self._http.trailing_data[0])
-        raw = bytes(self._came[: len(self._came) - rest])
-        self._came.clear()
-        self._is_reading_head = False
-        if len(raw) > _HEAD_BYTES:
-            raise Unreadable(431, f"the request's head is larger than {_HEAD_BYTES} bytes")
-        if _LOOSE_LINE.search(raw):
-            raise Unreadable(400, "the request's head has lines that do not end, or that go on")
-        names = [name for name, _ in head.headers]
-        if b"transfer-encoding" in names and b"content-length" in names:
-            raise Unreadable(400, "the request has two lengths")
-        if names.count(b"host") > 1 or names.count(b"transfer-encoding") > 1:
-            raise Unreadable(400, "the request says a header twice that may be said once")
+        self._taken = 0
 
     # --- further requests
 
@@ -161,26 +109,20 @@ class Conversation:
             data = await self.inside.receive(_READ)
         except anyio.EndOfStream:
             return False
-        self._is_early = self._is_early or self._http.our_state is not h11.DONE
+        self._is_early = self._is_early or not self._is_answered
         self._came += data
-        self._http.receive_data(data)
         return True
 
     def goes_on(self) -> bool:
         """Whether another request may come on this connection, or has begun to; then it can be read."""
-        is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if not is_over or self._is_early:
+        if not self._is_answered or self._is_early or not self._keeps:
             return False
-        self._http.start_next_cycle()
+        self._reader = RequestReader(self._take)
+        self._is_answering = self._is_answered = False
         return True
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether some of the next request is there already."""
-        return bool(self._http.trailing_data[0])
-
-    async def _send(self, data: bytes | None) -> None:
-        whole = self._waiting + (data or b"")
+    async def _send(self, data: bytes) -> None:
+        whole = self._waiting + data
         self._waiting = b""
         if whole:
             await self.inside.send(whole)
@@ -197,24 +139,37 @@ class Conversation:
             headers: Without those about the connection.
             keeps: Whether the connection may be used again after it.
             waits: Whether it is sent only together with what follows.
+
+        Raises:
+            ValueError: A header has a line end in it.
         """
-        fields = [*headers.items(), *([] if keeps else [("Connection", "close")])]
-        head = self._http.send(h11.Response(status_code=status, headers=fields)) or b""
-        if waits:
-            self._waiting = head
-        else:
-            await self._send(head)
+        reader = self._reader
+        has_length = any(name.lower() == "content-length" for name in headers)
+        self._is_answering = True
+        self._has_body = reader.method != "HEAD" and status not in _WITHOUT_BODY
+        self._is_chunked = not has_length and reader.is_newer and status not in _WITHOUT_BODY
+        is_bounded = has_length or self._is_chunked or not self._has_body
+        self._keeps = keeps and is_bounded and reader.is_whole and reader.keeps
+        fields = dict(headers)
+        if self._is_chunked:
+            fields["Transfer-Encoding"] = "chunked"
+        if not self._keeps:
+            fields["Connection"] = "close"
+        self._waiting = _head(status, fields)
+        if not waits:
+            await self._send(b"")
 
     async def send(self, data: bytes) -> None:
         """A piece of the answer's body. To HEAD there is none: it is left out."""
-        if self._wants_head_only:
+        if not self._has_body or not data:
             return
         self.sent_bytes += len(data)
-        await self._send(self._http.send(h11.Data(data=data)))
+        await self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     async def end(self) -> None:
         """The end of the answer."""
-        await self._send(self._http.send(h11.EndOfMessage()))
+        self._is_answered = True
+        await self._send(b"0\r\n\r\n" if self._is_chunked and self._has_body else b"")
 
     async def answer_json(self, status: int, value: object, headers: dict[str, str] | None = None) -> None:
         """A whole answer."""
@@ -226,7 +181,7 @@ class Conversation:
 
     async def answer_error(self, status: int, value: object) -> None:
         """A whole answer, where none was begun."""
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        if not self._is_answering:
             await self.answer_json(status, value)
 
     async def refuse(self, status: int, reason: str) -> None:
@@ -235,6 +190,14 @@ class Conversation:
 
     async def switch(self, content_type: str) -> bytes:
         """Answer that the connection is now the command's; returns what came of it already."""
-        headers = [("Connection", "Upgrade"), ("Upgrade", "tcp"), ("Content-Type", content_type)]
-        await self._send(self._http.send(h11.InformationalResponse(status_code=101, headers=headers)))
-        return bytes(self._http.trailing_data[0])
+        headers = {"Connection": "Upgrade", "Upgrade": "tcp", "Content-Type": content_type}
+        self._is_answering = True
+        await self._send(_head(101, headers))
+        return self._reader.rest
+
+
+def _head(status: int, headers: dict[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} ", *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line or "\0" in line for line in lines):
+        raise ValueError(f"a header of an answer with status {status} has a line end in it")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import anyio
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import Provided, base_url_of
 from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of
+from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed
 from ringfence.events import Event
 from ringfence.frozen import frozen

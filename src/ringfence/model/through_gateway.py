@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway import upstream
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import DUMMIES
 from ringfence.egress.gateway.upstream import UpstreamGone
+from ringfence.egress.reading import Asked
 from ringfence.model.anthropic import AnthropicModel, warm_up
 from ringfence.model.patience import Patience
 from ringfence.secret.credentials import Credential

@@ -15,10 +15,10 @@ import trustme
 from anyio.abc import ByteStream, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSStream
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import Provided
 from ringfence.egress.gateway.serving import Door
+from ringfence.egress.reading import Asked
 from ringfence.events import Event, ModelAsked, ModelExchanged
 from ringfence.secret import Credential, Provider
 

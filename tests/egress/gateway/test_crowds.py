@@ -18,10 +18,10 @@ from tests.egress.gateway.conftest import (
     wired,
 )
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway import serving as serving_inside
 from ringfence.egress.gateway.budget import Budget, Taken
 from ringfence.egress.gateway.serving import Door
+from ringfence.egress.reading import Asked
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
 

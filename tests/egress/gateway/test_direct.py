@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from tests.cases import slow_after
@@ -63,9 +64,10 @@ async def asked(*answers: bytes) -> AsyncIterator[tuple[Api, HttpUpstream]]:
             tasks.cancel_scope.cancel()
 
 
-async def ask(api: Api, upstream: HttpUpstream) -> UpstreamAnswer:
-    """One request."""
-    return await upstream.ask("GET", api.url, "/v1/models", {"accept": "a/b"}, b"")
+async def ask(api: Api, upstream: HttpUpstream, *, url: str = "", accept: str = "a/b") -> UpstreamAnswer:
+    """One request, to the API's own address unless another is said."""
+    headers, tell = {"accept": accept}, anyio.lowlevel.checkpoint
+    return await upstream.ask("GET", url or api.url, "/v1/models", headers, b"", tell=tell)
 
 
 async def body(answer: UpstreamAnswer) -> bytes:
@@ -216,7 +218,7 @@ async def test_a_header_is_one_line(value: str):
     """What would be two is not sent."""
     async with asked(SHORT) as (api, upstream):
         with pytest.raises(UpstreamGone, match="line end"):
-            await upstream.ask("GET", api.url, "/v1/models", {"accept": value}, b"")
+            await ask(api, upstream, accept=value)
     assert api.connections == 0
 
 
@@ -232,7 +234,7 @@ PLACES: Sequence[tuple[str, bytes]] = [
 async def test_a_base_url_may_have_a_path(below: str, line: bytes):
     """The call stands below it."""
     async with asked(SHORT) as (api, upstream):
-        answer = await upstream.ask("GET", api.url + below, "/v1/models", {}, b"")
+        answer = await ask(api, upstream, url=api.url + below)
         await answer.aclose()
     assert api.heads[0].split(b"\r\n")[0] == line
 
@@ -241,5 +243,5 @@ async def test_a_password_in_a_base_url_is_sent_as_one():
     """By the client that is for proxies."""
     async with asked(SHORT) as (api, upstream):
         url = api.url.replace("http://", "http://user:word@")
-        assert await body(await upstream.ask("GET", url, "/v1/models", {}, b"")) == b"hello"
+        assert await body(await ask(api, upstream, url=url)) == b"hello"
     assert b"Authorization: Basic dXNlcjp3b3Jk" in api.heads[0]

@@ -26,10 +26,10 @@ from tests.egress.gateway.conftest import (
     whole,
 )
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import DUMMIES
+from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
@@ -407,6 +407,7 @@ async def test_an_api_that_is_down_is_nobodys_fault(gateway_at: OpenGateway, rec
     assert got.status == 502
     assert "cannot be reached: Connection refused" in json.loads(got.whole or b"")["error"]["message"]
     assert "x-should-retry" not in got.headers
+    assert record.asked[0].allowed
     assert record.exchanged[0].fault
 
 

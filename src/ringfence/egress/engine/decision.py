@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ringfence.config.engine_access import EngineAccess
-from ringfence.egress.conversation import Asked
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import ask_json
 from ringfence.egress.engine.bodies import BadBody, exec_body, start_body
 from ringfence.egress.engine.power import too_powerful, volume_names
 from ringfence.egress.engine.routes import Call
+from ringfence.egress.reading import Asked
 from ringfence.frozen import frozen
 
 _EXECS = 1000

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.engine_access import EngineAccess
-from ringfence.egress.conversation import Asked, Conversation, Unreadable
+from ringfence.egress.conversation import Conversation
 from ringfence.egress.engine import answers
 from ringfence.egress.engine.asking import Answer, EngineGone, asked
 from ringfence.egress.engine.bodies import command_of
@@ -17,6 +17,7 @@ from ringfence.egress.engine.routes import Refusal, find_call
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.pace import Pace
 from ringfence.egress.pump import Exchange, exchange
+from ringfence.egress.reading import Asked, Unreadable
 from ringfence.errors import SandboxDied
 from ringfence.events import EngineAnswered, EngineCalled
 

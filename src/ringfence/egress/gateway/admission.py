@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.budget import Budget, UnknownPrice
 from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
 from ringfence.egress.gateway.routes import Api, Refusal, Route, find_route
 from ringfence.egress.gateway.shapes import FORBIDDEN, NOT_FOUND, Denied, OverBudget
+from ringfence.egress.reading import Asked
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
 from ringfence.frozen import frozen

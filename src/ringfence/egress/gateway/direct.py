@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 from aiohappyeyeballs import start_connection
 
-from ringfence.egress.gateway.upstream import CONNECT_S, SILENT_S, UpstreamGone, origin_of
+from ringfence.egress.gateway.upstream import CONNECT_S, SILENT_S, Tell, UpstreamGone, origin_of
 from ringfence.egress.gateway.wire import Wire
 from ringfence.frozen import frozen
 
@@ -70,6 +70,7 @@ class DirectUpstream:
         headers: Mapping[str, str],
         body: bytes,
         verified: ssl.SSLContext | None,
+        tell: Tell,
     ) -> "DirectAnswer":
         """Ask; the head of the answer.
 
@@ -79,10 +80,9 @@ class DirectUpstream:
         head = _head(method, origin, path, headers, body)
         wire = self._take(origin) or await self._connected(origin, verified)
         try:
-            await wire.ask(head, body)
-        except OSError as exc:
-            wire.close()
-            raise _gone(exc, origin.shown) from exc
+            wire.ask(head, body)
+            await tell()  # while the API thinks
+            await _wait_for_head(wire, origin)
         except BaseException:
             wire.close()
             raise
@@ -198,6 +198,13 @@ class DirectAnswer:
         if not self.is_over:
             self.is_over = True
             self.owner.give_back(self.origin, self.wire)
+
+
+async def _wait_for_head(wire: Wire, origin: Origin) -> None:
+    try:
+        await wire.wait_for_head()
+    except OSError as exc:
+        raise _gone(exc, origin.shown) from exc
 
 
 def _head(method: str, origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> bytes:

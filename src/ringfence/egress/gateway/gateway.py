@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
-import anyio.lowlevel
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
 from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, StreamedBody
@@ -31,6 +29,7 @@ from ringfence.egress.gateway.upstream import (
     check_base_url,
 )
 from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.events import Event
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
@@ -40,8 +39,6 @@ _MOST_FAULTS = 50
 
 _MOST_BYTES = 64 * 1024 * 1024
 _TELL_S = 5.0
-_TURNS_TO_SEND = 3
-"""Turns of the event loop until a request has left."""
 
 
 class Gateway:
@@ -233,44 +230,30 @@ class Gateway:
     async def _ask(
         self, asked: Asked, passage: Passage, credential: Credential, redactor: Redactor
     ) -> UpstreamAnswer:
-        """Ask the API, and write it down while that thinks; what it answers is given when both are done."""
+        """Ask the API, and write it down while that thinks."""
         upstream = self._upstream
         assert upstream is not None
         route = passage.admitted.route
-        came: UpstreamAnswer | None = None
-        error: Exception | None = None
+        is_told = False
 
         async def tell() -> None:
-            nonlocal error
-            for _ in range(_TURNS_TO_SEND):
-                await anyio.lowlevel.checkpoint()
-            try:
-                await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
-            except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-                error = exc
-                tasks.cancel_scope.cancel()
+            nonlocal is_told
+            is_told = True
+            await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
 
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(tell)
-                try:
-                    came = await upstream.ask(
-                        asked.method,
-                        self._base_urls[route.provider],
-                        route.path,
-                        asking(asked.headers, credential, self._policy),
-                        passage.admitted.body,
-                    )
-                except UpstreamGone as exc:
-                    error = exc
-            if error is not None or came is None:
-                raise error or anyio.ClosedResourceError
-        except BaseException:
-            if came is not None:
-                with anyio.CancelScope(shield=True):
-                    await came.aclose()
-            raise
-        return came
+            return await upstream.ask(
+                asked.method,
+                self._base_urls[route.provider],
+                route.path,
+                asking(asked.headers, credential, self._policy),
+                passage.admitted.body,
+                tell=tell,
+            )
+        finally:
+            if not is_told:  # nothing was sent
+                with anyio.move_on_after(_TELL_S, shield=True):
+                    await tell()
 
     async def _passed_on(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> Answer:
         passage.status = came.status

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 
-from ringfence.egress.gateway.upstream import UpstreamGone
+from ringfence.egress.gateway.upstream import Tell, UpstreamGone
 from ringfence.events import Event, ModelAsked, ModelExchanged
 from ringfence.frozen import frozen
 
@@ -129,12 +129,15 @@ class RecordedUpstream:
         path: str,
         headers: Mapping[str, str],  # noqa: ARG002
         body: bytes,
+        *,
+        tell: Tell,
     ) -> RecordedAnswer:
         """The recorded answer to this request.
 
         Raises:
             UpstreamGone: There is none, or none is left.
         """
+        await tell()
         found = self._same(method, path, body) or self._alike(method, path, body)
         if found is None or not found.is_kept:
             if len(self.unknown) < _MOST_UNKNOWN:

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Protocol
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, TaskGroup
 
-from ringfence.egress.conversation import Asked, Conversation, Unreadable
+from ringfence.egress.conversation import Conversation
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
@@ -15,6 +15,7 @@ from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.shapes import error_value
 from ringfence.egress.gateway.upstream import UpstreamGone
 from ringfence.egress.pace import Pace
+from ringfence.egress.reading import Asked, Unreadable
 from ringfence.egress.room import Room
 from ringfence.errors import SandboxDied
 
@@ -103,41 +104,41 @@ class Door:
     async def serve(self, inside: ByteStream) -> None:
         """Answer the requests of one connection, one after the other."""
         talk = Conversation(inside, body_bytes=_BODY_BYTES, room=self._room)
+        error: Exception | None = None
         try:
-            for _ in range(_MOST_REQUESTS):
-                if not await self._serve_one(talk) or not await _waits(talk):
-                    return
+            async with anyio.create_task_group() as tasks:
+                try:
+                    await self._serve_all(talk, tasks)
+                except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
+                    error = exc
+                tasks.cancel_scope.cancel()
         finally:
             talk.release()
+        if error is not None:
+            raise error
 
-    async def _serve_one(self, talk: Conversation) -> bool:
-        """Read and answer one request; whether another may follow on the connection."""
-        try:
-            asked = await talk.request()
-        except Unreadable as exc:
-            await _refuse(talk, exc)
-            return False
-        if asked is None:
-            return False
-        await self._pace.wait()
-        goes_on = await self._answer(talk, asked)
-        talk.release()
-        return goes_on
+    async def _serve_all(self, talk: Conversation, tasks: TaskGroup) -> None:
+        for _ in range(_MOST_REQUESTS):
+            try:
+                asked = await talk.request()
+            except Unreadable as exc:
+                await _refuse(talk, exc)
+                return
+            if asked is None:
+                return
+            await self._pace.wait()
+            watch = _Watch(talk)
+            tasks.start_soon(watch.run)
+            goes_on = await self._answer(talk, asked, watch)
+            talk.release()
+            if not goes_on or not await watch.saw_more():
+                return
 
-    async def _answer(self, talk: Conversation, asked: Asked) -> bool:
+    async def _answer(self, talk: Conversation, asked: Asked, watch: "_Watch") -> bool:
         """Answer one request; whether another may follow on the connection."""
         is_whole = False
         keeps = asked.header("connection").lower() != "close"
-
-        async def watch() -> None:
-            # An answer that nobody waits for any more is not paid for.
-            with suppress(*_GONE):
-                if await talk.more():
-                    return
-            tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
+        with watch.answering:
             try:
                 answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
                 try:
@@ -147,10 +148,34 @@ class Door:
                         await answer.aclose()
             except anyio.ClosedResourceError:  # the run is over
                 pass
-            tasks.cancel_scope.cancel()
         if not is_whole:
             raise anyio.BrokenResourceError
         return talk.goes_on()
+
+
+class _Watch:
+    """Looks whether who asked still waits, and then whether he asks again."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self.answering = anyio.CancelScope()
+        """Of the answer: one that nobody waits for any more is not paid for."""
+        self._talk = talk
+        self._has_more = False
+        self._is_over = anyio.Event()
+
+    async def run(self) -> None:
+        """Until something comes, or the end."""
+        with suppress(*_GONE):
+            self._has_more = await self._talk.more()
+        if not self._has_more:
+            self.answering.cancel()
+        self._is_over.set()
+
+    async def saw_more(self) -> bool:
+        """Wait for the next request; whether it begins in time."""
+        with anyio.move_on_after(_IDLE_S):
+            await self._is_over.wait()
+        return self._has_more
 
 
 async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
@@ -168,15 +193,6 @@ async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
     except (UpstreamGone, TimeoutError, *_GONE):
         return False
     return True
-
-
-async def _waits(talk: Conversation) -> bool:
-    """Wait for the next request; whether it begins in time."""
-    if talk.has_begun:
-        return True
-    with anyio.move_on_after(_IDLE_S):
-        return await talk.more()
-    return False
 
 
 async def _refuse(talk: Conversation, exc: Unreadable) -> None:

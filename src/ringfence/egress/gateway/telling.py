@@ -3,8 +3,8 @@
 import time
 from hashlib import sha256
 
-from ringfence.egress.conversation import Asked
 from ringfence.egress.gateway.answer import Passage
+from ringfence.egress.reading import Asked
 from ringfence.egress.room import Room
 from ringfence.events import ModelAsked, ModelExchanged
 from ringfence.secret import Redactor

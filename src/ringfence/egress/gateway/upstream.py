@@ -5,7 +5,7 @@ import encodings.idna  # noqa: F401
 import os
 import ssl
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -54,13 +54,24 @@ class UpstreamAnswer(Protocol):
         """Let go; what was not read is not read."""
 
 
+Tell = Callable[[], Awaitable[None]]
+"""Writes the request down."""
+
+
 class Upstream(Protocol):
     """Something that answers requests to a model's API."""
 
     async def ask(
-        self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        tell: Tell,
     ) -> UpstreamAnswer:
-        """Ask. Raises `UpstreamGone`."""
+        """Ask. `tell` is awaited before anything of the answer is given. Raises `UpstreamGone`."""
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -96,7 +107,14 @@ class HttpUpstream:
         self._verified: ssl.SSLContext | None = None
 
     async def ask(
-        self, method: str, base_url: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        tell: Tell,
     ) -> UpstreamAnswer:
         """Ask; the head of the answer.
 
@@ -113,10 +131,11 @@ class HttpUpstream:
         if proxy is None and origin is not None:
             self._direct = self._direct or DirectUpstream()
             came = await self._direct.ask(
-                method, origin, path, headers=headers, body=body, verified=self._verified
+                method, origin, path, headers=headers, body=body, verified=self._verified, tell=tell
             )
         else:
             proxied = await self._opened_proxied()
+            await tell()
             came = await proxied.ask(
                 method, base_url, path, headers=headers, body=body, proxy=proxy, verified=self._verified
             )

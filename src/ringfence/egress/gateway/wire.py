@@ -59,12 +59,8 @@ class Wire(asyncio.Protocol):
 
     # --- an exchange
 
-    async def ask(self, head: bytes, body: bytes) -> None:
-        """Send a request, and wait for the head of its answer.
-
-        Raises:
-            OSError, TimeoutError: There is none.
-        """
+    def ask(self, head: bytes, body: bytes) -> None:
+        """Send a request."""
         assert self._transport is not None
         self.status, self.headers = 0, []
         self._silent_bytes = 0
@@ -76,6 +72,13 @@ class Wire(asyncio.Protocol):
         else:
             self._transport.write(head)
             self._transport.write(body)
+
+    async def wait_for_head(self) -> None:
+        """Wait for the head of the answer.
+
+        Raises:
+            OSError, TimeoutError: There is none.
+        """
         while not self._has_head:
             await self._news()
 
