@@ -44,8 +44,6 @@ def serve(take: Take, status: Socket) -> NoReturn:
     kernel.write_text("/proc/self/oom_score_adj", "500")
     code = 1
     try:
-        import resource  # noqa: F401 -- now, while nobody waits: the first command would wait half a millisecond
-
         while True:
             work = take()
             if work is None:
