@@ -213,6 +213,7 @@ def test_read_only(run: Cli, workspace: Path, events: Cli):
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.any_user  # a few files are carried as everybody
 def test_twenty_thousand_files(run: Cli, workspace: Path, events: Cli):
     """A workspace of many files goes there and comes back within the patience of a run."""
     for number in range(20_000):

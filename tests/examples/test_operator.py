@@ -57,6 +57,7 @@ def test_repaired(tmp_path: Path):
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.any_user  # the same lab is repaired as everybody
 def test_only_said(tmp_path: Path):
     """An agent that only claims a repair does not get its way: the check is red."""
     done = run_lab(tmp_path, "only-says-so")

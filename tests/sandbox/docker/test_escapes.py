@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.conftest import OTHER_UID
 
+from ringfence.config.units import ByteCount
 from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.testing.attack import ATTACKS, run_attacks
@@ -26,6 +27,10 @@ GAPS: dict[str, dict[str, str]] = {
         "devices": "gVisor shows /dev/fuse and /dev/net/tun, which are its own, not the machine's",
     },
 }
+
+
+LIMITS = {"memory": ByteCount(512 * 1024**2), "tmp": ByteCount(128 * 1024**2)}
+"""Smaller than the usual ones, as the attacks fill them over and over."""
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ async def test_fence_holds(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]
 ) -> None:
     """Every promise is held but those that are named, and those are not: a gap that closes is noticed."""
-    spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch)
+    spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch, **LIMITS)
     names = [attack.name for attack in ATTACKS if attack.group == group]
     gaps = GAPS[backend].keys() & names
     broken = await broken_promises(spec, scratch, names)
