@@ -4,7 +4,7 @@ from typing import get_args
 
 from reference.markdown import attribute_docs, code, table
 from ringfence.cli.agent import DEFAULT_MODELS
-from ringfence.cli.options import SETTINGS
+from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.job.outcome import outcome_of, outcome_of_agent
 from ringfence.runtime.client.base import Client

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringfence.cli.main import command
-from ringfence.cli.options import SETTINGS
+from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 
 

@@ -12,8 +12,9 @@ def main() -> None:
 
     gc.set_threshold(_OBJECTS)
     from ringfence.cli.quick import plain_exec
+    from ringfence.cli.quick_run import plain_run
 
-    plain = plain_exec(sys.argv[1:])
+    plain = plain_exec(sys.argv[1:]) or plain_run(sys.argv[1:])
     if plain is not None:
         from ringfence.cli.ending import end_by
 

@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
@@ -126,10 +124,12 @@ async def revoke_the_dead() -> None:
 
 def tell_warnings(lease: "Lease") -> None:
     """Print what is amiss about where a secret is kept."""
+    import sys
+
     from ringfence.cli.escape import visible
 
     for warning in lease.warnings:
-        typer.echo(f"ringfence: WARNING: {visible(warning, one_line=True)}", err=True)
+        sys.stderr.write(f"ringfence: WARNING: {visible(warning, one_line=True)}\n")
 
 
 def one_each(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":

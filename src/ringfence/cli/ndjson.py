@@ -1,6 +1,6 @@
 """Events as lines of JSON, for programs."""
 
-import typer
+import sys
 
 from ringfence.cli.escape import safe_json
 from ringfence.events import Event
@@ -12,4 +12,6 @@ async def print_event(event: Event) -> None:
     """Print one event as a line of JSON; `event` is its name."""
     import msgspec
 
-    typer.echo(safe_json({"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(event)}))
+    line = safe_json({"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(event)})
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

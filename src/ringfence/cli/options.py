@@ -1,6 +1,5 @@
-"""Options and arguments that commands take, each declared once, and the settings they stand for."""
+"""Options and arguments that commands take, each declared once."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -172,44 +171,3 @@ MaxToolCallsOption = Annotated[
 ]
 MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Tokens in all.")]
 MaxCostOption = Annotated[float | None, typer.Option("--max-cost-usd", metavar="USD", help="Cost in all.")]
-
-SETTINGS: Mapping[str, str] = {
-    "sandbox": "sandbox.backend",
-    "image": "sandbox.image",
-    "engine": "sandbox.engine",
-    "mode": "sandbox.mode",
-    "memory": "sandbox.memory",
-    "cpus": "sandbox.cpus",
-    "pids": "sandbox.pids",
-    "disk": "sandbox.disk",
-    "soft_limits": "sandbox.soft_limits",
-    "setup": "sandbox.setup",
-    "forward": "sandbox.forward",
-    "allow": "egress.allow",
-    "env": "sandbox.env",
-    "auth": "auth",
-    "ttl": "sandbox.ttl",
-    "timeout": "limits.wall_clock",
-    "model": "run.model",
-    "runtime": "run.runtime",
-    "toolset": "run.toolset",
-    "system_prompt": "run.system_prompt",
-    "system_append": "run.system_append",
-    "allow_tool": "tools.allow",
-    "deny_tool": "tools.deny",
-    "permission_mode": "client.permission_mode",
-    "output_schema": "run.output_schema",
-    "idle_timeout": "client.idle_timeout",
-    "cli_path": "client.path",
-    "cli_arg": "client.args",
-    "plugin": "client.plugins",
-    "settings_source": "client.settings_sources",
-    "force": "client.force",
-    "verify": "run.verify",
-    "require_verified": "run.require_verified",
-    "max_turns": "limits.turns",
-    "max_tool_calls": "limits.tool_calls",
-    "max_tokens": "limits.tokens",
-    "max_cost_usd": "limits.cost_usd",
-}
-"""The key in the configuration that each of these options sets; the option is the name with dashes."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from ringfence.frozen import frozen
 
-_COMPLETION = "_RINGFENCE_COMPLETE"
+COMPLETION = "_RINGFENCE_COMPLETE"
+"""The variable by which a shell asks what may come next."""
 
 
 @frozen
@@ -35,7 +36,7 @@ class PlainExec:
 
 def plain_exec(words: Sequence[str]) -> PlainExec | None:
     """What the words of a command line ask for, if that is a plain `sandbox exec`; else None."""
-    if tuple(words[:2]) != ("sandbox", "exec") or _COMPLETION in os.environ:
+    if tuple(words[:2]) != ("sandbox", "exec") or COMPLETION in os.environ:
         return None
     env: list[str] = []
     is_interactive = False

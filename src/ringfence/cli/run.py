@@ -1,19 +1,12 @@
 """`ringfence run`: one task, one fence, one record."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.going_on import GoingOn, going_on
-from ringfence.cli.settings import load_settings, wait_of, warn_about
-from ringfence.cli.task import read_task
-from ringfence.errors import UsageError
-
-if TYPE_CHECKING:
-    from ringfence.config import Effective
-    from ringfence.job.request import AgentRequest, RunRequest
+from ringfence.cli.run_task import run_task
 
 
 def run(
@@ -76,69 +69,15 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
     """Let an agent work on a task inside a fence. Verify it; keep the record."""
-    text = read_task(prompt, file)
-    if verify is not None and not verify.strip():
-        raise UsageError(
-            f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
-        )
-    go_on = going_on(continue_=continue_, resume=resume, fork=fork)
-    effective = load_settings(
-        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
+    code = run_task(
+        prompt, file, workspace, json=json, wait=wait, continue_=continue_, resume=resume, fork=fork,
+        sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
         max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
         auth=auth, runtime=runtime, system_prompt=system_prompt, system_append=system_append,
         allow_tool=allow_tool, deny_tool=deny_tool, permission_mode=permission_mode,
-        output_schema=_absolute(output_schema), idle_timeout=idle_timeout, cli_path=_absolute(cli_path),
-        cli_arg=cli_arg, plugin=[str(each.absolute()) for each in plugin or ()], settings_source=settings_source,
-        force=force,
+        output_schema=output_schema, idle_timeout=idle_timeout, cli_path=cli_path,
+        cli_arg=cli_arg, plugin=plugin, settings_source=settings_source, force=force,
     )  # fmt: skip
-    warn_about(effective)
-    if effective.settings.run.runtime == "api":  # a client brings its own
-        from ringfence.model import warm_up
-
-        warm_up()
-    import anyio
-
-    raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
-
-
-async def _run(
-    prompt: str, workspace: Path, effective: "Effective", go_on: GoingOn | None, json: bool, wait_s: float
-) -> int:
-    from dataclasses import replace
-
-    from ringfence.cli.agent import agent_run
-
-    async with agent_run(prompt, workspace, effective, go_on=go_on) as (run, agent):
-        return await _watched(replace(run, wait_s=wait_s), agent, json)
-
-
-async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
-    from functools import partial
-
-    import anyio
-
-    from ringfence.cli.console import open_console
-    from ringfence.cli.live import LiveView
-    from ringfence.cli.ndjson import print_event
-    from ringfence.cli.running import run_to_end
-    from ringfence.cli.summary import print_summary, say_end
-    from ringfence.job.agent import run_agent
-
-    console = open_console()
-    live = LiveView(console, agent.limits)
-    async with anyio.create_task_group() as tasks:
-        if not json:
-            tasks.start_soon(live.tick)
-        result = await run_to_end(run, partial(run_agent, agent), view=print_event if json else live.show)
-        tasks.cancel_scope.cancel()
-    if result.is_unwatched:
-        say_end(result)
-    elif not json:
-        print_summary(console, result)
-    return result.exit_code
+    raise typer.Exit(code)

@@ -1,9 +1,9 @@
 """A run from the command line: what died before is closed first, interrupts stop it."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
-import typer
 
 from ringfence.cli.clash import in_the_way
 from ringfence.cli.signals import on_interrupt
@@ -22,7 +22,7 @@ async def close_the_dead() -> "JobStore":
 
     store = JobStore()
     for run_id in await sweep(store):
-        typer.echo(f"ringfence: run {run_id} was interrupted; its record is closed", err=True)
+        sys.stderr.write(f"ringfence: run {run_id} was interrupted; its record is closed\n")
     return store
 
 
@@ -63,4 +63,4 @@ def say(line: str) -> None:
     from ringfence.cli.escape import visible
 
     with suppress(OSError):  # a terminal that was closed
-        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+        sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")

@@ -1,14 +1,13 @@
 """The way from options to a configuration and a spec."""
 
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from ringfence.cli.fallback import fall_back
-from ringfence.cli.options import SETTINGS
+from ringfence.cli.option_settings import SETTINGS
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def secrets_of(settings: "Settings") -> tuple[str, ...]:
 def warn_about(effective: "Effective") -> None:
     """Print what is weaker than the default, on stderr."""
     for what, by in effective.loosenings():
-        typer.echo(f"ringfence: WARNING: {what} (by {by})", err=True)
+        sys.stderr.write(f"ringfence: WARNING: {what} (by {by})\n")
 
 
 def parse_environment(items: Sequence[str]) -> dict[str, str]:
