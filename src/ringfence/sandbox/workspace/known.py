@@ -6,6 +6,7 @@ costs more than the asking does.
 
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Self
@@ -132,8 +133,12 @@ class KnownFiles(Names):
     def __init__(self, folders: dict[bytes, Packed]) -> None:
         super().__init__({folder: packed.names for folder, packed in folders.items()})
         self.folders = folders
-        self.in_order = sorted(folders.items(), key=itemgetter(0))
         self._unpacked: dict[bytes, dict[bytes, Entry]] = {}
+
+    @cached_property
+    def in_order(self) -> list[tuple[bytes, Packed]]:
+        """The directories by their paths."""
+        return sorted(self.folders.items(), key=itemgetter(0))
 
     def get(self, path: bytes) -> Entry | None:
         """What was known of a file; None if there was none."""

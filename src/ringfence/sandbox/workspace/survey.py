@@ -221,7 +221,8 @@ class _Surveyor:
         prefix = path + b"/" if path else b""
         if held.plain and not folder.is_left_out:
             new = self._known.besides(path, held.plain)
-            self._gather_all([prefix + name for name in new], path)
+            if new:
+                self._gather_all([prefix + name for name in new], path)
         for name, kind in held.others:
             if folder.in_git:
                 self._look_at_inner(name, kind, prefix + name, folder)
