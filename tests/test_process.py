@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
 from ringfence.process import host_program, run_process
@@ -72,11 +73,14 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
 @pytest.mark.parametrize(
     "script",
-    [
-        pytest.param("trap '' TERM; sleep 100", id="it ignores the signal", marks=pytest.mark.slow),
-        pytest.param("(trap '' TERM; sleep 100) & sleep 100", id="a child ignores the signal"),
-        pytest.param("sleep 100 & exit 0", id="a child outlives it"),
-    ],
+    slow_after(
+        1,
+        [
+            pytest.param("trap '' TERM; sleep 100", id="it ignores the signal", marks=pytest.mark.slow),
+            pytest.param("(trap '' TERM; sleep 100) & sleep 100", id="a child ignores the signal"),
+            pytest.param("sleep 100 & exit 0", id="a child outlives it"),
+        ],
+    ),
 )
 async def test_a_deadline_ends_the_whole_group(held: Held, script: str):
     """Whoever is left of it."""

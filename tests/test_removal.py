@@ -19,6 +19,7 @@ def _nest(top: Path, depth: int) -> None:
     os.close(here)
 
 
+@pytest.mark.slow
 def test_depth_does_not_matter(tmp_path: Path):
     """Neither recursion nor one descriptor for each level gets through 1,100 of them."""
     tree = tmp_path / "tree"

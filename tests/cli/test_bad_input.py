@@ -164,6 +164,7 @@ def test_a_state_directory_that_is_a_file(
     assert _is_told(ringfence("run", "x", "-C", workspace, "--model", script(says())), 75, "file")
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_cannot_be_opened(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
     """Its exit code is 125, and there is a record."""
     ended = ringfence(

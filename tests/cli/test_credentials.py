@@ -190,6 +190,7 @@ def test_doctor_without_a_credential_names_the_ways(ringfence: Cli):
         assert way in ended.err
 
 
+@pytest.mark.slow
 def test_doctor_renews_a_login_first(
     ringfence: Cli, api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

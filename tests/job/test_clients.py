@@ -144,6 +144,7 @@ async def test_an_answer_by_a_schema_is_given_on(bench: Bench) -> None:
     assert (result.state, result.structured_output) == (JobState.UNVERIFIED, answer)
 
 
+@pytest.mark.slow
 async def test_no_answer_by_the_schema_is_a_failure(bench: Bench) -> None:
     """It says that it is done, and did not give what was asked for."""
     options = Options(output_schema={"type": "object"})

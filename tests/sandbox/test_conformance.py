@@ -10,7 +10,9 @@ from ringfence.testing.conformance import (
     SLOW,
     Check,
     OpenSandbox,
+    bounds,
     commands,
+    connections,
     files,
     lifetime,
     streams,
@@ -34,13 +36,26 @@ GAPS: dict[str, dict[object, str]] = {
 }
 AS_ROOT: dict[object, str] = {files.no_permission: "no fence: root's permissions are not limited"}
 CONTAINERS = ("docker", "podman", "gvisor")
+DEAR = {
+    bounds.cancelled,
+    bounds.many_at_once,
+    commands.large_arguments,
+    connections.cut_off_from_inside,
+    connections.slow_reader,
+    connections.unix_socket,
+    files.many_at_once,
+    lifetime.one_is_not_another,
+    files.stream_left_early,
+    streams.terminal_signals,
+}
+"""Those that take a third of a second, and are like another."""
 CASES = [
     pytest.param(
         backend,
         check,
         id=f"{backend}-{check.__module__.rpartition('.')[2]}-{check.__name__}",
         marks=[
-            *([pytest.mark.slow] if check in SLOW or backend == "host" else []),
+            *([pytest.mark.slow] if check in SLOW | DEAR or backend == "host" else []),
             *([pytest.mark.docker] if backend in CONTAINERS else []),
         ],
     )

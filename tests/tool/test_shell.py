@@ -47,6 +47,7 @@ async def test_the_reasoning_is_in_the_event(call: Call, recorder: Any) -> None:
     assert recorder.events[0].reasoning == "a test"
 
 
+@pytest.mark.slow
 async def test_timeout_is_told_as_in_the_seed(call: Call) -> None:
     """A command that runs too long is killed; what it wrote until then is kept."""
     fields = await shell(call, "echo before; sleep 60", timeout_s=1.5)

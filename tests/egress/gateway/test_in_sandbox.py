@@ -194,6 +194,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_open(gateway_at: OpenGate
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 async def test_a_budget_that_is_used_is_told_inside_and_ends_the_run(gateway_at: OpenGateway, record: Record):
     """As an error that no client asks again after; whatever the command then makes of it."""
     said = []

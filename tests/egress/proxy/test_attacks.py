@@ -169,6 +169,7 @@ class _Silent:
         return lambda *_words, **_named: None
 
 
+@pytest.mark.slow
 async def test_rebinding(gated: Gated, web: Web, record: Record) -> None:
     """A name that turns between the check and the connection leads to what was checked: it is looked up once."""
     (web.root / "file").write_text("the mirror")

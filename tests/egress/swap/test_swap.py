@@ -222,6 +222,7 @@ SMUGGLED = {
 }
 
 
+@pytest.mark.slow
 async def test_smuggling(server: Server, swapped: OpenSwapped, record: Record):
     """Two requests in one, another host behind this one: refused, and the secret goes nowhere."""
     async with swapped(server) as one:

@@ -159,6 +159,7 @@ async def test_the_last_turn_may_be_used(bench: Bench) -> None:
     assert result.ended_by == "done"
 
 
+@pytest.mark.slow
 async def test_tool_calls_are_bounded(bench: Bench) -> None:
     """By what the client tells of them."""
     with pytest.raises(LimitReached) as caught:

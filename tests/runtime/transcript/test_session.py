@@ -93,6 +93,7 @@ def test_unknown_records_are_kept_as_they_were(
     assert [(note.kind, note.record) for note in notes] == [("later", later)]
 
 
+@pytest.mark.slow
 async def test_following_gives_what_reading_gives(claude: Path) -> None:
     """The same events; those of sub-agents among the others."""
     followed = await _until_idle(claude)
@@ -187,6 +188,7 @@ async def test_a_sub_agent_that_becomes_a_link_does_not_end_the_session(
             pass
 
 
+@pytest.mark.slow
 async def test_only_what_is_new(written: Callable[..., Path], said: Callable[..., dict[str, Any]]) -> None:
     """With `from_end` what was there before is left out."""
     path = written(said("old"))

@@ -71,6 +71,7 @@ async def test_error_names_the_run_that_made_the_file(name: str, text: str, repo
     load(repository)
 
 
+@pytest.mark.slow
 async def test_file_that_only_tightens_is_told(repository: Path, state: Path):
     """A project file that a run left and that holds is named at the start of the next, until somebody changes it."""
     await leave(repository, state, "ringfence.yaml", "limits: {turns: 1}\n")

@@ -193,6 +193,7 @@ async def test_a_login_made_anew_meanwhile_is_not_overwritten(file: Path, server
     assert value.text == _tokens(file)["access_token"]
 
 
+@pytest.mark.slow
 async def test_a_login_renewed_by_another_program_is_taken_over(file: Path, server: TokenServer):
     """It has used the token a moment before us, so ours is refused, and its answer is in the file."""
     server.good = "refresh-8"

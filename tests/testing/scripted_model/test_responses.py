@@ -48,6 +48,7 @@ async def test_a_reply_has_an_item_for_each_block():
     assert [item.input for item in reply.output if item.type == "custom_tool_call"] == ["*** Begin"]
 
 
+@pytest.mark.slow
 async def test_what_is_streamed_adds_up_to_the_reply():
     """The SDK's own assembly of the stream is the reply that ends it."""
     async with (
