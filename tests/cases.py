@@ -13,7 +13,10 @@ def slow_but(fast: Collection[object], cases: Iterable[object]) -> list[object]:
 
 
 def slow_after(count: int, cases: Iterable[object]) -> list[object]:
-    """All cases; those after the first `count`, which show the same of another input, are slow."""
+    """All cases; those after the first `count`, which show the same of another input, are slow.
+
+    A case that is a tuple has a value for each name; one value that is a tuple goes with `slow_but`.
+    """
     return [case if number < count else _slow(case) for number, case in enumerate(cases)]
 
 
