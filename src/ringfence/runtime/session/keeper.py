@@ -73,7 +73,8 @@ class SessionKeeper:
     async def following(self) -> AsyncIterator[None]:
         """Bring out what grows until the context is left, and then once more."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow)
+            ended = anyio.Event()
+            tasks.start_soon(self._follow, ended)
             failure: Exception | None = None
             try:
                 yield
@@ -82,18 +83,24 @@ class SessionKeeper:
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.move_on_after(_LAST_PULL_S, shield=True) as last:
+                    await (
+                        ended.wait()
+                    )  # a look that goes on would write what the last one does, and unsay its problem
                     await self._try_pull()
                 if last.cancelled_caught:
                     self.problem = f"the last of it did not come within {_LAST_PULL_S:g} s"
         if failure is not None:
             raise failure
 
-    async def _follow(self) -> None:
-        while True:
-            await self._grown.wait()
-            self._grown = anyio.Event()
-            await anyio.sleep(_PULL_EVERY_S)
-            await self._try_pull()
+    async def _follow(self, ended: anyio.Event) -> None:
+        try:
+            while True:
+                await self._grown.wait()
+                self._grown = anyio.Event()
+                await anyio.sleep(_PULL_EVERY_S)
+                await self._try_pull()
+        finally:
+            ended.set()
 
     async def _try_pull(self) -> None:
         """Never an error of the run: what could not be kept is told with the end."""
