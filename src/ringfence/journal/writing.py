@@ -10,7 +10,6 @@ from typing import Self
 
 import anyio
 
-from ringfence import __version__
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.events import (
@@ -274,7 +273,9 @@ class Journal:
 
 
 def _opening(run_id: str) -> JournalOpened:
-    return JournalOpened(run_id=run_id, format=FORMAT, version=__version__)
+    from importlib.metadata import version
+
+    return JournalOpened(run_id=run_id, format=FORMAT, version=version("ringfence"))
 
 
 def _cut(path: Path, size: int) -> None:
