@@ -10,12 +10,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from subprocess import DEVNULL
 
 import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault
-from ringfence.process import kill_group, start_process
+from ringfence.process import DEVNULL, kill_group, start_process
 from ringfence.sandbox.workspace import statuses
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.known import KnownFiles
