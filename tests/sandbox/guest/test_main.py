@@ -98,7 +98,9 @@ class Answers:
     def settle(self) -> None:
         """Read until nothing comes any more."""
         while not self.is_silent(0.5):
-            self._rest += os.read(self._out, 65_536)
+            piece = os.read(self._out, 65_536)
+            assert piece, "the guest has ended"
+            self._rest += piece
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing comes for so long."""

@@ -146,7 +146,10 @@ class Commands:
 
     def _fork_supervisor(self, first: Work | None) -> tuple[int, _socket.socket]:
         """Make a supervisor; `first` is its first command, inherited by the fork however large it is."""
-        import resource  # noqa: F401 -- here for all of them: in each, the first command would wait for it
+        try:  # noqa: SIM105 -- contextlib is not among what the guest loads
+            import resource  # noqa: F401 -- here for all of them: in each, the first command would wait for it
+        except (ImportError, OSError):
+            pass  # no descriptor is left to read it by: the supervisor tries again
 
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
