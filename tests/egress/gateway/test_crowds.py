@@ -1,5 +1,6 @@
 """Many requests at once, and those that nobody waits for: none of them is a way round the budget."""
 
+import gc
 import json
 
 import anyio
@@ -184,3 +185,17 @@ async def test_answers_at_once_have_one_bound(gateway_at: OpenGateway):
         status, told = await whole(gateway, request())
     assert status == 502
     assert b"at once" in told
+
+
+async def test_a_connection_that_waits_holds_no_request(gateway_at: OpenGateway):
+    """What was answered is let go of at once: hundreds of connections that wait would each hold a whole body."""
+    async with (
+        serving(answer(MESSAGE)) as api,
+        gateway_at(api.url) as gateway,
+        wired(gateway) as client,
+    ):
+        status, headers, _ = await client.ask(raw(request()))
+        assert (status, "connection" in headers) == (200, False)
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert not [each for each in gc.get_objects() if type(each) is Asked and each.body]

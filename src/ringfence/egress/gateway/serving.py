@@ -119,20 +119,24 @@ class Door:
 
     async def _serve_all(self, talk: Conversation, tasks: TaskGroup) -> None:
         for _ in range(_MOST_REQUESTS):
-            try:
-                asked = await talk.request()
-            except Unreadable as exc:
-                await _refuse(talk, exc)
-                return
-            if asked is None:
-                return
-            await self._pace.wait()
             watch = _Watch(talk)
-            tasks.start_soon(watch.run)
-            goes_on = await self._answer(talk, asked, watch)
-            talk.release()
-            if not goes_on or not await watch.saw_more():
+            if not await self._serve_one(talk, watch, tasks) or not await watch.saw_more():
                 return
+
+    async def _serve_one(self, talk: Conversation, watch: "_Watch", tasks: TaskGroup) -> bool:
+        """Read and answer one request, and let go of it; whether another may follow on the connection."""
+        try:
+            asked = await talk.request()
+        except Unreadable as exc:
+            await _refuse(talk, exc)
+            return False
+        if asked is None:
+            return False
+        await self._pace.wait()
+        tasks.start_soon(watch.run)
+        goes_on = await self._answer(talk, asked, watch)
+        talk.release()
+        return goes_on
 
     async def _answer(self, talk: Conversation, asked: Asked, watch: "_Watch") -> bool:
         """Answer one request; whether another may follow on the connection."""
