@@ -1,5 +1,7 @@
 """Requests out of bytes, held against what another reader makes of the same."""
 
+import tracemalloc
+
 import h11
 import pytest
 from hypothesis import given
@@ -88,3 +90,20 @@ def test_where_bytes_are_cut_says_nothing(data: bytes, size: int):
 
     drops = [data[at : at + size] for at in range(0, len(data), size)]
     assert outcome(data) == outcome(*drops)
+
+
+def test_a_body_is_held_once():
+    """While a large request is answered, there are not two copies of what it brought."""
+    size = 8 * 1024 * 1024
+    reader = RequestReader(lambda _: None)
+    reader.feed(HEAD + b"Content-Length: %d\r\n\r\n" % size)
+    tracemalloc.start()
+    try:
+        for _ in range(size // 65536):
+            reader.feed(b"x" * 65536)
+        asked = reader.asked
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(asked.body) == size
+    assert held < 1.5 * size

@@ -71,6 +71,7 @@ class RequestReader:
         self._target = ""
         self._headers: tuple[tuple[str, str], ...] = ()
         self._body = bytearray()
+        self._whole = b""
         self._left = 0
         self._chunks: h11.Connection | None = None
 
@@ -78,7 +79,7 @@ class RequestReader:
     def asked(self) -> Asked:
         """The request, once it is whole."""
         wants_upgrade = any(name == "upgrade" for name, _ in self._headers)
-        return Asked(self.method, self._target, bytes(self._body), wants_upgrade, self._headers)
+        return Asked(self.method, self._target, self._whole, wants_upgrade, self._headers)
 
     @property
     def keeps(self) -> bool:
@@ -159,10 +160,11 @@ class RequestReader:
             if data:  # nothing is the end to h11
                 self._feed_chunks(self._chunks, data)
         else:
-            piece, self.rest = data[: self._left], data[self._left :]
+            piece, rest = data[: self._left], data[self._left :]
             self._left -= len(piece)
             self._add(piece)
-            self.is_whole = self._left == 0
+            if self._left == 0:
+                self._end(rest)
 
     def _feed_chunks(self, http: h11.Connection, data: bytes) -> None:
         try:
@@ -172,12 +174,16 @@ class RequestReader:
         except h11.RemoteProtocolError as exc:
             raise Unreadable(400, f"the request is no HTTP: {exc}") from exc
         if isinstance(event, h11.EndOfMessage):
-            self.is_whole = True
-            self.rest = bytes(http.trailing_data[0])
+            self._end(bytes(http.trailing_data[0]))
 
     def _add(self, piece: bytes | bytearray) -> None:
         self._take(len(piece))
         self._body += piece
+
+    def _end(self, rest: bytes) -> None:
+        self.is_whole, self.rest = True, rest
+        self._whole = bytes(self._body)
+        self._body = bytearray()  # it may be large, and is needed until the answer is over: once
 
     def _values(self, wanted: str) -> list[str]:
         return [value for name, value in self._headers if name == wanted]
