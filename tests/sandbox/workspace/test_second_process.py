@@ -181,6 +181,36 @@ async def test_without_a_second_process_one_asks_for_all(many: Path, monkeypatch
             assert scan_known(tree, stale, answers=answers).lost == set(known)
 
 
+_TAMPER = """
+kill -0 "$1" 2>/dev/null && echo done || echo refused
+(: > "/proc/$1/fd/1") 2>/dev/null && echo done || echo refused
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root looks on somebody's behalf")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+async def test_the_workspaces_owner_has_no_say_in_what_is_answered(tmp_path: Path) -> None:
+    """The owner's other processes can neither stop the second process nor write in its name."""
+    nobody = Entry(1, 1, 1, 0o100644, b"0" * 20)
+    # More answers than a pipe takes: it does not end before it was looked at.
+    known = KnownFiles({}).changed((), {b"%d/f" % number: nobody for number in range(70_000)})
+    started = set(_children())
+    async with second_process(known, tmp_path, Actor(65534, 65534)) as answers:
+        assert answers.source is not None
+        (pid,) = set(_children()) - started
+        await anyio.wait_readable(answers.source)
+        tampered = await anyio.run_process(["/bin/sh", "-c", _TAMPER, "sh", pid], user=65534, group=65534)
+        looks_as = await anyio.Path(f"/proc/{pid}/status").read_text()
+    assert "Uid:\t0\t65534\t0\t65534" in looks_as
+    assert tampered.stdout.decode().split() == ["refused", "refused"]
+
+
+def _children() -> list[str]:
+    return [
+        pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
+    ]
+
+
 def test_files_are_as_known_up_to_the_first_that_is_not(tmp_path: Path) -> None:
     """Counted are the files before the first that changed."""
     for name in "abc":

@@ -8,10 +8,11 @@ import marshal
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio.to_thread
+from anyio.abc import Process
 
 from ringfence.errors import InfrastructureFault
 from ringfence.process import DEVNULL, kill_group, start_process
@@ -56,39 +57,54 @@ async def second_process(known: KnownFiles, root: Path, actor: Actor) -> AsyncIt
     if not is_of_use or len(os.sched_getaffinity(0)) < 2:
         yield Answers()
         return
-    question = await anyio.to_thread.run_sync(_question, known)
-    source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    os.set_blocking(sink, True)
     try:
-        process = await start_process(
-            [sys.executable, "-I", "-S", statuses.__file__],
-            stdin=question,
-            stdout=sink,
-            stderr=DEVNULL,
-            cwd=root,
-            env={},
-            user=actor.process_user,
-            group=actor.process_group,
-        )
-    except InfrastructureFault:
-        process = None
-    finally:
-        os.close(question)
-        os.close(sink)
+        source, process = await _started(known, root, actor)
+    except (InfrastructureFault, OSError):
+        yield Answers()
+        return
     try:
         yield Answers(source)
     finally:
-        if process is not None:
-            with anyio.CancelScope(shield=True):
-                await kill_group(process, grace_s=0)
+        with anyio.CancelScope(shield=True):
+            await kill_group(process, grace_s=0)
         os.close(source)
+
+
+async def _started(known: KnownFiles, root: Path, actor: Actor) -> tuple[int, Process]:
+    """The descriptor of the second process' answers, and that process."""
+    # It takes the owner's identity by itself: one that was started with it could be stopped by the owner's other
+    # processes, and made to answer what they like.
+    identity = [str(actor.uid), str(actor.gid)] if actor.switches else []
+    with ExitStack() as stack:
+        question = await anyio.to_thread.run_sync(_question, known)
+        stack.callback(os.close, question)
+        source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        stack.callback(os.close, sink)
+        os.set_blocking(sink, True)
+        try:
+            process = await start_process(
+                [sys.executable, "-I", "-S", statuses.__file__, *identity],
+                stdin=question,
+                stdout=sink,
+                stderr=DEVNULL,
+                cwd=root,
+                env={},
+            )
+        except BaseException:
+            os.close(source)
+            raise
+    return source, process
 
 
 def _question(known: KnownFiles) -> int:
     """A descriptor of what the second process is asked."""
     folders = [(folder, packed.names, packed.status) for folder, packed in reversed(known.in_order)]
     question = os.memfd_create("files", os.MFD_CLOEXEC)
-    with os.fdopen(question, "wb", closefd=False) as file:
-        marshal.dump(folders, file)
+    try:
+        with os.fdopen(question, "wb", closefd=False) as file:
+            marshal.dump(folders, file)
+    except OSError:
+        os.close(question)
+        raise
     os.lseek(question, 0, os.SEEK_SET)
     return question
