@@ -12,10 +12,11 @@ from ringfence.events import Event, ModelExchanged, Usage
 from ringfence.job.agent import access_for
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.recorder import Recorder
-from ringfence.job.request import AgentRequest
+from ringfence.job.request import AgentRequest, RunRequest
 from ringfence.journal import Journal
 from ringfence.model.prices import Price
 from ringfence.runtime.limits import Limits
+from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Credential, Redactor
 
 KEY = Credential("api_key", "sk-ant-the-key-of-the-test")
@@ -103,3 +104,8 @@ def test_a_projects_file_can_only_allow_less(
     else:
         with pytest.raises(ConfigurationError, match="trust"):
             load(workspace, environ={})
+
+
+def test_a_request_shows_no_secret():
+    """Whoever prints one for an error shows nothing that it takes out of everything else."""
+    assert KEY.value not in repr(RunRequest("fix", Path(), SandboxSpec(), secrets=[KEY.value]))

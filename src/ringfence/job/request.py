@@ -49,7 +49,7 @@ class RunRequest:
     require_verified: bool = False
     loosenings: Sequence[tuple[str, str]] = ()
     """(what, by whom): weaker than the default, asked for by name."""
-    secrets: Sequence[str] = ()
+    secrets: Sequence[str] = field(default=(), repr=False)
     """Values taken out of everything that is written or shown, besides those of `leases`."""
     leases: Sequence[Lease] = ()
     """Secrets lent to the run. They are given back at its end, before the record is closed."""
