@@ -15,6 +15,33 @@ _WITHOUT_BODY = (204, 304)
 _LEAVE = b"HTTP/1.1 100 \r\n\r\n"
 
 
+class _Bodies:
+    """What one connection's requests have of the room for bodies.
+
+    Not part of `Conversation`: the two would hold each other by the reader, and with it a body that may be large,
+    until Python looks for what nobody can reach.
+    """
+
+    def __init__(self, limit_bytes: int, room: Room | None) -> None:
+        self._limit_bytes = limit_bytes
+        self._room = room
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Have `count` bytes more. Raises `Unreadable`."""
+        if self._taken + count > self._limit_bytes:
+            raise Unreadable(413, f"the body is larger than {self._limit_bytes} bytes")
+        if self._room is not None and not self._room.take(count):
+            raise Unreadable(503, "the bodies of too many large requests came at once; ask again")
+        self._taken += count
+
+    def release(self) -> None:
+        """Have none."""
+        if self._room is not None:
+            self._room.give_back(self._taken)
+        self._taken = 0
+
+
 class Conversation:
     """The server's side of one connection.
 
@@ -37,11 +64,9 @@ class Conversation:
         room: Room | None = None,
     ) -> None:
         self.inside = inside
-        self._body_bytes = body_bytes
         self._request_s = _REQUEST_S if request_s is None else request_s
-        self._room = room
-        self._taken = 0
-        self._reader = RequestReader(self._take)
+        self._bodies = _Bodies(body_bytes, room)
+        self._reader = RequestReader(self._bodies.take)
         self._came = b""
         """Of the next request."""
         self._is_early = False
@@ -86,20 +111,9 @@ class Conversation:
                     raise Unreadable(400, "the connection ended within the request") from None
                 return None
 
-    def _take(self, count: int) -> None:
-        self._taken += count
-        if self._taken > self._body_bytes:
-            self._taken -= count
-            raise Unreadable(413, f"the body is larger than {self._body_bytes} bytes")
-        if self._room is not None and not self._room.take(count):
-            self._taken -= count
-            raise Unreadable(503, "the bodies of too many large requests came at once; ask again")
-
     def release(self) -> None:
         """Say that the last request's body is needed no more."""
-        if self._room is not None:
-            self._room.give_back(self._taken)
-        self._taken = 0
+        self._bodies.release()
 
     # --- further requests
 
@@ -117,7 +131,7 @@ class Conversation:
         """Whether another request may come on this connection, or has begun to; then it can be read."""
         if not self._is_answered or self._is_early or not self._keeps:
             return False
-        self._reader = RequestReader(self._take)
+        self._reader = RequestReader(self._bodies.take)
         self._is_answering = self._is_answered = False
         return True
 

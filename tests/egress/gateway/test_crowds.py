@@ -2,6 +2,7 @@
 
 import gc
 import json
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -22,7 +23,7 @@ from tests.egress.gateway.conftest import (
 from ringfence.egress.gateway import serving as serving_inside
 from ringfence.egress.gateway.budget import Budget, Taken
 from ringfence.egress.gateway.serving import Door
-from ringfence.egress.reading import Asked
+from ringfence.egress.reading import Asked, RequestReader
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
 
@@ -199,3 +200,41 @@ async def test_a_connection_that_waits_holds_no_request(gateway_at: OpenGateway)
         await anyio.wait_all_tasks_blocked()
         gc.collect()
         assert not [each for each in gc.get_objects() if type(each) is Asked and each.body]
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Python does not look for what nobody can reach."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("is_whole", [True, False], ids=["answering", "reading"])
+async def test_who_hangs_up_leaves_nothing(gateway_at: OpenGateway, *, is_whole: bool):
+    """What was read of a request is let go of with its connection, not when Python happens to look for it."""
+    begun, over = anyio.Event(), anyio.Event()
+
+    async def respond(seen: Seen, wire: ByteStream) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    class Watched(Door):
+        async def serve(self, inside: ByteStream) -> None:
+            try:
+                await super().serve(inside)
+            finally:
+                over.set()
+
+    async with serving(respond) as api, gateway_at(api.url) as gateway:
+        async with wired(gateway, Watched(gateway, "s")) as client:
+            data = raw(request())
+            await client.stream.send(data if is_whole else data[:-1])
+            if is_whole:
+                await begun.wait()
+            await client.stream.aclose()
+            await over.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert not [each for each in gc.get_objects() if type(each) in (Asked, RequestReader)]

@@ -114,8 +114,11 @@ class Door:
                 tasks.cancel_scope.cancel()
         finally:
             talk.release()
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            error = None  # it holds this frame, and with it what was asked, which may be large
 
     async def _serve_all(self, talk: Conversation, tasks: TaskGroup) -> None:
         for _ in range(_MOST_REQUESTS):
@@ -125,11 +128,13 @@ class Door:
 
     async def _serve_one(self, talk: Conversation, watch: "_Watch", tasks: TaskGroup) -> bool:
         """Read and answer one request, and let go of it; whether another may follow on the connection."""
+        refused: tuple[int, str] | None = None
         try:
             asked = await talk.request()
         except Unreadable as exc:
-            await _refuse(talk, exc)
-            return False
+            asked, refused = None, (exc.status, str(exc))
+        if refused is not None:  # not above: an error of sending would hold this one, and all that was read
+            await _refuse(talk, *refused)
         if asked is None:
             return False
         await self._pace.wait()
@@ -199,5 +204,5 @@ async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
     return True
 
 
-async def _refuse(talk: Conversation, exc: Unreadable) -> None:
-    await talk.answer_error(exc.status, error_value("anthropic", exc.status, str(exc)))
+async def _refuse(talk: Conversation, status: int, reason: str) -> None:
+    await talk.answer_error(status, error_value("anthropic", status, reason))
