@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _State = TypeVar("_State", HolderState, BriefState)
 _END_S = 60.0
+_WORD_S = 2.0
 _STEP_S = 0.01
 _CHUNK = 65536
 
@@ -41,11 +42,16 @@ class HeldFence(Fence):
         self._sandbox_id = state.sandbox_id
 
     async def wait(self) -> Death:
-        """Why it is gone, as far as the holder could say."""
-        state = read_state(self._place)
-        if state is not None and state.end is not None:
-            return Death(cast("DeathReason", state.end[0]), state.end[1])
-        return Death("killed", "its holder has ended it, or is gone")
+        """Why it is gone, as far as the holder could say. It may let go of us first, and write that down then."""
+        deadline = anyio.current_time() + _WORD_S
+        while True:
+            may_say_more = self._place.is_alive() and anyio.current_time() < deadline
+            state = read_state(self._place)  # only now: what it said last is read, too
+            if state is not None and state.end is not None:
+                return Death(cast("DeathReason", state.end[0]), state.end[1])
+            if not may_say_more:
+                return Death("killed", "its holder has ended it, or is gone")
+            await anyio.sleep(_STEP_S)
 
     async def kill(self) -> None:
         """Let go of the connection; what was run over it is killed by the holder."""
