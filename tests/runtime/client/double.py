@@ -23,9 +23,10 @@ def line(value: object) -> None:
 
 
 def raw(text: str) -> None:
-    """Print a text as it is."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print a text as it is. Not by `sys.stdout`, which a signal's handler may not use while it is just in use."""
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(1, rest) :]
 
 
 def reply(message_id: str, text: str, *calls: Any) -> None:
