@@ -16,6 +16,7 @@
     ├── RecordError             the record is damaged or absent            exit 1
     ├── Diverged                a replay went another way: look at it      exit 1
     └── InfrastructureFault     try again later                            exit 75
+        └── Unparseable         ask the agent again                        exit 75
 
 A command of the user that fails is never an error: it is a result.
 """
@@ -48,6 +49,8 @@ class RingfenceError(Exception):
     """Root of all errors of ringfence. The text is one line: what failed, the value, the next step."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    gathered: "tuple[RingfenceError, ...]" = ()
+    """All that this one was made of, each by itself, where several things are wrong at once."""
 
 
 class UsageError(RingfenceError):
@@ -217,6 +220,20 @@ class InfrastructureFault(RingfenceError):
     """Something between us and the world failed: model unreachable, disk full. Trying again may help."""
 
     exit_code = ExitCode.INFRASTRUCTURE
+
+
+class Unparseable(InfrastructureFault):
+    """An agent was to give an answer of a certain form, and gave none, or more than one. It says nothing of the work.
+
+    Args:
+        role: Who was asked.
+        why: What is wrong with what it said.
+    """
+
+    def __init__(self, role: str, why: str) -> None:
+        self.role = role
+        self.why = why
+        super().__init__(f"the {role}'s answer cannot be used: {why}; it is to be asked again")
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

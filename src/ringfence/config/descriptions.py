@@ -16,9 +16,9 @@ from ringfence.config.model import Settings
 
 
 @cache
-def describe() -> None:
-    """Give the fields of all models of the configuration their descriptions, and schemas made later too."""
-    models = list(dict.fromkeys(_models(Settings)))
+def describe(root: type[BaseModel] = Settings) -> None:
+    """Give the fields of a model and of those below it their descriptions, and schemas made later too."""
+    models = list(dict.fromkeys(_models(root)))
     for model in models:
         for name, text in _docstrings(model).items():
             if name in model.model_fields and model.model_fields[name].description is None:

@@ -43,7 +43,7 @@ class Document:
         return self.places[path]
 
 
-def read_regular_file(file: Path, *, follow_link: bool = False) -> bytes:
+def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
     """The bytes of a file of bounded size that is neither a link (unless followed), nor a pipe, nor a device.
 
     Raises:
@@ -58,15 +58,16 @@ def read_regular_file(file: Path, *, follow_link: bool = False) -> bytes:
             )
         descriptor = os.open(file, flags)
     except OSError as exc:
-        raise ConfigurationError(f"cannot be read: {exc.strerror}; mend or remove it", file=file) from exc
+        then = "name one that is there" if isinstance(exc, FileNotFoundError) else "mend or remove it"
+        raise ConfigurationError(f"cannot be read: {exc.strerror}; {then}", file=file) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ConfigurationError("it is not a regular file; remove it", file=file)
+        raise ConfigurationError("it is not a regular file; put one there, or name another", file=file)
     with os.fdopen(descriptor, "rb") as stream:
-        content = stream.read(FILE_LIMIT_BYTES + 1)
-    if len(content) > FILE_LIMIT_BYTES:
+        content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
         raise ConfigurationError(
-            f"it is larger than {FILE_LIMIT_BYTES} bytes, too large for a configuration; shorten it",
+            f"it is larger than {limit_bytes} bytes, too large for a configuration; shorten it",
             file=file,
         )
     return content

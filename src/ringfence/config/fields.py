@@ -1,9 +1,10 @@
 """What keys there are: a walk over the models, for names, nearest names, and templates."""
 
 import difflib
+import functools
 import json
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -66,21 +67,23 @@ def sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
             yield name, info.description or "", kind
 
 
-def all_fields() -> dict[str, Field]:
+@functools.cache
+def all_fields() -> Mapping[str, Field]:
     """Every key that holds a value, by its dotted name, in order."""
-    found = {}
+    found: dict[str, Field] = {}
     for name, info in Settings.model_fields.items():
         kind, _ = _plain(info.annotation)
         if _is_model(kind):
             for below, below_info in kind.model_fields.items():
-                field = _field((name, below), below_info)
+                field = field_of((name, below), below_info)
                 found[field.key] = field
         else:
-            found[name] = _field((name,), info)
-    return found
+            found[name] = field_of((name,), info)
+    return types.MappingProxyType(found)
 
 
-def _field(path: FieldPath, info: FieldInfo) -> Field:
+def field_of(path: FieldPath, info: FieldInfo) -> Field:
+    """A key, from what its model says of it."""
     kind, nullable = _plain(info.annotation)
     durations = (*info.metadata, *(part for member in get_args(info.annotation) for part in get_args(member)))
     return Field(path, info, kind, nullable, is_duration=get_args(Seconds)[1] in durations)
@@ -94,16 +97,35 @@ def _jsonable(value: Any) -> Any:
     return [_jsonable(item) for item in value] if isinstance(value, tuple) else value
 
 
-def known_keys(path: Iterable[str | int]) -> tuple[str, ...]:
-    """The keys that may stand in the mapping at `path`; empty if they are free or it is no mapping."""
-    kind: Any = Settings
+def known_keys(path: Iterable[str | int], model: type[BaseModel] = Settings) -> tuple[str, ...]:
+    """The keys that may stand in the mapping at `path` of a model; empty if they are free or it is no mapping.
+
+    Where several kinds of mapping may stand there, those of all.
+    """
+    kinds: list[Any] = [model]
     for part in path:
-        if _is_model(kind):
-            info = kind.model_fields.get(str(part))
-            kind = None if info is None else _plain(info.annotation)[0]
-        else:
-            kind = _plain(_element(kind))[0]
-    return tuple(kind.model_fields) if _is_model(kind) else ()
+        kinds = [below for kind in kinds for below in _below(kind, str(part))]
+    names = [
+        info.alias or name for kind in kinds if _is_model(kind) for name, info in kind.model_fields.items()
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def _below(kind: Any, part: str) -> list[Any]:
+    """What may stand under one key or index of a value of this kind."""
+    if not _is_model(kind):
+        return _members(_element(kind))
+    named = [info for name, info in kind.model_fields.items() if part in (name, info.alias)]
+    return [member for info in named for member in _members(info.annotation)]
+
+
+def _members(kind: Any) -> list[Any]:
+    """The kinds that a kind may be: one, or several of a union."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in {Union, types.UnionType}:
+        return [member for argument in get_args(kind) for member in _members(argument)]
+    return [kind]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -12,6 +12,9 @@ from ringfence.frozen import frozen
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
 """Lists that grow from layer to layer; all others are replaced."""
 
+CREW_KEYS = ("fleet", "agents", "include", "loop")
+"""Keys of a file that are about a crew, beside the sections of a run."""
+
 
 @frozen
 class Layer:
@@ -23,7 +26,10 @@ class Layer:
 
 
 def document_layer(document: Document, kind: Literal["project", "user"]) -> Layer:
-    """A file as a layer. A section with nothing in it (its lines commented out) says nothing."""
+    """A file as a layer of a run. A section with nothing in it (its lines commented out) says nothing.
+
+    What a file says of a crew is not for a run.
+    """
 
     def origin_of(path: KeyPath, of_key: bool) -> Origin:
         place = document.place(path, of_key=of_key)
@@ -31,7 +37,9 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
 
     sections = known_keys(())
     values = {
-        key: value for key, value in document.values.items() if value is not None or key not in sections
+        key: value
+        for key, value in document.values.items()
+        if key not in CREW_KEYS and (value is not None or key not in sections)
     }
     return Layer(values, origin_of)
 
@@ -99,7 +107,8 @@ def _lay(
         here = (*path, key)
         if isinstance(value, Mapping) and value:
             if not isinstance(below.get(key), dict):
-                _forget(merged, here)
+                if key in below:
+                    _forget(merged, here)
                 below[key] = {}
             merged.sources.pop(here, None)
             _lay(merged, below[key], layer, value, here)
@@ -121,7 +130,8 @@ def _put(merged: Merged, below: dict[str, Any], layer: Layer, value: Any, path: 
             merged.sources[(*path, len(earlier) + index)] = (layer, (*path, index))
         below[key] = [*earlier, *value]
         return
-    _forget(merged, path)
+    if key in below:  # what was not there has no sources; to look for them takes long in a large file
+        _forget(merged, path)
     below[key] = value
     merged.sources[path] = (layer, path)
 

@@ -1,15 +1,16 @@
 """From merged raw values to `Settings`, with every complaint at the place it is about."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ringfence.config.document import KeyPath
 from ringfence.config.fields import known_keys, nearest
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
+from ringfence.config.origin import DEFAULT, Origin
 from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 
@@ -17,8 +18,17 @@ _SHOWN_COMPLAINTS = 8
 _LONGEST_NAME = 64
 
 
-def validate(merged: Merged) -> Settings:
-    """Check the merged values.
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def fitted(merged: Merged, model: type[Model], *, of: str = "", place: Origin = DEFAULT) -> Model:
+    """The merged values as a model; what does not fit is told at its place.
+
+    Args:
+        merged: The values.
+        model: What they should be.
+        of: What stands before keys in messages, such as `agents.reviewer.`.
+        place: Where the whole was said, for what is wrong with no key of it alone.
 
     Raises:
         ConfigurationError: At the place of the first complaint; the others follow in the text.
@@ -26,10 +36,25 @@ def validate(merged: Merged) -> Settings:
     """
     _refuse_plain_secrets(merged)
     try:
-        settings = Settings.model_validate(merged.values)
+        return model.model_validate(merged.values)
     except ValidationError as exc:
         details = exc.errors(include_url=False)
-        raise combine([_complaint(detail, merged) for detail in details]) from None
+        raise combine([_complaint(detail, merged, model, of, place) for detail in details]) from None
+
+
+def validate(merged: Merged) -> Settings:
+    """Check the merged values of a run. Raises as `fitted`."""
+    settings = fitted(merged, Settings)
+    refuse_unnamed_loosenings(settings, merged)
+    return settings
+
+
+def refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
+    """See that a file which opens the fence says so beside it.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
     origin = merged.origin(("sandbox", "backend"))
     if settings.sandbox.backend == "host" and origin.is_file and "host_backend" not in settings.unsafe:
         raise origin.error(
@@ -54,7 +79,6 @@ def validate(merged: Merged) -> Settings:
             "auth: 'inject' puts your credentials inside the fence; say `unsafe: [auth_inject]` beside it, "
             "or ask for it at each call with --auth inject"
         )
-    return settings
 
 
 def combine(complaints: list[RingfenceError], *, advice: str = "") -> RingfenceError:
@@ -67,9 +91,11 @@ def combine(complaints: list[RingfenceError], *, advice: str = "") -> RingfenceE
     if len(others) > len(texts):
         texts.append(f"{len(others) - len(texts)} more")
     tail = "".join(f"; also {text}" for text in texts) + (f"; {advice}" if advice else "")
+    made: RingfenceError = UsageError(str(first) + tail)
     if isinstance(first, ConfigurationError):
-        return ConfigurationError(first.message + tail, file=first.file, line=first.line, column=first.column)
-    return UsageError(str(first) + tail)
+        made = ConfigurationError(first.message + tail, file=first.file, line=first.line, column=first.column)
+    made.gathered = tuple(complaints)
+    return made
 
 
 def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
@@ -78,18 +104,39 @@ def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
     return (int(error.file is None), str(error.file), error.line or 0, error.column or 0)
 
 
-def _complaint(detail: ErrorDetails, merged: Merged) -> RingfenceError:
-    path = tuple(part for part in detail["loc"] if part != "[key]")
+def _complaint(
+    detail: ErrorDetails, merged: Merged, model: type[BaseModel], of: str, place: Origin
+) -> RingfenceError:
+    path = _written(tuple(part for part in detail["loc"] if part != "[key]"), merged.values)
     unknown = detail["type"] == "extra_forbidden"
+    if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        path = (*path, "type")
     origin = merged.blame(path, of_key=unknown or "[key]" in detail["loc"])
+    origin = place if origin == DEFAULT else origin
     if unknown:
-        return origin.error(_unknown_key(path))
-    key = ".".join(str(part) for part in path)
-    if detail["type"] == "missing":
+        return origin.error(of + _unknown_key(path, model))
+    key = (of + ".".join(str(part) for part in path)).rstrip(".")
+    if detail["type"] == "missing" or (
+        detail["type"] == "union_tag_not_found" and isinstance(detail["input"], Mapping)
+    ):
         return origin.error(f"{key} is missing; write it")
-    if path[0] == "secrets":
+    if path[:1] == ("secrets",):
         return origin.error(f"{_shown_key(path)}: {_reason_without_value(detail)}")
-    return origin.error(f"{key}: {_reason(detail)}")
+    return origin.error(f"{key}: {_reason(detail)}" if key else _reason(detail))
+
+
+def _written(path: KeyPath, values: Any) -> KeyPath:
+    """A path as it stands in the file: without the kind that pydantic chose by a `type`, which it puts in between."""
+    found: list[str | int] = []
+    for part in path:
+        if isinstance(values, Mapping) and part not in values and values.get("type") == part:
+            continue
+        found.append(part)
+        if isinstance(values, Mapping):
+            values = values.get(str(part))
+        else:
+            values = values[part] if isinstance(values, list) and isinstance(part, int) else None
+    return tuple(found)
 
 
 def _refuse_plain_secrets(merged: Merged) -> None:
@@ -125,8 +172,8 @@ def _shown_key(path: KeyPath) -> str:
     )
 
 
-def _unknown_key(path: tuple[str | int, ...]) -> str:
-    known = known_keys(path[:-1])
+def _unknown_key(path: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    known = known_keys(path[:-1], model)
     guess = nearest(str(path[-1]), known)
     hint = f"did you mean {guess!r}?" if guess else f"known here: {', '.join(known)}"
     return f"{'.'.join(str(part) for part in path)}: there is no key {path[-1]!r}; {hint}"
@@ -136,6 +183,8 @@ def _reason(detail: ErrorDetails) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
+    if detail["type"] == "union_tag_invalid":
+        return f"{detail['ctx']['tag']!r} is none of {detail['ctx']['expected_tags']}"
     return f"{_shown(detail['input'])} does not fit: {_message(detail)}"
 
 
@@ -150,6 +199,8 @@ def _reason_without_value(detail: ErrorDetails) -> str:
 def _message(detail: ErrorDetails) -> str:
     if detail["type"] in ("tuple_type", "list_type"):
         return "input should be a list"
+    if detail["type"] in ("model_type", "dict_type", "model_attributes_type", "union_tag_not_found"):
+        return "input should be a mapping"
     return detail["msg"][:1].lower() + detail["msg"][1:]
 
 

@@ -62,16 +62,27 @@ def parse_list(content: bytes, file: Path) -> tuple[list[Any], Document]:
     return builder.items(), Document(file, content, {}, builder.places, builder.key_places)
 
 
-def _built(content: bytes, file: Path) -> "_Builder":
-    text = _decode(content, file)
-    builder = _Builder(file)
+def parse_value(content: bytes, file: Path, *, most_values: int = _NODE_LIMIT) -> tuple[Any, Document]:
+    """Parse a file that may be a mapping or a list: its value, and a document as of `parse_list`.
+
+    Raises:
+        ConfigurationError: As `parse_document`.
+    """
+    builder = _built(content, file, most_values)
+    return builder.value(), Document(file, content, {}, builder.places, builder.key_places)
+
+
+def _built(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Builder":
+    text = decoded(content, file)
+    builder = _Builder(file, most_values)
     try:
         for event in _events(text):
             builder.take(event)
     except MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         what = " ".join(str(part).strip() for part in (exc.context, exc.problem) if part)
-        _refuse(f"this is not YAML: {what}", file, mark)
+        advice = "; indent by spaces, not by tabs" if r"'\t'" in what else ""
+        _refuse(f"this is not YAML: {what}{advice}", file, mark)
     except ReaderError as exc:
         before = text[: exc.position]
         raise ConfigurationError(
@@ -89,7 +100,12 @@ def _events(text: str) -> Iterator[Event]:
     yield from YAML(typ="safe", pure=True).parse(text)
 
 
-def _decode(content: bytes, file: Path) -> str:
+def decoded(content: bytes, file: Path) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        ConfigurationError: It is not UTF-8; at the place of the first byte that is not.
+    """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -121,10 +137,11 @@ class _Open:
 class _Builder:
     """Makes values of events, one at a time, so that a bomb is refused before it has unfolded."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, most_values: int) -> None:
         self.places: dict[KeyPath, Place] = {}
         self.key_places: dict[KeyPath, Place] = {}
         self._file = file
+        self._most_values = most_values
         self._root: Any = None
         self._documents = 0
         self._open: list[_Open] = []
@@ -136,6 +153,10 @@ class _Builder:
             return {}
         if not isinstance(self._root, dict):
             raise self._wrong_root("a configuration is a mapping of sections, like 'sandbox:'")
+        return self._root
+
+    def value(self) -> Any:
+        self.places.setdefault((), Place(1, 1))
         return self._root
 
     def items(self) -> list[Any]:
@@ -173,8 +194,8 @@ class _Builder:
             _refuse(f"nested deeper than {_DEPTH_LIMIT} levels", self._file, event.start_mark)
         if isinstance(event, ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
             _refuse(f"{event.value[:40]!r} holds half a surrogate pair", self._file, event.start_mark)
-        if len(self.places) >= _NODE_LIMIT:
-            _refuse(f"more than {_NODE_LIMIT} values", self._file, event.start_mark)
+        if len(self.places) >= self._most_values:
+            _refuse(f"more than {self._most_values} values", self._file, event.start_mark)
 
     def _add(self, event: NodeEvent) -> None:
         parent = self._open[-1] if self._open else None

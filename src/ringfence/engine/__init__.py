@@ -1,0 +1,25 @@
+"""Durable execution: workflows that survive whoever runs them."""
+
+from ringfence.engine.base import (
+    Context,
+    Engine,
+    Executor,
+    Json,
+    StepFailed,
+    Workflow,
+    WorkflowState,
+    WorkflowStatus,
+)
+from ringfence.engine.opening import open_engine
+
+__all__ = [
+    "Context",
+    "Engine",
+    "Executor",
+    "Json",
+    "StepFailed",
+    "Workflow",
+    "WorkflowState",
+    "WorkflowStatus",
+    "open_engine",
+]

@@ -1,0 +1,204 @@
+"""Control of workflows by a client of DBOS, which launches nothing. All calls block."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import DBOS, DBOSClient
+from dbos import WorkflowStatus as DbosStatus
+from dbos import error as dbos_error
+
+from ringfence.engine.base import Json, WorkflowState, WorkflowStatus
+from ringfence.engine.dbos.context import PUBLISHED
+from ringfence.engine.dbos.serializer import JsonSerializer
+from ringfence.engine.liveness import Database, Liveness, Recoveries
+from ringfence.errors import InfrastructureFault, UsageError
+
+QUEUE = "ringfence"
+"""The queue of who names none. Admission is decided before.
+
+Each queue is an application of its own for DBOS, which lists, runs and recovers no other's workflows.
+"""
+WORKFLOW = "ringfence"
+"""The one workflow that DBOS knows; which of ours it is, is an argument, and an attribute for those who list."""
+_VERSION = "1"
+POLL_S = 0.15
+LOWEST = 1000
+_STATES = {
+    "DELAYED": WorkflowState.WAITING,
+    "ENQUEUED": WorkflowState.WAITING,
+    "PENDING": WorkflowState.RUNNING,
+    "SUCCESS": WorkflowState.DONE,
+    "ERROR": WorkflowState.FAILED,
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": WorkflowState.FAILED,
+    "CANCELLED": WorkflowState.CANCELLED,
+}
+_PAGE = 1000
+_AT_ONCE = 200
+_VERSIONS = sa.text("DELETE FROM dbos.application_versions WHERE application_name = :queue")
+"""What each launch leaves for its application, and no call of DBOS removes."""
+
+
+def version_of(queue: str) -> str:
+    """Of a queue's application, for DBOS: never changed, or it would strand what was begun before; no two share one."""
+    return _VERSION if queue == QUEUE else queue
+
+
+class Control:
+    """A client of DBOS on a database.
+
+    Args:
+        database: Which.
+        liveness: For the turn in which a workflow is cancelled.
+        recoveries: Goes with the workflows.
+        queue: Whose workflows.
+    """
+
+    def __init__(
+        self, database: Database, liveness: Liveness, recoveries: Recoveries, *, queue: str = QUEUE
+    ) -> None:
+        DBOS.migrate(database.url.render_as_string(hide_password=False))
+        self._database = database
+        self._queue = queue
+        self._liveness = liveness
+        self._recoveries = recoveries
+        self.client = DBOSClient(
+            system_database_url=database.url.render_as_string(hide_password=False),
+            serializer=JsonSerializer(),
+            application_name=queue,
+            retry_connection_errors=False,
+        )
+
+    def make_queue(self, *, concurrency: int) -> None:
+        """Have the queue, before an executor is launched: DBOS looks for new ones but once a second."""
+        self.client.register_queue(self._queue, worker_concurrency=concurrency, polling_interval_sec=POLL_S)
+
+    def enqueue(self, workflow: str, id: str, argument: Json, priority: int, delay_s: float) -> bool:
+        """As `Engine.enqueue`."""
+        options: Any = {
+            "queue_name": self._queue,
+            "workflow_name": WORKFLOW,
+            "workflow_id": id,
+            "workflow_id_reuse_policy": "reject",
+            "app_version": version_of(self._queue),
+            "priority": 1 + LOWEST - priority,
+            "attributes": {"workflow": workflow},
+        }
+        if delay_s > 0:
+            options["delay_seconds"] = delay_s
+        try:
+            self.client.enqueue(options, workflow, argument)
+        except dbos_error.DBOSWorkflowIDInUseError:
+            return False
+        return True
+
+    def cancel(self, id: str) -> bool:
+        """As `Engine.cancel`. In turn with take-overs, one of which would bring it back."""
+        with self._liveness.turn():
+            found = self.find(ids=[id])
+            if not found or found[0].state.is_end:
+                return False
+            self.client.cancel_workflow(id)
+            return self.find(ids=[id])[0].state is WorkflowState.CANCELLED
+
+    def forget(self, ids: Sequence[str]) -> list[str]:
+        """As `Engine.forget`; which were removed. In turn with take-overs, as `cancel`."""
+        with self._liveness.turn():
+            known = self.find(ids=ids, limit=max(1, len(ids)))
+            ended = [one.id for one in known if one.state.is_end]
+            # First: who dies in between is asked again for workflows that are there, and so for their counts.
+            self._recoveries.forget(ended)
+            if ended:
+                self.client.delete_workflows(ended)
+        return ended
+
+    def discard(self) -> None:
+        """As `Engine.discard`."""
+        while found := self.find(limit=_AT_ONCE):
+            for one in found:
+                self.cancel(one.id)
+            if not self.forget([one.id for one in found]):
+                raise InfrastructureFault(
+                    f"workflows of queue {self._queue!r} go on; stop who runs them, and try again"
+                )
+        self._liveness.clear()
+        self.client.delete_queue(self._queue)
+        if self._database.file is None:
+            with self._database.engine.begin() as link:
+                link.execute(_VERSIONS, {"queue": self._queue})
+
+    def signal(self, id: str, topic: str, value: Json, key: str | None) -> None:
+        """As `Engine.signal`."""
+        try:
+            self.client.send(id, value, topic, key)
+        except dbos_error.DBOSNonExistentWorkflowError as error:
+            raise UsageError(f"there is no workflow {id!r}") from error
+
+    def events(self, id: str) -> dict[str, Json]:
+        """As `Engine.events`."""
+        return self.client.get_event(id, PUBLISHED, 0) or {}
+
+    def find(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[WorkflowState] | None = None,
+        workflow: str | None = None,
+        limit: int = _PAGE,
+    ) -> list[WorkflowStatus]:
+        """As `Engine.list`; by name in pages, since SQLite cannot be asked for attributes."""
+        if (ids is not None and not ids) or (states is not None and not states):
+            return []
+        wanted = None if states is None else [name for name, state in _STATES.items() if state in states]
+        found: list[WorkflowStatus] = []
+        offset = 0
+        while len(found) < limit:
+            page = self.client.list_workflows(
+                workflow_ids=None if ids is None else [*ids],
+                status=wanted,
+                name=WORKFLOW,
+                limit=_PAGE if workflow is not None else limit,
+                offset=offset,
+                sort_desc=True,
+                load_input=False,
+            )
+            found += [status for status in map(status_of, page) if workflow in (None, status.name)]
+            if workflow is None or len(page) < _PAGE:
+                break
+            offset += _PAGE
+        return found[:limit]
+
+    def pending(self, *, ids: Sequence[str] | None = None, executor: str | None = None) -> list[DbosStatus]:
+        """What some executor has, as DBOS knows it."""
+        return self._bare(ids, status="PENDING", executor_id=executor)
+
+    def running(self, ids: Sequence[str]) -> dict[str, str | None]:
+        """Who has which of these; a workflow that is with nobody is not among them."""
+        return {one.workflow_id: one.executor_id for one in self._bare(ids, status="PENDING")}
+
+    def _bare(self, ids: Sequence[str] | None, **filters: Any) -> list[DbosStatus]:
+        if ids is not None:
+            filters["workflow_ids"] = [*ids]
+        return self.client.list_workflows(name=WORKFLOW, load_input=False, load_output=False, **filters)
+
+    def put_back(self, id: str) -> None:
+        """Have some executor go on with a workflow."""
+        self.client.resume_workflow(id, queue_name=self._queue)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.client.destroy()
+
+
+def status_of(found: DbosStatus) -> WorkflowStatus:
+    """A workflow as we show it."""
+    return WorkflowStatus(
+        id=found.workflow_id,
+        name=(found.attributes or {}).get("workflow", found.name),
+        state=_STATES[found.status],
+        executor=found.executor_id,
+        created_at=datetime.fromtimestamp((found.created_at or 0) / 1000, UTC),
+        result=found.output,
+        error=None if found.error is None else str(found.error),
+    )

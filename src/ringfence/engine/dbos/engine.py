@@ -1,0 +1,161 @@
+"""The engine on DBOS: control by a client, and an executor where there are workflows."""
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+
+from ringfence.engine.base import Engine, Executor, Json, Workflow, WorkflowState, WorkflowStatus
+from ringfence.engine.dbos.control import LOWEST, QUEUE, Control
+from ringfence.engine.dbos.launch import silence
+from ringfence.engine.dbos.work import Work
+from ringfence.engine.liveness import Database, Recoveries, executor_name, liveness_of
+from ringfence.engine.plain import plain
+from ringfence.errors import UsageError
+
+Result = TypeVar("Result")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,99}")
+
+
+def _checked(queue: str) -> str:
+    if queue == QUEUE or not _NAME.fullmatch(queue):
+        raise UsageError(
+            f"{queue[:120]!r} is no name of a queue; write 3 to 100 small letters, digits, '-' and '_', not {QUEUE!r}"
+        )
+    return queue
+
+
+class DbosEngine(Engine):
+    """See `open_engine`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        workflows: Mapping[str, Workflow] | None,
+        queue: str | None,
+        concurrency: int,
+        recoveries: int,
+    ) -> None:
+        silence()
+        self._database = Database(url)
+        self._queue = QUEUE if queue is None else _checked(queue)
+        self.executor = None if workflows is None else executor_name(uuid.uuid4().hex, queue)
+        self._liveness = liveness_of(self._database, self.executor, queue=queue)
+        self._recoveries = Recoveries(self._database, limit=recoveries)
+        self._workflows = workflows
+        self._concurrency = concurrency
+        self._control: Control | None = None
+        self._work: Work | None = None
+
+    async def __aenter__(self) -> Self:
+        self._threads = anyio.CapacityLimiter(8)
+        try:
+            await self._block(self._database.prepare)
+            self._control = await self._block(
+                Control, self._database, self._liveness, self._recoveries, queue=self._queue
+            )
+            if self._workflows is not None and self.executor is not None:
+                work = Work(
+                    self._database,
+                    self._control,
+                    self._liveness,
+                    recoveries=self._recoveries,
+                    executor=self.executor,
+                    queue=self._queue,
+                    workflows=self._workflows,
+                )
+                with self._database.talking():
+                    await work.start(concurrency=self._concurrency)
+                self._work = work
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        if self._work is not None:
+            await self._work.stop()
+        await self._close()
+
+    async def _close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._control is not None:
+                await anyio.to_thread.run_sync(self._control.close)
+            await anyio.to_thread.run_sync(self._liveness.leave)
+            await anyio.to_thread.run_sync(self._database.close)
+
+    async def _block(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """Call what blocks, in a thread."""
+        with self._database.talking():
+            return await anyio.to_thread.run_sync(
+                partial(function, *arguments, **options), limiter=self._threads
+            )
+
+    @property
+    def _client(self) -> Control:
+        if self._control is None:
+            raise UsageError("the engine is not open: use `async with`")
+        return self._control
+
+    async def enqueue(
+        self, workflow: str, *, id: str, argument: Json = None, priority: int = 0, delay_s: float = 0.0
+    ) -> bool:
+        """See `Engine.enqueue`."""
+        if not 0 <= priority <= LOWEST:
+            raise UsageError(f"a priority is 0 to {LOWEST}, not {priority}")
+        argument = plain(argument, what="the argument of a workflow")
+        return await self._block(self._client.enqueue, workflow, id, argument, priority, delay_s)
+
+    async def cancel(self, id: str) -> bool:
+        """See `Engine.cancel`."""
+        return await self._block(self._client.cancel, id)
+
+    async def signal(self, id: str, topic: str, value: Json, *, key: str | None = None) -> None:
+        """See `Engine.signal`."""
+        await self._block(self._client.signal, id, topic, plain(value, what="a message"), key)
+
+    async def list(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[WorkflowState] | None = None,
+        workflow: str | None = None,
+        limit: int = 1000,
+    ) -> list[WorkflowStatus]:
+        """See `Engine.list`."""
+        return await self._block(self._client.find, ids=ids, states=states, workflow=workflow, limit=limit)
+
+    async def events(self, id: str) -> dict[str, Json]:
+        """See `Engine.events`."""
+        return await self._block(self._client.events, id)
+
+    async def forget(self, ids: Sequence[str]) -> int:
+        """See `Engine.forget`."""
+        return len(await self._block(self._client.forget, ids))
+
+    async def discard(self) -> None:
+        """See `Engine.discard`."""
+        await self._block(self._client.discard)
+
+    async def heartbeat(self) -> Sequence[Executor]:
+        """See `Engine.heartbeat`."""
+        return await self._block(self._liveness.living)
+
+    async def stopped(self) -> str:
+        """See `Engine.stopped`."""
+        if self._work is None:
+            await anyio.sleep_forever()
+        assert self._work is not None
+        await self._work.stopped.wait()
+        return str(self._work.lost)

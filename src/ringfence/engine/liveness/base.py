@@ -1,0 +1,105 @@
+"""The contract of liveness, and how long a silence is seen."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from ringfence.engine.base import Executor
+
+BEAT_S = 1.0
+"""How often an executor says that it lives, and tries the locks of the others."""
+SILENCE_S = 15.0
+"""Whose lock is held, but who says nothing for so long, is stopped (SIGSTOP) and is ended."""
+
+
+class LockLost(Exception):
+    """An executor's lock is gone, or its row: others have taken over what it ran, or will."""
+
+
+class Liveness(ABC):
+    """Of one executor, or of an onlooker, which is registered nowhere. All calls block, for some ten seconds at most.
+
+    The others are those of the same queue: who works for another is neither tried nor ended.
+    """
+
+    @abstractmethod
+    def register(self) -> None:
+        """Take the lock, and be known. Before anything is run."""
+
+    @abstractmethod
+    def beat(self) -> bool:
+        """Say that this executor lives; False while the database cannot be reached.
+
+        Raises:
+            LockLost: It does not, for the others.
+        """
+
+    @abstractmethod
+    def bury(self) -> list[str]:
+        """Try the others: those whose lock is free are dead and known no longer. Returns their names.
+
+        One that holds its lock but has been silent for `SILENCE_S` is made to lose it, and is dead the next time.
+        """
+
+    @abstractmethod
+    def known(self) -> frozenset[str]:
+        """Names of all that are not known to be dead, of whatever queue."""
+
+    @abstractmethod
+    def living(self) -> list[Executor]:
+        """Those that hold their locks."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Have all others known no longer, dead or not."""
+
+    @abstractmethod
+    def turn(self) -> AbstractContextManager[None]:
+        """Be the only one of all processes that takes workflows over, or cancels one."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Give the lock back and be known no longer."""
+
+
+def executor_name(unique: str, queue: str | None) -> str:
+    """What an executor is called: which queue it is of can be told by its name.
+
+    Args:
+        unique: That nobody else was given; without a dot.
+        queue: As `open_engine` has it.
+    """
+    return unique if queue is None else f"{unique}.{queue}"
+
+
+def is_of(executor: str, queue: str | None) -> bool:
+    """Whether an executor is of a queue."""
+    return executor.partition(".")[2] == (queue or "")
+
+
+class Silence:
+    """How long others have been silent, by what this process has seen itself.
+
+    Between two looks no more than two beats are counted: whoever was suspended itself, with the whole machine or not,
+    has seen nothing meanwhile. No clock of another is asked.
+    """
+
+    def __init__(self) -> None:
+        self._beats: dict[str, tuple[int, float]] = {}
+        self._looked_at: float | None = None
+
+    def look(self, beats: Mapping[str, int], *, now: float) -> list[str]:
+        """Who has been silent for too long.
+
+        Args:
+            beats: What each one's beat says now.
+            now: Seconds on a monotonic clock.
+        """
+        passed = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * BEAT_S)
+        self._looked_at = now
+        seen: dict[str, tuple[int, float]] = {}
+        for name, beat in beats.items():
+            before, silent_s = self._beats.get(name, (beat, 0.0))
+            seen[name] = (beat, silent_s + passed if name in self._beats and before == beat else 0.0)
+        self._beats = seen
+        return [name for name, (_, silent_s) in seen.items() if silent_s >= SILENCE_S]

@@ -1,0 +1,46 @@
+"""Who a process is: its pid and when it started, which no later process shares."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+
+def host() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
+
+
+def started(pid: int) -> str:
+    """When a process started, by this boot of this machine; empty if it is gone or unknown.
+
+    The source is field 22 of proc_pid_stat(5), in clock ticks since the boot.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+    return f"{boot}:{fields[19].decode()}"
+
+
+def kill(pid: int, *, process: str) -> bool:
+    """Kill a process if it is the one that was meant; whether it was.
+
+    Args:
+        pid: Its pid.
+        process: What `started` said of it when it registered.
+    """
+    try:
+        held = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not process or started(pid) != process:
+            return False
+        signal.pidfd_send_signal(held, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    return True

@@ -1,0 +1,320 @@
+"""An engine without a database, for tests: several engines on one `Memory` stand for several processes."""
+
+import itertools
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+
+from ringfence.engine.base import (
+    Context,
+    Engine,
+    Executor,
+    Json,
+    StepFailed,
+    Workflow,
+    WorkflowState,
+    WorkflowStatus,
+)
+from ringfence.engine.plain import plain
+from ringfence.errors import UsageError
+
+
+@dataclass
+class _Kept:
+    """What became of a step."""
+
+    value: Json = None
+    error: str | None = None
+
+
+@dataclass
+class _Record:
+    id: str
+    name: str
+    argument: Json
+    priority: int
+    not_before: float
+    number: int
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    state: WorkflowState = WorkflowState.WAITING
+    executor: str | None = None
+    claim: object = None
+    scope: anyio.CancelScope | None = None
+    result: Json = None
+    error: str | None = None
+    recoveries: int = 0
+    kept: dict[int, _Kept] = field(default_factory=dict)
+    messages: dict[str, deque[Json]] = field(default_factory=lambda: defaultdict(deque))
+    keys: set[str] = field(default_factory=set)
+    published: dict[str, Json] = field(default_factory=dict)
+
+
+class Memory:
+    """What a database would hold."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, _Record] = {}
+        self.executors: dict[str, Executor] = {}
+        self.numbers = itertools.count(1)
+        self._changed = anyio.Event()
+
+    def change(self) -> None:
+        """Wake all who wait for a change."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait for the next change, but not for ever."""
+        with anyio.move_on_after(timeout_s):
+            await self._changed.wait()
+
+
+class _MemoryContext(Context):
+    def __init__(self, memory: Memory, record: _Record) -> None:
+        self.id = record.id
+        self._memory = memory
+        self._record = record
+        self._claim = record.claim
+        self._places = itertools.count()
+
+    def _keep(self, place: int, kept: _Kept) -> None:
+        if self._record.claim is self._claim:
+            self._record.kept[place] = kept
+
+    async def step(self, name: str, function: Callable[..., Awaitable[Json]], *arguments: Any) -> Json:
+        place = next(self._places)
+        if place not in self._record.kept:
+            try:
+                kept = _Kept(plain(await function(*arguments), what=f"the result of step {name!r}"))
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it is remembered
+                kept = _Kept(error=f"{type(error).__name__}: {error}")
+            self._keep(place, kept)
+        else:
+            kept = self._record.kept[place]
+        if kept.error is not None:
+            raise StepFailed(kept.error)
+        return kept.value
+
+    async def receive(self, topic: str, *, timeout_s: float) -> Json:
+        place = next(self._places)
+        end = time.time() + timeout_s
+        while place not in self._record.kept:
+            messages = self._record.messages[topic]
+            if messages or time.time() >= end:
+                self._keep(place, _Kept(messages.popleft() if messages else None))
+                break
+            await self._memory.wait(end - time.time())
+        return self._record.kept[place].value
+
+    async def sleep(self, seconds: float) -> None:
+        place = next(self._places)
+        if place not in self._record.kept:
+            self._keep(place, _Kept(time.time() + seconds))
+        await anyio.sleep(max(0.0, self._record.kept[place].value - time.time()))
+
+    async def publish(self, key: str, value: Json) -> None:
+        if self._record.claim is self._claim:
+            self._record.published[key] = plain(value, what=f"what is published as {key!r}")
+
+
+class MemoryEngine(Engine):
+    """An engine on a `Memory`; `die` is what SIGKILL would be.
+
+    Args:
+        memory: What it shares with others.
+        workflows: What it runs; None for control only.
+        concurrency: How many at once.
+        recoveries: How often a workflow is taken over before it is given up.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        workflows: Mapping[str, Workflow] | None = None,
+        concurrency: int = 8,
+        recoveries: int = 5,
+    ) -> None:
+        self._memory = memory
+        self._workflows = workflows
+        self._concurrency = concurrency
+        self._recoveries = recoveries
+        self._running: dict[str, anyio.CancelScope] = {}
+        self._taking = anyio.CancelScope()
+        self._dead = anyio.Event()
+        self.executor = None if workflows is None else f"memory-{next(memory.numbers)}"
+
+    async def __aenter__(self) -> Self:
+        if self.executor is not None:
+            await self.heartbeat()
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+            self._tasks.start_soon(self._take_all)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        if self.executor is None:
+            return
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        self._leave(counted=False)
+
+    def die(self) -> None:
+        """Be gone: what runs is interrupted, nothing of it is remembered, and others take it over."""
+        self._dead.set()
+        self._leave(counted=True)
+        for scope in (self._taking, *self._running.values()):
+            scope.cancel()
+
+    def _leave(self, *, counted: bool) -> None:
+        self._memory.executors.pop(str(self.executor), None)
+        for record in self._memory.records.values():
+            if record.executor == self.executor and record.state is WorkflowState.RUNNING:
+                record.state, record.claim = WorkflowState.WAITING, None
+                record.recoveries += counted
+        self._memory.change()
+
+    async def _take_all(self) -> None:
+        with self._taking:
+            while not self._dead.is_set():
+                await self._take()
+
+    async def _take(self) -> None:
+        now = time.time()
+        waiting = [one for one in self._memory.records.values() if one.state is WorkflowState.WAITING]
+        ready = sorted(
+            (one for one in waiting if one.not_before <= now), key=lambda one: (-one.priority, one.number)
+        )
+        for record in ready[: max(0, self._concurrency - len(self._running))]:
+            record.state, record.executor, record.claim = WorkflowState.RUNNING, self.executor, object()
+            record.scope = anyio.CancelScope()
+            self._running[record.id] = record.scope
+            self._tasks.start_soon(self._run, record, record.scope)
+        later = min((one.not_before - now for one in waiting if one.not_before > now), default=60.0)
+        await self._memory.wait(later)
+
+    async def _run(self, record: _Record, scope: anyio.CancelScope) -> None:
+        claim = record.claim
+        state, result, error = WorkflowState.FAILED, None, None
+        try:
+            with scope:
+                result = await self._result(record)
+                state = WorkflowState.DONE
+        except Exception as failure:  # noqa: BLE001 -- whatever it is, it is the workflow's end
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            del self._running[record.id]
+        if record.claim is claim and not scope.cancel_called:
+            record.state, record.result, record.error, record.claim = state, result, error, None
+        self._memory.change()
+
+    async def _result(self, record: _Record) -> Json:
+        assert self._workflows is not None
+        if record.recoveries > self._recoveries:
+            raise UsageError(f"given up: {record.recoveries} executors died while they ran it")
+        if record.name not in self._workflows:
+            raise UsageError(f"there is no workflow {record.name!r}")
+        value = await self._workflows[record.name](_MemoryContext(self._memory, record), record.argument)
+        return plain(value, what=f"the result of workflow {record.name!r}")
+
+    async def enqueue(
+        self, workflow: str, *, id: str, argument: Json = None, priority: int = 0, delay_s: float = 0.0
+    ) -> bool:
+        """See `Engine.enqueue`."""
+        if not 0 <= priority <= 1000:
+            raise UsageError(f"a priority is 0 to 1000, not {priority}")
+        argument = plain(argument, what="the argument of a workflow")
+        if id in self._memory.records:
+            return False
+        number, not_before = next(self._memory.numbers), time.time() + delay_s
+        self._memory.records[id] = _Record(id, workflow, argument, priority, not_before, number)
+        self._memory.change()
+        return True
+
+    async def cancel(self, id: str) -> bool:
+        """See `Engine.cancel`."""
+        record = self._memory.records.get(id)
+        if record is None or record.state.is_end:
+            return False
+        record.state, record.claim = WorkflowState.CANCELLED, None
+        if record.scope is not None:
+            record.scope.cancel()
+        self._memory.change()
+        return True
+
+    async def signal(self, id: str, topic: str, value: Json, *, key: str | None = None) -> None:
+        """See `Engine.signal`."""
+        if id not in self._memory.records:
+            raise UsageError(f"there is no workflow {id!r}")
+        record = self._memory.records[id]
+        value = plain(value, what="a message")
+        if key is not None and key in record.keys:
+            return
+        if key is not None:
+            record.keys.add(key)
+        record.messages[topic].append(value)
+        self._memory.change()
+
+    async def list(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[WorkflowState] | None = None,
+        workflow: str | None = None,
+        limit: int = 1000,
+    ) -> list[WorkflowStatus]:
+        """See `Engine.list`."""
+        await anyio.lowlevel.checkpoint()
+        found = [
+            WorkflowStatus(one.id, one.name, one.state, one.executor, one.created_at, one.result, one.error)
+            for one in sorted(self._memory.records.values(), key=lambda one: -one.number)
+            if (ids is None or one.id in ids)
+            and (states is None or one.state in states)
+            and workflow in (None, one.name)
+        ]
+        return found[:limit]
+
+    async def events(self, id: str) -> dict[str, Json]:
+        """See `Engine.events`."""
+        record = self._memory.records.get(id)
+        return {} if record is None else dict(record.published)
+
+    async def forget(self, ids: Sequence[str]) -> int:
+        """See `Engine.forget`."""
+        await anyio.lowlevel.checkpoint()
+        ended = {id for id in ids if id in self._memory.records and self._memory.records[id].state.is_end}
+        for id in ended:
+            del self._memory.records[id]
+        return len(ended)
+
+    async def discard(self) -> None:
+        """See `Engine.discard`."""
+        await anyio.lowlevel.checkpoint()
+        self._memory.records.clear()
+        self._memory.executors.clear()
+
+    async def heartbeat(self) -> Sequence[Executor]:
+        """See `Engine.heartbeat`."""
+        if self.executor is not None and not self._dead.is_set():
+            self._memory.executors[self.executor] = Executor(self.executor, "memory", 0, datetime.now(UTC))
+        return [*self._memory.executors.values()]
+
+    async def stopped(self) -> str:
+        """See `Engine.stopped`."""
+        if self.executor is None:
+            await anyio.sleep_forever()
+        await self._dead.wait()
+        return "it died"

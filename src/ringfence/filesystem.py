@@ -1,0 +1,77 @@
+"""What file systems allow: databases on those of this machine only, and sockets however deep a directory lies."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+
+_REMOTE = re.compile(
+    r"(nfs|cifs|smb|9p|afs|ceph|gfs|glusterfs|lustre|beegfs|gpfs|ocfs|orangefs|vboxsf|prl_fs|fuse(\.|$))"
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def is_remote(kind: str) -> bool:
+    """Whether a file system of this kind may be of another machine, as `/proc/self/mountinfo` names it."""
+    return _REMOTE.match(kind) is not None
+
+
+def kind_of(path: Path, mountinfo: str) -> str:
+    """The kind of file system that a path lies on; empty where none is known.
+
+    Args:
+        path: Absolute, without links.
+        mountinfo: As in proc_pid_mountinfo(5); of two mounts on one place the later counts.
+    """
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        first, _, second = line.partition(" - ")
+        if len(first.split(" ")) < 5 or not second:
+            continue
+        place = Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), first.split(" ")[4]))
+        if path.is_relative_to(place) and len(place.parts) >= best:
+            best, kind = len(place.parts), second.split(" ")[0]
+    return kind
+
+
+def remote_kind(file: Path) -> str | None:
+    """The kind of file system of a file, if that may be on another machine; else None."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    kind = kind_of(file.parent.resolve(), mounts)
+    return kind if is_remote(kind) else None
+
+
+def refuse_remote(file: Path) -> None:
+    """See that a database file lies on a file system of this machine.
+
+    Raises:
+        InfrastructureFault: It does not.
+    """
+    kind = remote_kind(file)
+    if kind is not None:
+        raise InfrastructureFault(
+            f"the database {str(file)!r} lies on a file system of kind {kind!r}, where locks cannot be relied on; "
+            "put the state directory on a local disk, or use Postgres"
+        )
+
+
+@contextmanager
+def short_path(socket: Path) -> Iterator[str]:
+    """A path to a Unix socket that fits into `sun_path` (108 bytes), wherever its directory is.
+
+    Source: unix(7), which limits the path, and proc(5), by which a descriptor's path leads to its directory.
+
+    Raises:
+        OSError: Its directory is no directory, or cannot be opened.
+    """
+    directory = os.open(socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{socket.name}"
+    finally:
+        os.close(directory)

@@ -1,0 +1,182 @@
+"""Promises about executors that come and go."""
+
+from contextlib import AsyncExitStack
+
+import anyio
+
+from ringfence.engine import WorkflowState
+from ringfence.testing.engine.ground import Check, Ground, Notes, until
+
+
+async def work_outlives_its_executor(ground: Ground) -> None:
+    """What an executor ran when it was killed goes on elsewhere; finished steps are not repeated, nothing ends twice."""
+    notes = [Notes(ground, f"outlives-{number}") for number in range(3)]
+    async with ground.open() as engine, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(ground.start())
+        for one in notes:
+            await engine.enqueue("gated", id=one.path.name, argument=one.argument)
+            await one.until("hold")
+        second = await stack.enter_async_context(ground.start())
+        await first.kill()
+        for one in notes:
+            await one.until("hold", times=2)
+            one.open_gate()
+        ended = [await until(engine, one.path.name) for one in notes]
+        living = [one.id for one in await engine.heartbeat()]
+    assert [(one.state, one.result, one.executor) for one in ended] == [
+        (WorkflowState.DONE, "held", second.id)
+    ] * 3
+    for one in notes:
+        assert [line for line in one.lines if line != "cleaned up"] == ["first", "hold", "hold", "last"]
+    assert living == [second.id]
+
+
+async def work_waits_for_an_executor(ground: Ground) -> None:
+    """What ran when the last executor died goes on with the next one that comes, caught errors and all."""
+    notes = Notes(ground, "waits")
+    async with ground.open() as engine:
+        async with ground.start() as first:
+            await engine.enqueue("catches", id="waits", argument=notes.argument)
+            await notes.until("hold")
+            await first.kill()
+        async with ground.start():
+            await notes.until("hold", times=2)
+            notes.open_gate()
+            ended = await until(engine, "waits")
+    assert ended.result == "ValueError: no good"
+    assert notes.lines.count("failing") == 1
+
+
+async def a_stopped_executor_is_fenced(ground: Ground) -> None:
+    """What a stopped executor (SIGSTOP) ran goes on elsewhere; when it wakes up it ends, and spoils nothing."""
+    notes = Notes(ground, "fenced")
+    async with ground.open() as engine, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(ground.start())
+        await engine.enqueue("gated", id="fenced", argument=notes.argument)
+        await notes.until("hold")
+        second = await stack.enter_async_context(ground.start())
+        await first.pause()
+        await notes.until("hold", times=2)
+        notes.open_gate()
+        ended = await until(engine, "fenced")
+        await first.go_on()
+        await first.ended()
+        again = await engine.get("fenced")
+    assert (ended.state, ended.executor) == (WorkflowState.DONE, second.id)
+    assert again == ended
+    assert notes.lines.count("first") == notes.lines.count("last") == 1
+
+
+async def leaving_is_no_death(ground: Ground) -> None:
+    """What ran when its executor left in order is interrupted, goes on elsewhere, and is not counted as a death."""
+    notes = Notes(ground, "leaving")
+    async with ground.open() as engine:
+        async with ground.start(recoveries=0) as first:
+            await engine.enqueue("gated", id="leaving", argument=notes.argument)
+            await notes.until("hold")
+            await first.leave()
+        assert "cleaned up" in notes.lines
+        assert [one.id for one in await engine.heartbeat()] == []
+        async with ground.start(recoveries=0) as second:
+            await notes.until("hold", times=2)
+            notes.open_gate()
+            ended = await until(engine, "leaving")
+    assert (ended.state, ended.executor) == (WorkflowState.DONE, second.id)
+
+
+async def poison_is_given_up(ground: Ground) -> None:
+    """A workflow that kills its executors again and again has failed, says why, and never runs again."""
+    notes = Notes(ground, "poison")
+    async with ground.open() as engine:
+        await engine.enqueue("poison", id="poison", argument=notes.argument)
+        for _ in range(3):
+            async with ground.start(recoveries=2) as worker:
+                await worker.ended()
+        async with ground.start(recoveries=2):
+            ended = await until(engine, "poison")
+            await engine.enqueue("echo", id="harmless")
+            harmless = await until(engine, "harmless")
+    assert ended.state is WorkflowState.FAILED
+    assert "given up" in str(ended.error)
+    assert notes.lines == ["dying"] * 3
+    assert harmless.state is WorkflowState.DONE
+
+
+async def a_take_over_revives_nothing(ground: Ground) -> None:
+    """A workflow that was cancelled after its executor died is not taken over."""
+    cancelled, other = Notes(ground, "cancelled"), Notes(ground, "other")
+    async with ground.open() as engine:
+        async with ground.start() as first:
+            for one in (cancelled, other):
+                await engine.enqueue("gated", id=one.path.name, argument=one.argument)
+                await one.until("hold")
+            await first.kill()
+        assert await engine.cancel("cancelled")
+        async with ground.start():
+            await other.until("hold", times=2)
+            other.open_gate()
+            await until(engine, "other")
+            found = await engine.get("cancelled")
+    assert found is not None
+    assert found.state is WorkflowState.CANCELLED
+    assert cancelled.lines.count("hold") == 1
+
+
+async def executors_share_the_work(ground: Ground) -> None:
+    """Two executors on one database do each workflow once, no more at a time than they may."""
+    notes = [Notes(ground, f"shared-{number}") for number in range(20)]
+    async with ground.open() as engine, ground.start(concurrency=2), ground.start(concurrency=2):
+        for one in notes:
+            await engine.enqueue("steps", id=one.path.name, argument=one.argument)
+        ended = [await until(engine, one.path.name) for one in notes]
+    assert {one.state for one in ended} == {WorkflowState.DONE}
+    assert [one.lines for one in notes] == [["0", "1", "2", "3", "4"]] * 20
+
+
+async def priorities(ground: Ground) -> None:
+    """Of those that wait, the one of the highest priority is taken first."""
+    asked = {"low": 0, "high": 1000, "middle": 500}
+    notes = Notes(ground, "priorities")
+    notes.open_gate()
+    async with ground.open() as engine:
+        for name, priority in asked.items():
+            argument = {**notes.argument, "seconds": 0.0}
+            await engine.enqueue("sleeps", id=name, argument=argument, priority=priority)
+        async with ground.start(concurrency=1):
+            order: list[str] = []
+            with anyio.fail_after(40):
+                while len(order) < len(asked):
+                    done = await engine.list(ids=[*asked], states=[WorkflowState.DONE])
+                    order += [one.id for one in done if one.id not in order]
+    assert order == ["high", "middle", "low"]
+
+
+async def another_edition_goes_on(ground: Ground) -> None:
+    """A workflow that was begun by another edition of the code is not stranded."""
+    notes = Notes(ground, "edition")
+    async with ground.open() as engine:
+        async with ground.start(edition=1) as first:
+            await engine.enqueue("gated", id="edition", argument=notes.argument)
+            await notes.until("hold")
+            await first.kill()
+        await engine.enqueue("echo", id="queued before", argument=1)
+        async with ground.start(edition=2):
+            await notes.until("hold", times=2)
+            notes.open_gate()
+            ended = await until(engine, "edition")
+            before = await until(engine, "queued before")
+    assert (ended.state, before.state) == (WorkflowState.DONE, WorkflowState.DONE)
+    assert notes.lines[-1] == "more"
+
+
+CHECKS: tuple[Check, ...] = (
+    work_outlives_its_executor,
+    work_waits_for_an_executor,
+    a_stopped_executor_is_fenced,
+    leaving_is_no_death,
+    poison_is_given_up,
+    a_take_over_revives_nothing,
+    executors_share_the_work,
+    priorities,
+    another_edition_goes_on,
+)

@@ -1,0 +1,76 @@
+"""Each engine keeps each promise of ringfence.testing.engine."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.engine.grounds import DatabaseGround, MemoryGround
+from tests.postgres import Cluster
+
+from ringfence.testing.engine import DEATH, LIFE, PAUSING, SLOW, Check, Ground
+
+BACKENDS = ["memory", "sqlite", "postgres"]
+
+
+def _ground(backend: str, folder: Path, request: pytest.FixtureRequest) -> Ground:
+    if backend == "memory":
+        return MemoryGround(folder)
+    if backend == "sqlite":
+        return DatabaseGround(f"sqlite:///{folder / 'engine.db'}", folder)
+    running: Cluster = request.getfixturevalue("postgres")
+    return DatabaseGround(running.make_database(), folder)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            backend,
+            marks=[
+                pytest.mark.xdist_group(f"engine-{backend}"),
+                *([] if backend == "memory" else [pytest.mark.slow]),
+            ],
+        )
+        for backend in BACKENDS
+    ],
+)
+async def at_work(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Ground]:
+    """A ground on which one executor is at work, for all promises about life."""
+    ground = _ground(request.param, tmp_path_factory.mktemp("at-work"), request)
+    async with ground.start():
+        yield ground
+
+
+_LIVES = [
+    pytest.param(check, id=check.__name__, marks=[pytest.mark.slow] if check in SLOW else [])
+    for check in LIFE
+]
+
+
+@pytest.mark.parametrize("check", _LIVES)
+async def test_workflows_conform(at_work: Ground, check: Check) -> None:
+    """While nobody dies."""
+    await check(at_work)
+
+
+_DEATHS = [
+    pytest.param(
+        backend,
+        check,
+        id=f"{backend}-{check.__name__}",
+        marks=[] if backend == "memory" else [pytest.mark.slow],
+    )
+    for backend in BACKENDS
+    for check in DEATH
+    if backend != "memory" or check not in PAUSING
+]
+
+
+@pytest.mark.parametrize(("backend", "check"), _DEATHS)
+async def test_executors_conform(
+    backend: str, check: Check, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """When executors come and go."""
+    await check(_ground(backend, tmp_path, request))

@@ -1,0 +1,136 @@
+"""What is particular to DBOS, and to the databases it lies in."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.engine.grounds import DatabaseGround
+from tests.postgres import Cluster, cluster
+
+from ringfence.engine import WorkflowState, open_engine
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.testing.engine import workflows
+from ringfence.testing.engine.ground import Notes, until
+
+
+def _never() -> None:
+    raise AssertionError("nobody dies here")
+
+
+async def test_one_executor_in_a_process(tmp_path: Path):
+    """A second executor in one process is refused, and another is possible once the first has left."""
+    url = f"sqlite:///{tmp_path / 'engine.db'}"
+    for number in range(2):
+        async with open_engine(url, workflows=workflows(_never)) as engine:
+            with pytest.raises(UsageError, match="has an executor of workflows already"):
+                async with open_engine(url, workflows={}):
+                    pass
+            await engine.enqueue("echo", id=f"echo-{number}", argument=number)
+            assert (await until(engine, f"echo-{number}")).result == number
+            assert [one.id for one in await engine.heartbeat()] == [engine.executor]
+
+
+async def test_runs_in_the_callers_loop(tmp_path: Path):
+    """A workflow runs in the event loop that opened the engine, and ends with it."""
+    seen: list[object] = []
+    began = anyio.Event()
+
+    async def workflow(_: object, argument: object) -> object:
+        seen.append(anyio.get_current_task().id)
+        began.set()
+        await anyio.sleep_forever()
+        return None
+
+    async with open_engine(f"sqlite:///{tmp_path / 'engine.db'}", workflows={"waits": workflow}) as engine:
+        await engine.enqueue("waits", id="waits")
+        with anyio.fail_after(30):
+            await began.wait()
+        assert seen[0] in {task.id for task in anyio.get_running_tasks()}
+    assert seen[0] not in {task.id for task in anyio.get_running_tasks()}
+
+
+def test_nothing_is_kept_but_json(tmp_path: Path):
+    """Whoever can write the database cannot have executors run code: no value in it is a pickle."""
+    file = tmp_path / "engine.db"
+
+    async def run() -> None:
+        async with open_engine(f"sqlite:///{file}", workflows=workflows(_never)) as engine:
+            for name, argument in (("echo", {"a": 1}), ("fails", {"notes": str(tmp_path / "notes")})):
+                await engine.enqueue(name, id=name, argument=argument)
+                await until(engine, name)
+
+    anyio.run(run)
+    with sqlite3.connect(file) as connection:
+        kinds = connection.execute("SELECT DISTINCT serialization FROM workflow_status").fetchall()
+        kinds += connection.execute("SELECT DISTINCT serialization FROM operation_outputs").fetchall()
+    connection.close()
+    assert {*kinds} == {("ringfence_json",)}
+
+
+def test_importing_costs_nothing():
+    """Neither DBOS nor SQLAlchemy is imported before an engine is opened."""
+    code = (
+        "import sys, ringfence.engine; print([one for one in ('dbos', 'sqlalchemy') if one in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "sqlite://", "nonsense"])
+def test_other_databases_are_refused(url: str):
+    """A database is SQLite in a file, or Postgres."""
+    with pytest.raises(UsageError, match="sqlite:///FILE or postgresql"):
+        open_engine(url)
+
+
+async def test_unreachable_without_its_password():
+    """A database that cannot be reached is an infrastructure fault that tells where, but no password."""
+    with pytest.raises(InfrastructureFault, match=r"127\.0\.0\.1:1/db") as caught:
+        async with open_engine("postgresql://me:geheim@127.0.0.1:1/db"):
+            pass
+    assert "geheim" not in str(caught.value)
+
+
+async def test_unwritable_directory(tmp_path: Path):
+    """A file that cannot be made is an infrastructure fault that names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureFault, match=r"engine\.db"):
+        async with open_engine(f"sqlite:///{tmp_path / 'file' / 'engine.db'}"):
+            pass
+
+
+@pytest.mark.slow
+async def test_postgres_restarts_under_load(tmp_path: Path):
+    """Postgres is killed and started again while two executors work: nothing is lost, repeated or ended twice."""
+    with cluster() as own:
+        await _restart_under_load(own, DatabaseGround(own.make_database(), tmp_path))
+
+
+async def _restart_under_load(own: Cluster, ground: DatabaseGround) -> None:
+    held = [Notes(ground, f"held-{number}") for number in range(4)]
+    quick = [Notes(ground, f"quick-{number}") for number in range(20)]
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(ground.start(concurrency=8)) for _ in range(2)]
+        async with ground.open() as engine:
+            for one in held:
+                await engine.enqueue("gated", id=one.path.name, argument=one.argument)
+                await one.until("hold")
+            for one in quick:
+                await engine.enqueue("steps", id=one.path.name, argument=one.argument)
+        await anyio.to_thread.run_sync(own.stop)
+        for one in held:
+            one.open_gate()
+        await anyio.to_thread.run_sync(own.start)
+        async with ground.open() as engine:
+            ended = [await until(engine, one.path.name) for one in (*held, *quick)]
+            living = {one.id for one in await engine.heartbeat()}
+        assert living == {one.id for one in workers}
+    assert [(one.state, one.error) for one in ended] == [(WorkflowState.DONE, None)] * len(ended)
+    assert [one.lines for one in held] == [["first", "hold", "last"]] * len(held)
+    assert {line for one in quick for line in one.lines} == {"0", "1", "2", "3", "4"}

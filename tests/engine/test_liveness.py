@@ -1,0 +1,98 @@
+"""Who lives, by lock and by silence."""
+
+import os
+import subprocess
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.engine.liveness import Database, LockLost, identity, liveness_of
+from ringfence.engine.liveness.base import BEAT_S, SILENCE_S, Silence
+
+
+def _silent(looks: list[tuple[float, int]]) -> list[bool]:
+    silence = Silence()
+    return [silence.look({"other": beat}, now=now) == ["other"] for now, beat in looks]
+
+
+def test_a_silence_is_noticed():
+    """Whose beat does not change for long enough is silent, not sooner; any change begins anew."""
+    looks = [(float(second), 7) for second in range(17)]
+    assert _silent(looks) == [False] * int(SILENCE_S) + [True, True]
+    assert _silent([*looks, (17.0, 8), (18.0, 8)])[-2:] == [False, False]
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=7))
+def test_a_suspended_watcher_has_seen_nothing(gaps: list[float]):
+    """However long a watcher itself was away, seven looks are too few to call anybody silent."""
+    now, looks = 0.0, [(0.0, 1)]
+    for gap in gaps:
+        now += gap
+        looks.append((now, 1))
+    assert 7 * 2 * BEAT_S < SILENCE_S
+    assert not any(_silent(looks))
+
+
+def test_a_process_that_is_another_is_not_killed():
+    """A pid that was given to another process since is left alone."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert not identity.kill(process.pid, process="another boot:1")
+        assert not identity.kill(process.pid, process="")
+        assert process.poll() is None
+        assert identity.kill(process.pid, process=identity.started(process.pid))
+        assert process.wait(30) == -9
+
+
+def test_a_process_that_is_gone_is_not_killed():
+    """Nothing is killed where there is nobody."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait(30)
+    assert identity.started(process.pid) == ""
+    assert not identity.kill(process.pid, process=identity.started(os.getpid()))
+
+
+def test_only_the_dead_are_buried(url: str):
+    """Who holds its lock is known and lives; who has left is neither; an onlooker is nobody."""
+    database = Database(url)
+    database.prepare()
+    first, second, onlooker = (liveness_of(database, name) for name in ("first", "second", None))
+    first.register()
+    second.register()
+    assert first.beat()
+    assert first.bury() == second.bury() == []
+    assert onlooker.known() == {one.id for one in onlooker.living()} == {"first", "second"}
+    second.leave()
+    assert first.bury() == []
+    assert onlooker.known() == {one.id for one in onlooker.living()} == {"first"}
+    first.leave()
+    assert onlooker.known() == frozenset()
+    onlooker.leave()
+    database.close()
+
+
+def test_who_is_not_known_any_longer_stops(url: str):
+    """An executor whose row is gone has lost its right to run anything, though it still has its lock."""
+    database = Database(url)
+    database.prepare()
+    first = liveness_of(database, "first")
+    first.register()
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM ringfence_executors")
+    try:
+        first.beat()
+    except LockLost as lost:
+        reason = str(lost)
+    else:
+        reason = ""
+    first.leave()
+    database.close()
+    assert "taken over" in reason
+
+
+def test_preparing_at_once(url: str):
+    """Tables that are there already are left as they are."""
+    for _ in range(2):
+        database = Database(url)
+        database.prepare()
+        database.close()
