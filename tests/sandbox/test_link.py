@@ -138,6 +138,32 @@ async def test_what_a_guest_says_of_refusals_is_not_believed(guest: PipeFence) -
     assert [result.refused for result in results] == [()]
 
 
+async def test_a_command_and_the_end_of_its_input_go_to_the_guest_together(guest: PipeFence) -> None:
+    """In one write, for each wakes the guest; a packet pipe keeps writes apart."""
+    os.close(guest.write_fd)
+    guest.peer_in, guest.write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    guest._kept.append(guest.peer_in)
+    guest.is_greeted = True  # it has its modules
+    guest.greet()
+    async with guest.open() as sandbox, anyio.create_task_group() as tasks:
+        assert kinds(os.read(guest.peer_in, 65_536)) == [frames.CONFIG]
+        tasks.start_soon(sandbox.run, ["x"])
+        await anyio.lowlevel.checkpoint()
+        written = os.read(guest.peer_in, 65_536)
+        exit_with(guest)()
+    assert kinds(written) == [frames.OPEN, frames.STDIN_END]
+
+
+def kinds(data: bytes) -> list[int]:
+    """Of the frames in `data`."""
+    found = []
+    while data:
+        length, _, kind = frames.HEADER.unpack_from(data)
+        found.append(kind)
+        data = data[frames.HEADER.size + length :]
+    return found
+
+
 @pytest.mark.parametrize("name", TOO_LATE)
 async def test_after_the_end(name: str, guest: PipeFence) -> None:
     """Frames on a channel that came to its end kill the sandbox; the command's end stands."""

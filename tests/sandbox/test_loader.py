@@ -1,8 +1,11 @@
 """The guest's way into a sandbox."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ringfence.sandbox import guest
 from ringfence.sandbox.guest import frames
@@ -31,6 +34,28 @@ def test_guest_of_a_system_python() -> None:
     assert (channel, kind, done.returncode, done.stderr) == (0, frames.HELLO, 0, b"")
     record = dict(frames.decode_record(done.stdout[frames.HEADER.size :][:length]))
     assert (record["version"], record["undumpable"]) == (frames.VERSION, "1")
+
+
+_WITHOUT_COMPILING = """
+import sys
+from ringfence.sandbox import loader
+compiled = []
+sys.addaudithook(lambda event, _: compiled.append(event) if event == "compile" else None)
+loader.guest_payload()
+print(len(compiled))
+"""
+
+
+@pytest.mark.slow
+def test_what_python_keeps_is_not_compiled_again(tmp_path: Path) -> None:
+    """Only the first process that opens a sandbox compiles the guest; the next finds its code."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    counts = [
+        int(subprocess.check_output([sys.executable, "-c", _WITHOUT_COMPILING], env=environment, timeout=30))
+        for _ in range(2)
+    ]
+    assert (counts[0] > 0, counts[1]) == (True, 0)
 
 
 def test_cut_off_modules() -> None:

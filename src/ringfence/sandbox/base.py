@@ -205,3 +205,7 @@ class Backend(ABC):
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
         """Remove what dead holders of these sandboxes left behind; return how many things were removed."""
         return 0
+
+    async def leftovers(self) -> list[str]:
+        """The names of what `clean_up` would remove, of sandboxes whose holders are dead; nothing is removed."""
+        return []

@@ -5,7 +5,7 @@ frame after the last) loses its sandbox. What it can make us hold is bounded by 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -62,6 +62,7 @@ class GuestLink:
         self._wrap = wrap or _same
         self._unwrap = unwrap or _same
         self._outgoing = bytearray()
+        self._is_held = False
         self._wants_room = anyio.Event()
         self._has_room = anyio.Event()
         self._channels: dict[int, Endpoint] = {}
@@ -77,13 +78,21 @@ class GuestLink:
 
     # --- out
 
-    def post(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants."""
+    def post(self, kind: int, channel: int, payload: bytes = b"", *, more: bool = False) -> None:
+        """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants.
+
+        Args:
+            kind: One of `frames`.
+            channel: Whose it is.
+            payload: Its bytes.
+            more: Another is posted at once, and both shall go together: each write wakes the guest.
+        """
         if self.error is not None:
             return  # the descriptors may be somebody else's by now
-        is_first = not self._outgoing
+        is_first = not self._outgoing or self._is_held
         self._outgoing += self._wrap(frames.HEADER.pack(len(payload), channel, kind) + payload)
-        if is_first:
+        self._is_held = is_first and more
+        if is_first and not more:
             self._flush()
 
     def post_raw(self, data: bytes) -> None:
@@ -155,17 +164,23 @@ class GuestLink:
         if self._channels.pop(number, None) is not None and number >= frames.GUEST_NUMBERS:
             self._accepted -= 1
 
-    def open(self, fields: Sequence[tuple[str, object]], *, window: int, sink: Sink) -> Channel:
-        """Open a channel with an OPEN record of `fields`.
+    def open(self, record: bytes, *, window: int, sink: Sink, more: bool = False) -> Channel:
+        """Open a channel with an OPEN record.
+
+        Args:
+            record: Its fields, but for the window.
+            window: Bytes of each output that may be on their way.
+            sink: Takes the output.
+            more: As in `post`.
 
         Raises:
             SandboxDied: The sandbox is gone.
         """
-        record = frames.encode_record([*fields, ("window", window)])
         channel = Channel(self, self.next_number(), window, sink)
         self.attach(channel.number, channel)
         self._commands += 1
-        self.post(frames.OPEN, channel.number, record)
+        record += frames.encode_record([("window", window)])
+        self.post(frames.OPEN, channel.number, record, more=more)
         return channel
 
     async def ask(self, question: int, answer: int) -> bytes:

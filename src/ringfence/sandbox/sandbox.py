@@ -214,7 +214,9 @@ class Sandbox:
                 channel.post(frames.KILL)
 
         with self.refusals.watched() as refused:
-            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
+            channel = self._session.open(
+                argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather, more=True
+            )
             end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             return self._not_started(tuple(argv), end, cwd)

@@ -1,5 +1,6 @@
 """The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -51,6 +52,8 @@ class GuestSession:
         self._id = sandbox_id
         self._directory = directory
         self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
+        self._environment: dict[str, str] = {}
+        self._encoded_environment = b""
         self._oom_kills = 0
         self._sentence: str | None = None
         self._sentenced = anyio.Event()
@@ -224,8 +227,9 @@ class GuestSession:
         window: int,
         sink: Sink,
         extra: Sequence[tuple[str, object]] = (),
+        more: bool = False,
     ) -> Channel:
-        """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
+        """Open a channel for a command. Arguments and errors as `Sandbox.run`; `more` as in `GuestLink.post`."""
         if isinstance(argv, str) or not argv or not argv[0] or not all(is_word(word) for word in argv):
             raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
         for name, value in (env or {}).items():
@@ -233,9 +237,7 @@ class GuestSession:
                 raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
         if cwd is not None and not is_word(cwd):
             raise UsageError(f"{cwd!r} is not a path")
-        environment = {**self.fence.facts.environment, **self._spec.env, **self.lent, **(env or {})}
         fields: list[tuple[str, object]] = [("argv", word) for word in argv]
-        fields += [("env", f"{name}={value}") for name, value in environment.items()]
         fields.append(("cwd", self.inside(cwd or ".")))
         fields.append(("disk", self._spec.disk))
         if self.fence.facts.process_limit is not None:
@@ -244,7 +246,17 @@ class GuestSession:
             if not timeout_s > 0 or math.isinf(timeout_s):
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
-        return self.open_fields([*fields, *extra], window, sink)
+        record = frames.encode_record([*fields, *extra]) + self._variables(env or {})
+        return self._open(record, window, sink, more=more)
+
+    def _variables(self, env: Mapping[str, str]) -> bytes:
+        """The environment of a command; most have that of the one before."""
+        environment = {**self.fence.facts.environment, **self._spec.env, **self.lent, **env}
+        if environment != self._environment:
+            pairs = [("env", f"{name}={value}") for name, value in environment.items()]
+            self._encoded_environment = frames.encode_record(pairs)
+            self._environment = environment
+        return self._encoded_environment
 
     def open_operation(
         self,
@@ -277,11 +289,14 @@ class GuestSession:
             UsageError: Too many commands at once.
             SandboxDied: The sandbox is gone.
         """
+        return self._open(frames.encode_record(fields), window, sink)
+
+    def _open(self, record: bytes, window: int, sink: Sink, *, more: bool = False) -> Channel:
         if self._link.open_commands >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
-        channel = self._link.open(fields, window=window, sink=sink)
+        channel = self._link.open(record, window=window, sink=sink, more=more)
         if self.fence.is_relayed:
             channel.on_refused = self.on_refused
         return channel
@@ -294,17 +309,28 @@ class GuestSession:
 
     async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
         """Send stdin and wait for the end; a guest that does not keep the deadline loses its sandbox."""
+        clock = None
+        if timeout_s is not None:  # a timer alone: a cancel scope takes as long as all else that is done here
+            loop = asyncio.get_running_loop()
+            clock = loop.call_later(timeout_s + _CLIENT_GRACE_S, self._end_late, channel, loop)
         try:
-            with anyio.move_on_after(None if timeout_s is None else timeout_s + _CLIENT_GRACE_S):
-                if stdin:
-                    await channel.send_stdin(stdin)
-                channel.post(frames.STDIN_END)
-                return await channel.wait()
+            if stdin:
+                await channel.send_stdin(stdin)
+            channel.post(frames.STDIN_END)
+            return await channel.wait()
         finally:
+            if clock is not None:
+                clock.cancel()
             await self.abandon(channel)
-        if channel.end is None:
+
+    def _end_late(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        """A command's end has not come in time: kill it, and a moment later whoever does not let it be killed."""
+        channel.post(frames.KILL)
+        loop.call_later(_CLIENT_GRACE_S, self._condemn_late, channel)
+
+    def _condemn_late(self, channel: Channel) -> None:
+        if channel.end is None and channel.error is None:
             self.condemn("let a command run past its deadline")
-        return await channel.wait()
 
     async def abandon(self, channel: Channel) -> None:
         """Kill what still runs on a channel and wait a moment for its end."""

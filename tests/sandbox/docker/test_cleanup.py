@@ -13,7 +13,7 @@ import pytest
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker import cleanup
 from ringfence.sandbox.docker.client import Engine, open_engine
-from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, instance_id
+from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, container_name, instance_id
 from ringfence.sandbox.registry import get_backend
 
 pytestmark = pytest.mark.docker
@@ -70,8 +70,9 @@ async def test_killed_holder(image: str, engine: Engine) -> None:
 
 @pytest.mark.slow
 async def test_clean_up_by_name(image: str, engine: Engine) -> None:
-    """A sandbox is removed by its name on every engine that was used."""
+    """A sandbox is removed by its name on every engine that was used; who asks before is told it."""
     name = await anyio.to_thread.run_sync(killed_holder, image)
+    assert container_name(name) in await get_backend("docker").leftovers()
     assert await get_backend("docker").clean_up(frozenset({name})) >= 1
     assert not await is_there(engine, name)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -75,7 +76,8 @@ class Server:
             ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
         ).stdout.split():
             subprocess.run(["pkill", "-KILL", "-P", child], check=False)
-            os.kill(int(child), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ends by itself as soon as what it waits for is dead
+                os.kill(int(child), signal.SIGKILL)
         self.process.kill()
         self.process.communicate()
 

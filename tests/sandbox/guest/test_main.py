@@ -138,6 +138,7 @@ def test_nonsense_after_modules(data: bytes) -> None:
     assert frames.VERSION.encode() in fed(guest_payload() + data)
 
 
+@pytest.mark.slow
 @given(
     sent=st.lists(
         st.builds(frame, st.integers(0, 50), st.sampled_from([0, 1, 2**32 - 1]), st.binary(max_size=30)),

@@ -212,6 +212,7 @@ async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
         client.socket.close()
 
 
+@pytest.mark.slow
 async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
     """Their commands are over; those are in the record."""
     async with held_by_us(short_dir) as holder:

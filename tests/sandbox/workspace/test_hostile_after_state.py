@@ -76,6 +76,7 @@ async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: 
     assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
 
 
+@pytest.mark.slow
 async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
     """Taking away rights on the workspace and on what is mounted in it does not keep the last sandbox from opening."""
     (mine / ".github" / "workflows").mkdir(parents=True)
@@ -227,6 +228,7 @@ async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begi
     assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
 
 
+@pytest.mark.slow
 async def test_shut_before_stays_shut(mine: Path, begin):
     """A directory that its owner had closed before the run is neither opened nor looked into."""
     (mine / "closed").mkdir()

@@ -42,6 +42,7 @@ import beside
 """
 
 
+@pytest.mark.slow
 def test_a_script_in_its_own_project_may_run(tmp_path: Path):
     """Its directory is not where ringfence runs from; what appears there takes no other module's place."""
     script = tmp_path / "script.py"

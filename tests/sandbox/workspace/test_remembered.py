@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import slow_after
 
-from ringfence.sandbox.workspace import scan, taking
+from ringfence.sandbox.workspace import git, scan, taking
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, list_before
@@ -257,6 +257,23 @@ async def test_an_index_that_was_asked_about_is_remembered(repository: Path, no_
     found, fresh = await listed(repository, remembered), await listed(repository)
     assert b"a.txt" not in found.paths
     assert (found.paths, found.ignored) == (fresh.paths, fresh.ignored)
+
+
+async def test_that_there_is_no_index_is_remembered(
+    workspace: Path, no_wait, monkeypatch: pytest.MonkeyPatch
+):
+    """Of a directory that is no repository git is asked once; once it is one, its index counts."""
+    (workspace / "a.log").touch()
+    remembered = Remembered()
+    first = await listed(workspace, remembered)
+    with monkeypatch.context() as patched:
+        patched.setattr(git, "git_program", None)
+        assert (await listed(workspace, remembered)).paths == first.paths == {b"a.log"}
+    run_git(workspace, "init", "-q")
+    run_git(workspace, "add", "a.log")
+    (workspace / ".gitignore").write_bytes(b"*.log\n")
+    found, fresh = await listed(workspace, remembered), await listed(workspace)
+    assert found.paths == fresh.paths == {b"a.log", b".gitignore"}
 
 
 def _rewrite_rules(root: Path) -> None:

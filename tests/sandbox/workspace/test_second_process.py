@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.cases import slow_after
 
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.known import Entry, KnownFiles
@@ -117,6 +118,7 @@ _CHANGES: tuple[Callable[[Path], object], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
 async def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     """Whatever happened to a file, and whoever of the two looks at it, it is found."""
@@ -151,7 +153,7 @@ def test_what_is_answered_is_not_asked_again(many: Path, told: Callable[[bytes],
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0" * 40, b"\0" * _FOLDERS, b"\0" * 10 * _FOLDERS],
+    slow_after(1, [b"", b"\0" * 40, b"\0" * _FOLDERS, b"\0" * 10 * _FOLDERS]),
     ids=["none", "some", "all", "too-many"],
 )
 def test_what_is_not_as_known_is_looked_at(many: Path, told: Callable[[bytes], Answers], data: bytes) -> None:
@@ -187,6 +189,7 @@ kill -0 "$1" 2>/dev/null && echo done || echo refused
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root looks on somebody's behalf")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
 async def test_the_workspaces_owner_has_no_say_in_what_is_answered(tmp_path: Path) -> None:

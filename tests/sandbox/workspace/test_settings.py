@@ -10,6 +10,7 @@ from tests.cases import slow_after
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace import settings as user_settings
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.git_layout import find_git
@@ -245,3 +246,23 @@ async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, cana
     assert b"+agent" in await patch_run(done.record, state)
     await undo_run(done.record, state)
     assert (repository / "a.txt").read_text() == "one\n"
+
+
+async def test_a_file_that_was_read_is_read_again_once_it_changes(repository: Path, home: Path):
+    """What git said of a file is gone by only as long as the file is the same, also if its size and date are."""
+    file = home / ".gitconfig"
+    for name in ("First", "Other"):
+        file.write_text(f"[user]\n\tname = {name}\n")
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        assert (await settings_of(repository)).identity.name == name
+
+
+async def test_a_settled_file_is_asked_git_about_once(
+    repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A process that has many runs asks git about a file that has long been the same but once."""
+    monkeypatch.setattr(user_settings, "_SETTLED_NS", -1)
+    (home / ".gitconfig").write_text("[user]\n\tname = First\n")
+    assert (await settings_of(repository)).identity.name == "First"
+    monkeypatch.setattr(user_settings, "git_program", None)
+    assert (await settings_of(repository)).identity.name == "First"

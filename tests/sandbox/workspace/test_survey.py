@@ -91,6 +91,7 @@ async def test_a_cut_look_is_refused(mode: str, mine: Path, state: Path, monkeyp
     assert caught.value.rule == "workspace-unseen"
 
 
+@pytest.mark.slow
 async def test_a_cut_look_is_cloned(mine: Path, state: Path, monkeypatch):
     """A clone of it, which has files only, is made, and that not all was looked at is the first thing told."""
     monkeypatch.setattr(module, "MAX_ENTRIES", 3)
@@ -194,6 +195,7 @@ async def test_a_sandbox_without_a_run_guards_repositories(mine: Path, git, own)
         assert not (await sandbox.run(["touch", "lib/.git/config"], timeout_s=30)).ok
 
 
+@pytest.mark.slow
 async def test_what_git_takes_for_a_repository_is_flagged(mine: Path, state: Path):
     """A directory with what makes a repository is flagged, though it is ignored and not called `.git`."""
     (mine / ".gitignore").write_text("build/\n")

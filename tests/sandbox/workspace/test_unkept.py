@@ -112,6 +112,7 @@ async def test_fifos_and_sockets(repository: Path, begin: Begin, state: Path):
     assert ((repository / "mine").exists(), (repository / ".gitignore").exists()) == (True, False)
 
 
+@pytest.mark.slow
 async def test_what_undo_leaves_is_named(repository: Path, begin: Begin, state: Path):
     """A file that the run made and nothing holds is left by an undo, which says so."""
     prepared = await begin()

@@ -17,6 +17,7 @@ from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
+from ringfence.sandbox.bubblewrap.orphans import end_orphans
 from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
@@ -56,8 +57,9 @@ class BubblewrapBackend(Backend):
             yield lambda launch: _go_on(start, bwrap, launch)
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
-        """Remove the cgroups of sandboxes whose holder died; everything else died with it."""
-        return await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
+        """Remove the cgroups of sandboxes whose holder died, and what was being made then; all else died with it."""
+        removed = await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
+        return removed + await anyio.to_thread.run_sync(end_orphans)
 
 
 async def _go_on(start: Start, bwrap: Bwrap, launch: Launch) -> "BubblewrapFence":

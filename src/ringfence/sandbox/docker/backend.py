@@ -15,7 +15,7 @@ from ringfence.sandbox.docker.accounts import account_files, filter_file
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
-from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, remember
+from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, leftovers, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.failure import explain
@@ -181,6 +181,10 @@ class DockerBackend(Backend):
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
         """Remove the containers of these sandboxes, and of all whose holder is dead, from every engine used."""
         return await clean_up(self.product, sandbox_ids)
+
+    async def leftovers(self) -> list[str]:
+        """The containers whose holder is dead, on every engine used."""
+        return await leftovers(self.product)
 
 
 class PodmanBackend(DockerBackend):

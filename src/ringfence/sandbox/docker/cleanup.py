@@ -57,6 +57,18 @@ async def clean_up(product: Product, sandbox_ids: frozenset[str]) -> int:
     return removed
 
 
+async def leftovers(product: Product) -> list[str]:
+    """The names of containers that are over, on every engine of a product used so far; nothing is removed."""
+    names: list[str] = []
+    for asked in _remembered(product):
+        with suppress(RingfenceError):
+            async with await open_engine(product, asked) as engine:
+                rows = await engine.containers([f"{INSTANCE}={instance_id()}"])
+                over = [row for row in rows if _is_ours(row) and _is_to_go(row, frozenset())]
+                names += [str(row["Names"][0]).removeprefix("/") for row in over]
+    return names
+
+
 async def clean_up_once(engine: Engine) -> None:
     """On this process's first use of an engine: remove what earlier ones left there."""
     if engine.address.url not in _cleaned:

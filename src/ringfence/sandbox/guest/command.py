@@ -63,47 +63,46 @@ class Command:
         self._pending = bytearray()
         self._stdin_ended = False
         self._is_tty = "rows" in spec
-        window = int(spec["window"])
+        self._window = int(spec["window"])
+        self._reads: tuple[int, ...]
+        """Where its stdout, and its stderr if that is another, are read."""
+        self.ends: tuple[int, ...]
+        """What its supervisor is given."""
+        self.outputs: list[Output] = []
         if self._is_tty:
-            self._open_tty(spec, window)
+            self._open_tty(spec)
         else:
-            self._open_pipes(window)
+            stdin_read, self._stdin, stdout_read, stdout_write, stderr_read, stderr_write = _pipes(3)
+            self._reads, self.ends = (stdout_read, stderr_read), (stdin_read, stdout_write, stderr_write)
 
-    def _open_pipes(self, window: int) -> None:
-        stdin_read, self._stdin, stdout_read, stdout_write, stderr_read, stderr_write = _pipes(3)
-        _enlarge(stdout_read)
-        os.set_blocking(self._stdin, False)
-        self.ends: tuple[int, ...] = (stdin_read, stdout_write, stderr_write)
-        self.outputs = [
-            self._output(stdout_read, frames.STDOUT, window),
-            self._output(stderr_read, frames.STDERR, window),
-        ]
-
-    def _open_tty(self, spec: dict[str, Any], window: int) -> None:
+    def _open_tty(self, spec: dict[str, Any]) -> None:
         master, slave = os.openpty()
         spec["tty"] = os.ttyname(slave)
         fcntl.ioctl(master, _TIOCSWINSZ, _window_size(int(spec["rows"]), int(spec["cols"])))
         self._stdin = os.dup(master)
-        os.set_blocking(self._stdin, False)
-        self.ends = (slave,)
-        self.outputs = [self._output(master, frames.STDOUT, window)]
+        self._reads, self.ends = (master,), (slave,)
 
-    def _output(self, descriptor: int, kind: int, credit: int) -> Output:
-        return Output(self, descriptor, channel=self.channel, kind=kind, credit=credit)
+    def _listen(self) -> None:
+        """Let go of the supervisor's ends, and listen at ours."""
+        for end in self.ends:
+            os.close(end)
+        os.set_blocking(self._stdin, False)
+        if not self._is_tty:
+            _enlarge(self._reads[0])
+        for read, kind in zip(self._reads, (frames.STDOUT, frames.STDERR)):
+            self.outputs.append(Output(self, read, channel=self.channel, kind=kind, credit=self._window))
 
     def adopt(self, supervisor: int, status: Socket) -> None:
         """The supervisor has taken over its ends of the pipes."""
         self.supervisor = supervisor
         self._status = status
-        for end in self.ends:
-            os.close(end)
+        self._listen()
         status.setblocking(False)
         self.owner.loop.listen(status.fileno(), self._on_status)
 
     def could_not_start(self, error: OSError) -> None:
         """There is no supervisor for it, and no process to make one."""
-        for end in self.ends:
-            os.close(end)
+        self._listen()
         self._finish(None, ("spawn", str(error.errno or 0), error.strerror or str(error)))
 
     def on_frame(self, kind: int, payload: bytes) -> None:
@@ -200,21 +199,34 @@ class Command:
             if self.killed_as is not None:  # it was killed before there was anything to kill
                 self.owner.kill(self, self.killed_as)
         elif kind == b"X":
-            status, seconds = rest.split()
-            self._finish((int(status), float(seconds)), None)
+            self._on_end(rest)
         elif kind == b"E":
             stage, number, text = rest.split(b" ", 2)
             self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
         elif kind == b"O":
             self.owner.owns_orphans = True
-        elif kind == b"R" and self.supervisor:  # else it was killed after its last word, and reaped
-            status_socket, pid = self._status, self.supervisor
-            self._status, self.supervisor = None, 0
-            self.owner.loop.ignore(status_socket.fileno())
-            self.owner.release(pid, status_socket)
+        elif kind == b"R":
+            self._release()
             self.settle()
         else:
             self._close_status()
+
+    def _on_end(self, words: bytes) -> None:
+        status, seconds, *ready = words.split()
+        if ready:
+            self._release()
+        self._finish((int(status), float(seconds)), None)
+
+    def _release(self) -> None:
+        """Nothing is left of the command: its supervisor is free."""
+        assert self._status is not None
+        if not self.supervisor:
+            self._close_status()  # it was killed after its last word, and reaped
+            return
+        status, pid = self._status, self.supervisor
+        self._status, self.supervisor = None, 0
+        self.owner.loop.ignore(status.fileno())
+        self.owner.release(pid, status)
 
     def on_supervisor_gone(self, was_killed: bool) -> None:
         """The supervisor was reaped. If it never reported, something inside killed it."""

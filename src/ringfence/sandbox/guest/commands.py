@@ -48,6 +48,11 @@ class Commands:
         return list(self._supervisors)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether there is a command, or what one left."""
+        return bool(self._supervisors)
+
+    @property
     def wants_idle(self) -> bool:
         """Whether a supervisor should be forked while nobody waits: the next command then needs no fork."""
         return not self._idle and time.monotonic() >= self._fork_again_at
@@ -113,9 +118,17 @@ class Commands:
             self.stream.send(frames.FAIL, channel, frames.encode_record(fields))
             return
         self._commands[channel] = command
-        self._hand_over(command, spec)
+        try:
+            pid, sock = self._hand_over(command, spec)
+        except OSError as error:
+            command.could_not_start(error)
+            return
+        # Only now, while the supervisor starts it: nothing of this is needed for that.
+        self._supervisors[pid] = command
+        command.adopt(pid, sock)
 
-    def _hand_over(self, command: Command, spec: dict[str, object]) -> None:
+    def _hand_over(self, command: Command, spec: dict[str, object]) -> tuple[int, _socket.socket]:
+        """Give a command to an idle supervisor, else to a new one."""
         blob = marshal.dumps(spec)
         while self._idle and len(blob) < _SPEC_BY_SOCKET:
             pid, sock = self._idle.pop()
@@ -125,16 +138,8 @@ class Commands:
             except OSError:
                 sock.close()  # something inside killed it
                 continue
-            self._supervisors[pid] = command
-            command.adopt(pid, sock)
-            return
-        try:
-            pid, sock = self._fork_supervisor((spec, list(command.ends)))
-        except OSError as error:
-            command.could_not_start(error)
-            return
-        self._supervisors[pid] = command
-        command.adopt(pid, sock)
+            return pid, sock
+        return self._fork_supervisor((spec, list(command.ends)))
 
     def release(self, pid: int, sock: _socket.socket) -> None:
         """A supervisor whose last command left nothing behind takes the next, if not enough are waiting."""

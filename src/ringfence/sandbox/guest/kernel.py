@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import posix as os
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,18 +61,3 @@ def filter_calls(program: bytes) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(whole), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
-
-
-def write_text(path: str, text: str) -> bool:
-    """Write to a file of /proc; a refusal is told by False."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.write(descriptor, text.encode())
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)

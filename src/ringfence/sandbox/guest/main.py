@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 import fcntl
+import gc
 import posix as os
 import sys
 import time
@@ -39,13 +40,17 @@ class Guest:
         """Serve until the host closes the stream."""
         self._greet()
         while True:
+            due = self._due()
             if self._commands.wants_idle:
                 if not self._loop.turn(0):
                     self._commands.make_idle()
                     continue
+            elif due is None:
+                self._loop.turn(-1)
             else:
-                self._loop.turn(self._pause())
-            self._tick()
+                self._loop.turn(max(0.0, due - time.monotonic()) + 0.001)
+            if due is not None and time.monotonic() >= due:
+                self._tick()
 
     def _greet(self) -> None:
         undumpable = kernel.become_undumpable()
@@ -59,11 +64,11 @@ class Guest:
         ]
         self._stream.send(frames.HELLO, 0, frames.encode_record(fields))
 
-    def _pause(self) -> float:
-        """Seconds until something must be done, or -1."""
+    def _due(self) -> float | None:
+        """When (monotonic) something must be done next."""
         times = self._commands.deadlines() + self._connections.deadlines()
-        times += self._watch.times(bool(self._commands.supervisors))
-        return max(0.0, min(times) - time.monotonic()) + 0.001 if times else -1
+        times += self._watch.times(self._commands.is_busy)
+        return min(times) if times else None
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -119,6 +124,7 @@ def main() -> NoReturn:
     os.umask(0o022)
     if sys.argv[1:]:  # a filter, from a backend whose engine puts none on us
         kernel.filter_calls(bytes.fromhex(sys.argv[1]))
+    gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
     guest = Guest(stream_in, stream_out)
     try:
         guest.run()

@@ -2,8 +2,8 @@
 
 It is a subreaper: double-forked, re-sessioned, env-cleared stragglers become its children, so that the guest can
 find and kill them. It tells the guest over a socket: `P<pid>`, then `X<status> <seconds>` or
-`E<stage> <errno> <message>`; then `R` once the whole tree is gone and it can take the next. Before all that `O`
-where the kernel makes no subreapers.
+`E<stage> <errno> <message>`; then `R` once the whole tree is gone and it can take the next, which is one message
+with `X` where the command left nothing: each wakes the guest. Before all that `O` where the kernel makes no subreapers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import files, kernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket as Socket  # noqa: N812
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, NoReturn, Optional
 
     Spec = dict[str, Any]
@@ -40,8 +40,6 @@ def serve(take: Take, status: Socket) -> NoReturn:
     """
     if not kernel.become_subreaper():
         _tell(status, "O")
-    # The guest must outlive its commands when memory runs out: the kernel kills the highest score first.
-    kernel.write_text("/proc/self/oom_score_adj", "500")
     code = 1
     try:
         while True:
@@ -49,15 +47,15 @@ def serve(take: Take, status: Socket) -> NoReturn:
             if work is None:
                 code = 0
                 break
-            _run(work[0], work[1], status)
-            _tell(status, "R")
+            _tell(status, _run(work[0], work[1], status) + "R")
     except BaseException as error:  # noqa: BLE001 -- the boundary of a process: told, not hidden
         _tell(status, "Estart 0 %s: %s" % (type(error).__name__, error))
     finally:
         os._exit(code)
 
 
-def _run(spec: Spec, descriptors: list[int], status: Socket) -> None:
+def _run(spec: Spec, descriptors: list[int], status: Socket) -> str:
+    """Run it until nothing is left of it; what is still to be told of its end."""
     stage = "start"
     left = list(descriptors)
     try:
@@ -65,12 +63,10 @@ def _run(spec: Spec, descriptors: list[int], status: Socket) -> None:
         stage = "cwd"
         os.chdir(spec["cwd"])
         stage = "spawn"
-        if spec.get("op"):
-            _operate(spec, left, status)
-        else:
-            _command(spec, left, status)
+        return _operate(spec, left) if spec.get("op") else _command(spec, left, status)
     except OSError as error:
         _tell(status, "E%s %d %s" % (stage, error.errno or 0, error.strerror or error))
+        return ""
     finally:
         for descriptor in left:
             os.close(descriptor)
@@ -99,7 +95,7 @@ def _limit(spec: Spec) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def _operate(spec: Spec, descriptors: list[int], status: Socket) -> None:
+def _operate(spec: Spec, descriptors: list[int]) -> str:
     import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 
     def stop(_number: int, _frame: object) -> NoReturn:
@@ -113,10 +109,10 @@ def _operate(spec: Spec, descriptors: list[int], status: Socket) -> None:
     _signal.signal(15, _signal.SIG_IGN)
     while descriptors:
         os.close(descriptors.pop())
-    _tell(status, "X0 %f" % (time.monotonic() - started))
+    return "X0 %f " % (time.monotonic() - started)
 
 
-def _command(spec: Spec, descriptors: list[int], status: Socket) -> None:
+def _command(spec: Spec, descriptors: list[int], status: Socket) -> str:
     argv = spec["argv"]
     environment = dict(item.split("=", 1) for item in spec["env"])
     started = time.monotonic()
@@ -124,13 +120,17 @@ def _command(spec: Spec, descriptors: list[int], status: Socket) -> None:
     while descriptors:
         os.close(descriptors.pop())
     _tell(status, "P%d" % pid)
+    end = ""
     while True:
         try:
-            ended, code = os.waitpid(-1, 0)
+            ended, code = os.waitpid(-1, os.WNOHANG if end else 0)
         except ChildProcessError:
-            return
+            return end
         if ended == pid:
-            _tell(status, "X%d %f" % (code, time.monotonic() - started))
+            end = "X%d %f " % (code, time.monotonic() - started)
+        elif ended == 0:  # somebody is left, and may stay long
+            _tell(status, end)
+            end = ""
 
 
 def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int], tty: str | None) -> int:
@@ -166,11 +166,11 @@ def _spawn(argv: list[str], environment: dict[str, str], descriptors: list[int],
     raise OSError(last.errno, "%s: %s" % (argv[0], last.strerror))
 
 
-def _candidates(program: str, search: str) -> list[str]:
+def _candidates(program: str, search: str) -> Iterable[str]:
     if "/" in program:
         return [program]
-    found = [(directory or ".").rstrip("/") + "/" + program for directory in search.split(":")]
-    return [path for path in found if _exists(path)]
+    found = ((directory or ".").rstrip("/") + "/" + program for directory in search.split(":"))
+    return (path for path in found if _exists(path))
 
 
 def _exists(path: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError, next_step
+from ringfence.filesystem import short_path
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
@@ -78,7 +79,7 @@ class HolderPlace:
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            with _short_path(self.directory) as path:
+            with short_path(self.directory / "socket") as path:
                 with suppress(FileNotFoundError):
                     os.unlink(path)  # noqa: PTH108 -- a path of a descriptor
                 listening.bind(path)
@@ -98,7 +99,7 @@ class HolderPlace:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_PATIENCE_S)
-            with _short_path(self.directory) as path:
+            with short_path(self.directory / "socket") as path:
                 connection.connect(path)
             connection.setblocking(False)
         except BaseException:
@@ -214,19 +215,6 @@ def _section(path: Path) -> Iterator[None]:
         raise _fault("lock", path, exc) from exc
     try:
         yield
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _short_path(directory: Path) -> Iterator[str]:
-    """A path to the directory's socket that fits into `sun_path` (108 bytes), wherever the directory is.
-
-    Source: unix(7), which limits the path, and proc(5), by which a descriptor's path leads to its directory.
-    """
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/socket"
     finally:
         os.close(fd)
 

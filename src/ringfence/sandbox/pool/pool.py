@@ -1,6 +1,7 @@
 """Warm sandboxes: handed out once each, only after a fresh answer of the guest, and replaced at once."""
 
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _MODULE = "ringfence.sandbox.pool.member"
 _PROBE_S = 1.0
+_LOOK_S = 0.05
 
 
 @frozen
@@ -157,6 +159,25 @@ class Pool:
         await self.sweep()
         ended = [await self._end_unless_taken(place) for place in places_in(self._folder)]
         return sum(ended)
+
+    async def drain_of(self, directory: Path, *, patience_s: float) -> int:
+        """End those that wait for runs on workspaces below a directory; returns how many.
+
+        Args:
+            directory: No run will be on a workspace there any more.
+            patience_s: How long those are waited for that are still coming up, as nobody knows whose they are.
+        """
+        ended, deadline = 0, time.monotonic() + patience_s
+        while True:
+            is_known = True
+            for place, state in self.waiting():
+                if state is None:
+                    is_known = False
+                elif state.workspace is not None and Path(state.workspace).is_relative_to(directory):
+                    ended += await self._end_unless_taken(place)
+            if is_known or time.monotonic() > deadline:
+                return ended
+            await anyio.sleep(_LOOK_S)
 
     async def _end_unless_taken(self, place: HolderPlace) -> bool:
         return take(place) and await ask_to_end(place)

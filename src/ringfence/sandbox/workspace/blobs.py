@@ -25,13 +25,12 @@ def read_line(line: bytes) -> Blob:
 
 
 def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
-    """Path, mode and id of what `git diff-tree -r -z --raw --no-renames` says is there afterwards."""
+    """Path, mode and id of what `git diff-tree -r -z --raw --no-renames` says is there afterwards; mode 0: nothing."""
     fields = output.split(b"\0")
     found = []
     for head, path in zip(fields[::2], fields[1::2], strict=False):
         _, mode, _, name, _ = head.split(b" ")
-        if mode != b"000000":
-            found.append((path, int(mode, 8), name.decode()))
+        found.append((path, int(mode, 8), name.decode()))
     return found
 
 

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -186,7 +186,7 @@ async def _store(
 ) -> tuple[dict[str, str], list[str]]:
     """Write commits to the user's repository: the refs that were made, and why others were not."""
     try:
-        await actor.call(lambda: _adopt_packs(git.directory / "objects" / "pack", layout))
+        await actor.call(lambda: adopt_packs(git.directory / "objects" / "pack", layout))
     except OSError as exc:
         return {}, [f"the repository {str(layout.common)!r} cannot take commits: {exc.strerror}"]
     users = Git(layout.directory, actor=actor)
@@ -258,7 +258,16 @@ def unsafe_to_write(layout: GitLayout, run: str) -> str | None:
         return layout.refused
     if find_git(layout.workspace) != layout:
         return f"{str(layout.workspace / '.git')!r} is not the repository any more that the run began with"
-    refs = ("refs", "refs/ringfence", f"refs/ringfence/{run}")
+    return unsafe_places(layout, ("refs", "refs/ringfence", f"refs/ringfence/{run}"))
+
+
+def unsafe_places(layout: GitLayout, refs: Sequence[str]) -> str | None:
+    """Why objects and refs are not written; None if each place they go to is a real one of the owner's.
+
+    Args:
+        layout: The user's repository.
+        refs: Directories of refs that are written to.
+    """
     folders = ("objects", "objects/pack", *refs, "logs", *(f"logs/{name}" for name in refs))
     owner = layout.workspace.stat().st_uid
     with Tree(layout.common) as tree:
@@ -275,8 +284,8 @@ def unsafe_to_write(layout: GitLayout, run: str) -> str | None:
     return None
 
 
-def _adopt_packs(source: Path, layout: GitLayout) -> None:
-    """Copy packs among the user's, the index last: without it git does not see the pack."""
+def adopt_packs(source: Path, layout: GitLayout) -> None:
+    """Copy packs of `source` among the user's, the index last: without it git does not see the pack."""
     is_inside = layout.common.is_relative_to(layout.workspace)
     root = layout.workspace if is_inside else layout.common
     place = os.fsencode((layout.objects / "pack").relative_to(root))

@@ -10,7 +10,7 @@ import msgspec
 
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.git_layout import has_git, read_small
@@ -18,6 +18,7 @@ from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
 from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.untouched import are_refs_untouched
 from ringfence.sandbox.workspace.untrusted import distrust_all
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
@@ -67,6 +68,14 @@ async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
 
     actor = Actor.current() if prepared.record.clone else prepared.record.actor
     return unlocked_note(await actor.call(unlock))
+
+
+async def may_have_commits(prepared: Prepared) -> bool:
+    """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
+    if prepared.private is None or prepared.submodules:
+        return prepared.private is not None
+    directory, refs = prepared.run_dir / "git", prepared.private.refs
+    return not await Actor.current().call(lambda: are_refs_untouched(directory, refs))
 
 
 async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
@@ -190,17 +199,13 @@ async def _git_appeared(record: WorkRecord, after: Checkpoint, state: Path) -> l
 
 
 async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: tuple[str, ...]) -> Finished:
-    diff = await diff_run(record, state)
+    diff, (patch, too_large) = await both(partial(diff_run, record, state), partial(_patch, record, state))
     if diff.unkept:
         names = "; ".join(map(str, diff.unkept[:_SHOWN]))
         more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
     await _remember_settings(record, diff, state)
-    patch = b""
-    try:
-        patch = await patch_run(record, state)
-    except PatchTooLarge as exc:
-        notes = (*notes, str(exc))
+    notes = (*notes, *too_large)
     return Finished(
         record=record,
         after=after,
@@ -209,6 +214,14 @@ async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: t
         runs_on_your_machine=tuple(runs_on_your_machine(record, diff)),
         notes=(*notes, *after.notes),
     )
+
+
+async def _patch(record: WorkRecord, state: Path) -> tuple[bytes, tuple[str, ...]]:
+    """The patch; empty with a note where it would be too large."""
+    try:
+        return await patch_run(record, state), ()
+    except PatchTooLarge as exc:
+        return b"", (str(exc),)
 
 
 async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> None:

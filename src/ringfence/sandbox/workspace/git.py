@@ -79,6 +79,8 @@ class Git:
     actor: Actor = field(default_factory=Actor.current)
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[int, ...] = ()
+    """Descriptors that git inherits: a lock among them is held until the last git of a killed caller has ended."""
 
     async def run(
         self,
@@ -113,6 +115,7 @@ class Git:
             output_limit_bytes=output_limit_bytes,
             user=self.actor.process_user,
             group=self.actor.process_group,
+            pass_fds=self.inherited,
         )
         if result.timed_out or result.truncated:
             raise GitGaveUp(_complaint(result, str(arguments[0]), self.directory))

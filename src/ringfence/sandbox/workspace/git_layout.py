@@ -59,6 +59,24 @@ def find_git(workspace: Path) -> GitLayout | None:
     return found if isinstance(found, GitLayout) else None
 
 
+def find_bare(directory: Path) -> GitLayout | None:
+    """The repository without a work tree that `directory` itself is; None where it is none."""
+    parts = (directory / "objects", directory / "refs")
+    if read_small(directory, b"HEAD") is None or not all(map(_is_real_dir, parts)):
+        return None
+    if os.path.lexists(directory / "commondir"):
+        return None
+    databases, refused = _databases(directory, directory)
+    return GitLayout(
+        directory=directory,
+        common=directory,
+        is_file=False,
+        workspace=directory,
+        databases=tuple(databases),
+        refused=refused,
+    )
+
+
 def why_not_used(workspace: Path) -> str | None:
     """What to tell the user about a `.git` that `find_git` does not use; None if there is nothing to tell."""
     found = _look(workspace)

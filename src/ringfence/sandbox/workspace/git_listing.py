@@ -29,6 +29,8 @@ _ROOM_FOR_INDEXES_BYTES = 256 * 1024**2
 _ROOM_WITHIN_BYTES = 64 * 1024**2
 """Of those of all repositories within together: copies, in a directory that may lie in memory."""
 _TIMEOUT_S = 60.0
+_NO_INDEX = b"none"
+"""What tells that there is no index from any index."""
 
 
 @dataclass
@@ -133,10 +135,12 @@ class GitLister:
         """What tells the index from any other, empty if nothing does for certain; and the rules beside it."""
         layout = find_git(self.root)
         if layout is None:
-            return b"", b""
+            return _NO_INDEX, b""
         excludes = read_small(layout.common, b"info/exclude") or b""
         try:
             status = (layout.directory / "index").lstat()
+        except FileNotFoundError:
+            return _NO_INDEX, excludes
         except OSError:
             return b"", excludes
         is_certain = stat.S_ISREG(status.st_mode) and is_settled(status.st_ctime_ns, began_ns)

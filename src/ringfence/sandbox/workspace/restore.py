@@ -179,7 +179,8 @@ async def _check_uncovered(store: CheckpointStore, by_run: _Leavings, todo: Diff
 async def _apply(store: CheckpointStore, present: str, wanted: str, *, todo: Diff, by_run: _Leavings) -> None:
     deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
     written = {change.raw_path for change in todo.files} - deleted
-    blobs = [blob for blob in await store.changed_blobs(present, wanted) if blob.path in written]
+    changed, _ = await store.changes(present, wanted)
+    blobs = [blob for blob in changed if blob.path in written]
     private = (await store.memo(wanted)).private
     root, actor = store.workspace, store.actor
     deleted |= await _in_tree(root, actor, lambda tree: _check_ways(tree, blobs, deleted, by_run))

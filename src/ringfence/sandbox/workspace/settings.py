@@ -7,6 +7,7 @@ does so is not followed by us, and told: the user's own git does follow it.
 import os
 import pwd
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from ringfence.sandbox.workspace.private_git import Identity
 _MAX_FILES = 200
 _MAX_HOOKS = 200
 _MAX_LINKS = 40
+_SETTLED_NS = 2_000_000_000
 
 
 @frozen
@@ -178,13 +180,46 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 async def _parse(actor: Actor, file: Path, *, is_sure: bool) -> list[_Setting]:
-    if not await actor.call(file.is_file):
+    status = await actor.call(lambda: _stat(file))
+    if status is None or not stat.S_ISREG(status.st_mode):
         return []
-    command = [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"]
-    found: list[_Setting] = []
+    looked_ns = time.time_ns()
+    key = _FileKey.of(file, actor, status)
+    pairs = _parsed.get(key)
+    if pairs is None:
+        pairs = await _pairs(actor, file)
+        # What was changed a moment ago may be changed again and look as it did.
+        if pairs is not None and looked_ns - status.st_ctime_ns > _SETTLED_NS:
+            if len(_parsed) >= _MAX_FILES:
+                _parsed.clear()
+            _parsed[key] = pairs
+    return [_Setting(key, value, file, is_sure) for key, value in pairs or ()]
+
+
+@frozen
+class _FileKey:
+    """A file as it was when it was read, and by whom."""
+
+    file: Path
+    uid: int
+    status: tuple[int, ...]
+
+    @classmethod
+    def of(cls, file: Path, actor: Actor, status: os.stat_result) -> "_FileKey":
+        """Of a file as it is."""
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        return cls(file, actor.uid, (status.st_dev, status.st_ino, status.st_size, *times))
+
+
+_parsed: dict[_FileKey, tuple[tuple[str, str], ...]] = {}
+"""What git said of files, for a process that has many runs."""
+
+
+async def _pairs(actor: Actor, file: Path) -> tuple[tuple[str, str], ...] | None:
+    """Keys and values of a file; None where git does not say."""
     with suppress(InfrastructureFault):
         result = await run_process(
-            command,
+            [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"],
             env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
             cwd=Path("/"),
             timeout_s=10.0,
@@ -192,10 +227,16 @@ async def _parse(actor: Actor, file: Path, *, is_sure: bool) -> list[_Setting]:
             user=actor.process_user,
             group=actor.process_group,
         )
-        for entry in result.stdout.decode("utf-8", "replace").split("\0"):
-            key, _, value = entry.partition("\n")
-            found.append(_Setting(key.lower(), value, file, is_sure))
-    return found
+        entries = (entry.partition("\n") for entry in result.stdout.decode("utf-8", "replace").split("\0"))
+        return tuple((key.lower(), value) for key, _, value in entries)
+    return None
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
 
 
 def _system_files(actor: Actor) -> list[Path]:

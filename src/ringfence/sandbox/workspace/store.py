@@ -25,7 +25,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
-from ringfence.sandbox.workspace.known import Names
+from ringfence.sandbox.workspace.known import KnownFiles, Names, load_cache
 from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
@@ -220,6 +220,12 @@ class CheckpointStore:
         return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
 
     async def _names(self, tree: str) -> Names:
+        """The files of a tree; of a clone's, the last look at the workspace mostly knows them."""
+        cache = await anyio.to_thread.run_sync(
+            load_cache, self.directory / "cache" / cache_key(self.workspace)
+        )
+        if cache.tree == tree:
+            return KnownFiles(cache.folders)
         result = await self._git.run(
             "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
@@ -267,15 +273,19 @@ class CheckpointStore:
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
-    async def changed_blobs(self, earlier: str, later: str) -> list[Blob]:
-        """Files of `later` that `earlier` does not have, or not so.
+    async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
+        """Files of `later` that `earlier` does not have, or not so; and those that only `earlier` has.
 
         Raises:
             InfrastructureFault: The store has lost one of them.
         """
         command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
-        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
-        found = read_changes(result.stdout)
+        result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        changed = read_changes(result.stdout)
+        found = [(path, mode, name) for path, mode, name in changed if mode]
+        gone = {path for path, mode, _ in changed if not mode}
+        if not found:
+            return [], gone
         asked = "".join(f"{name}\n" for _, _, name in found).encode()
         told = await self._git.run("cat-file", "--batch-check=%(objectsize)", stdin=asked)
         sizes = told.stdout.split(b"\n")[:-1]
@@ -284,10 +294,11 @@ class CheckpointStore:
             raise InfrastructureFault(
                 f"{str(self.directory)!r} has lost contents of checkpoint {later!r}: {lost[:1]!r}; nothing was written"
             )
-        return [
+        blobs = [
             Blob(path=path, git_mode=mode, id=name, size=int(size))
             for (path, mode, name), size in zip(found, sizes, strict=True)
         ]
+        return blobs, gone
 
     async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
         """Contents of files, in lists of about 32 MiB."""

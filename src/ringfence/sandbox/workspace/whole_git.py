@@ -69,7 +69,7 @@ async def pack_history(
             await git.run(
                 "pack-objects", *options, scratch / "pack", stdin=wanted.encode(), timeout_s=_PACKING_S
             )
-            await Actor.current().call(lambda: _adopt(scratch, target / "objects/pack"))
+            await Actor.current().call(lambda: adopt_pack(scratch, target / "objects/pack"))
         return kept
 
 
@@ -103,7 +103,7 @@ async def _staged(git: Git) -> set[str]:
     return {words[0] for words in answers if len(words) == 2 and words[1] in ("blob", "tree")}
 
 
-def _adopt(scratch: Path, target: Path) -> None:
+def adopt_pack(scratch: Path, target: Path) -> None:
     """Copy the pack, which lies in a directory of the reader's, without following anything."""
     with Tree(scratch) as tree:
         names = [name for name in tree.children(b"") if name.startswith(b"pack-")]

@@ -115,8 +115,8 @@ async def diff_run(record: WorkRecord, state: Path) -> Diff:
         RecordError: It has no end to compare with.
     """
     store = open_store(record, state)
-    diff = await store.diff(record.before, _after(record))
     before, after = await store.memo(record.before), await store.memo(_after(record))
+    diff = await store.diff(record.before, _after(record)) if before.tree != after.tree else Diff()
     if record.clone:
         # What is not kept is in no clone: all of it that is there is the run's.
         before = Memo(before.tree)
@@ -129,7 +129,9 @@ async def patch_run(record: WorkRecord, state: Path) -> bytes:
     Raises:
         RecordError: It has no end to compare with.
     """
-    return await open_store(record, state).patch(record.before, _after(record))
+    store = open_store(record, state)
+    before, after = await store.memo(record.before), await store.memo(_after(record))
+    return await store.patch(record.before, _after(record)) if before.tree != after.tree else b""
 
 
 def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:

@@ -32,16 +32,27 @@ async def scratch_directory(least_bytes: int) -> AsyncIterator[Path]:
         for left in _left_behind(place):
             with suppress(OSError):
                 await anyio.to_thread.run_sync(remove_tree, left)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_choose(least_bytes)))
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    folder, lock = _make(_choose(least_bytes))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         os.chmod(folder, 0o711)  # noqa: PTH101, S103 -- mmdebstrap passes through it as another uid
         yield folder
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(remove_tree, folder)
         os.close(lock)
+
+
+def _make(place: Path) -> tuple[Path, int]:
+    """A new directory with its lock held, by which others see that its maker lives."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return folder, lock
+        os.close(
+            lock
+        )  # Another build took the lock first, and removed the directory as one that a dead build left.
 
 
 def _choose(least_bytes: int) -> Path:
