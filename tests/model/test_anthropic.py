@@ -8,6 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Route
+from tests.cases import slow_after
 from tests.model.conftest import KEY, QUICK, OpenTalk, direct
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
@@ -90,7 +91,7 @@ async def test_a_conversation_goes_on_with_what_was_replied(talk_over: OpenTalk)
     assert talk.server.requests[1].body["messages"][1]["content"] == list(first.content)
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@pytest.mark.parametrize("status", slow_after(4, [408, 409, 429, 500, 502, 503, 504, 529]))
 async def test_a_passing_fault_is_tried_again(talk_over: OpenTalk, status: int):
     """Statuses that time mends are retried and announced."""
     async with talk_over(f"- {{error: {{status: {status}}}, text: fine}}") as talk:
@@ -182,7 +183,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("fault", BREAKS.values(), ids=BREAKS.keys())
+@pytest.mark.parametrize("fault", slow_after(3, BREAKS.values()), ids=BREAKS.keys())
 async def test_a_broken_stream_is_repeated_and_its_tool_calls_never_seen(talk_over: OpenTalk, fault: str):
     """The caller gets the reply once, whole, and a retry that voids what was streamed before."""
     turn = f"- text: Let me look.\n  tools: [{{name: shell, input: {{command: rm -r build}}}}]\n  {fault}\n"

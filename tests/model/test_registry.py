@@ -31,6 +31,17 @@ async def test_a_script_is_a_model(tmp_path: Path):
     assert cost(opened.name, Usage(input_tokens=1_000_000), opened.prices) == 1.0
 
 
+async def test_a_script_with_cases_is_a_model(tmp_path: Path):
+    """The prompt chooses the case."""
+    script = tmp_path / "script.yaml"
+    script.write_text(
+        "cases:\n- when: [other]\n  turns: [{text: no}]\n- when: [hi]\n  turns: [{text: yes it is}]\n"
+    )
+    async with open_model(f"scripted:{script}") as opened:
+        reply = await opened.model.reply(asking(opened.name), ignore)
+    assert reply.content == ({"type": "text", "text": "yes it is"},)
+
+
 async def test_a_script_without_a_price_has_none(tmp_path: Path):
     """No price is made up."""
     script = tmp_path / "script.jsonl"

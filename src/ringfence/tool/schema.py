@@ -1,5 +1,7 @@
 """Checking a tool's input against its JSON Schema, on the host, with errors an agent can act on."""
 
+import json
+from functools import lru_cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -24,13 +26,11 @@ class InputChecker:
     def __init__(self, tool: Tool) -> None:
         schema = tool.spec.input_schema if tool.trusts_schema else _first_level(tool.spec.input_schema)
         try:
-            Draft202012Validator.check_schema(schema)
+            self._validator = _validator(json.dumps(schema, sort_keys=True))
         except SchemaError as error:
             raise ConfigurationError(
                 f"the input schema of tool {tool.spec.name!r} is not a JSON Schema: {error.message}"
             ) from error
-        # An empty registry: with the default one, a "$ref" to a URL would make the host fetch it.
-        self._validator = Draft202012Validator(schema, registry=Registry())
 
     def problem(self, arguments: Any) -> str | None:
         """What is wrong with `arguments`, with the path of each error; None if they fit."""
@@ -43,6 +43,19 @@ class InputChecker:
         if len(errors) > _SHOWN_ERRORS:
             lines.append(f"and {len(errors) - _SHOWN_ERRORS} more")
         return "; ".join(lines)
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> Draft202012Validator:
+    """What checks by a schema that was itself checked; a worker makes the same ones for each job.
+
+    Raises:
+        SchemaError: It is none.
+    """
+    read = json.loads(schema)
+    Draft202012Validator.check_schema(read)
+    # An empty registry: with the default one, a "$ref" to a URL would make the host fetch it.
+    return Draft202012Validator(read, registry=Registry())
 
 
 def _line(error: ValidationError) -> str:

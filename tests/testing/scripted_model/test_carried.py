@@ -192,6 +192,7 @@ def asked_by(text: str) -> Asked:
     return Asked("", text, None, {}, 1, (Utterance("user", text),))
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.text(), st.text())
 def test_any_script_comes_out_of_a_prompt_as_it_went_in(texts: list[str], before: str, after: str):
     """Whatever the texts hold, the mark's own ends too."""

@@ -6,6 +6,7 @@ from typing import Any
 import anyio.to_thread
 import openai
 import pytest
+from tests.cases import slow_after
 
 from .raw import exchange
 from .test_responses import speaking
@@ -147,7 +148,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("asked", "message"), slow_after(2, REFUSED.values()), ids=REFUSED.keys())
 async def test_what_the_api_refuses_is_refused(asked: object, message: str):
     """Mistakes of a client show here, before they cost money."""
     async with speaking("- text: fine") as (server, _):

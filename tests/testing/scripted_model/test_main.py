@@ -48,6 +48,7 @@ def test_it_serves_without_a_script_of_its_own(tmp_path: Path):
     assert reply["content"][0]["text"] == "hello"
 
 
+@pytest.mark.slow
 def test_a_name_without_a_file_is_a_mistake():
     """It says how it is written."""
     done = subprocess.run([*COMMAND, "--named", "x"], capture_output=True, text=True, timeout=60, check=False)

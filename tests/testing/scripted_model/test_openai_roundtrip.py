@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def joined(events: Iterable[Item], kind: str) -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first example imports the SDK
 @given(turns, st.integers(1, 50))
 def test_a_response_comes_out_as_it_went_in(given_turn: Item, chunk: int):

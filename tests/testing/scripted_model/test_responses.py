@@ -9,6 +9,7 @@ import anyio.to_thread
 import openai
 import pytest
 from openai import AsyncOpenAI
+from tests.cases import slow_after
 
 from ringfence.testing.scripted_model import ScriptedModelServer, in_prompt, parse_script
 
@@ -240,7 +241,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("asked", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("asked", "message"), slow_after(2, REFUSED.values()), ids=REFUSED.keys())
 async def test_what_the_api_refuses_is_refused(asked: object, message: str):
     """Mistakes of a client show here, before they cost money."""
     async with speaking("- text: fine") as (server, _):

@@ -51,6 +51,7 @@ def meant(turn: dict[str, Any]) -> list[Any]:
     return [turn["thinking"], turn["signature"], turn["text"], *(call["input"] for call in turn["tools"])]
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first example imports the SDK
 @given(turns, st.integers(1, 50))
 def test_any_turn_comes_out_of_the_stream_as_it_went_in(turn: dict[str, Any], chunk: int):

@@ -5,6 +5,7 @@ import anyio
 import anyio.lowlevel
 import httpx2
 import pytest
+from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
@@ -177,7 +178,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("asked", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("asked", "message"), slow_after(3, REFUSED.values()), ids=REFUSED.keys())
 async def test_what_the_api_refuses_is_refused(serving: Serving, asked: object, message: str):
     """Mistakes of a client show here, before they cost money."""
     async with serving("- text: fine") as (server, client):

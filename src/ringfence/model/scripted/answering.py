@@ -10,6 +10,7 @@ from ringfence.errors import ConfigurationError
 from ringfence.model.scripted.asked import Asked, unmet
 from ringfence.model.scripted.blocks import SHELLS, content_blocks, encode, shell_of
 from ringfence.model.scripted.carried import CarriedScripts
+from ringfence.model.scripted.cases import Cases
 from ringfence.model.scripted.delivery import ScriptedResponse, stream_plan, whole_plan
 from ringfence.model.scripted.dialect import Dialect, Refusal, Saying
 from ringfence.model.scripted.progress import Due, LineProgress, Progress
@@ -30,15 +31,16 @@ class Answering:
     """
 
     def __init__(self, script: Script | None, named: Mapping[str, Script]) -> None:
-        self._own = LineProgress(script) if script is not None else None
+        self._line = LineProgress(script) if script is not None and script.turns else None
+        self._cases = Cases(script) if script is not None and script.cases else None
         self._carried = CarriedScripts(named)
         self._one_at_a_time = anyio.Lock()
         self._count = 0
 
     @property
     def turns_done(self) -> int:
-        """How many turns of the server's own script are over."""
-        return self._own.turn_index if self._own is not None else 0
+        """How many turns of the server's own script are over; 0 if it has cases."""
+        return self._line.turn_index if self._line is not None else 0
 
     @contextlib.asynccontextmanager
     async def answer(
@@ -46,27 +48,32 @@ class Answering:
     ) -> AsyncIterator[Response]:
         """What is due; sent while the context is open.
 
-        The server's own script is one line, whoever asks: the context waits for the request before it. Scripts
-        in prompts are each a line of their own.
+        The turns of the server's own script are one line, whoever asks: the context waits for the request before
+        it. Scripts in prompts are each a line of their own, and so is a case for each conversation.
         """
         try:
-            carried = self._carried.find(asked, conversation)
+            progress = self._of_conversation(asked, conversation)
         except ConfigurationError as exc:
             yield self.error(dialect, Refusal(400, str(exc)))
             return
-        if carried is not None:
-            yield self._due(dialect, body, asked, carried)
-        elif self._own is not None:
+        if progress is not None:
+            yield self._due(dialect, body, asked, progress)
+        elif self._line is not None:
             async with self._one_at_a_time:
-                yield self._due(dialect, body, asked, self._own)
+                yield self._due(dialect, body, asked, self._line)
         else:
             yield self.error(dialect, Refusal(400, _NO_SCRIPT))
+
+    def _of_conversation(self, asked: Asked, conversation: str) -> Progress | None:
+        carried = self._carried.find(asked, conversation)
+        if carried is None and self._cases is not None:
+            return self._cases.find(asked, conversation)
+        return carried
 
     def _due(self, dialect: Dialect, body: JSONObject, asked: Asked, progress: Progress) -> Response:
         script, due = progress.script, progress.due()
         if due is None:
-            message = f"the script {str(script.path)!r} is exhausted after turn {len(script.turns)}"
-            return self.error(dialect, Refusal(400, message))
+            return self.error(dialect, Refusal(400, _exhausted(script)))
         problem = _problem(due, asked)
         if problem:
             return self.error(dialect, Refusal(400, f"{script.place(due.turn_index)}: {problem}"))
@@ -104,6 +111,11 @@ class Answering:
         """The next one."""
         self._count += 1
         return f"req_scripted_{self._count:04d}"
+
+
+def _exhausted(script: Script) -> str:
+    case = f" (its case in line {script.case_lines[0]})" if script.case_lines else ""
+    return f"the script {str(script.path)!r}{case} is exhausted after turn {len(script.turns)}"
 
 
 def _problem(due: Due, asked: Asked) -> str | None:

@@ -1,7 +1,8 @@
 """Reads scripts from YAML or JSONL, with file, line and column in every complaint."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ from pydantic import ValidationError
 
 from ringfence.config.yaml import parse_document
 from ringfence.errors import ConfigurationError
-from ringfence.model.scripted.script import Script
+from ringfence.model.scripted.script import Script, Turn
 
 _Location = tuple[int | str, ...]
 _Place = tuple[int, int]
-_SET_BY_US = ("path", "lines")
+_SET_BY_US = ("path", "lines", "case_lines")
 
 
 def load_script(path: Path) -> Script:
@@ -27,6 +28,12 @@ def load_script(path: Path) -> Script:
     except OSError as exc:
         reason = exc.strerror or str(exc)
         raise ConfigurationError(f"cannot read the script: {reason}; name a file", file=path) from exc
+    return _parsed(content, path)
+
+
+@lru_cache(maxsize=4)
+def _parsed(content: bytes, path: Path) -> Script:
+    """Of runs that take turns with one script, only the first waits for its YAML."""
     return parse_script(content, path=path)
 
 
@@ -53,13 +60,13 @@ def parse_embedded(text: str, *, path: Path) -> Script:
         return _from_yaml(raw, path)
     if not isinstance(data, dict):
         return _from_yaml(raw, path)
-    return _validated(data, path, [], lambda _, **__: (1, 1))
+    return _validated(data, path, lambda _, **__: (1, 1))
 
 
 def _from_yaml(content: bytes, path: Path) -> Script:
     if content.lstrip().startswith(b"- "):
         raise ConfigurationError(
-            "a script begins with 'turns:', the list under it", file=path, line=1, column=1
+            "a script begins with 'turns:' or 'cases:', the list under it", file=path, line=1, column=1
         )
     document = parse_document(content, path)
 
@@ -67,10 +74,7 @@ def _from_yaml(content: bytes, path: Path) -> Script:
         found = document.place(location, of_key=of_key)
         return found.line, found.column
 
-    turns = document.values.get("turns")
-    count = len(turns) if isinstance(turns, list) else 0
-    lines = [place(("turns", index))[0] for index in range(count)]
-    return _validated(document.values, path, lines, place)
+    return _with_lines(_validated(document.values, path, place), place)
 
 
 def _from_jsonl(content: bytes, path: Path) -> Script:
@@ -98,28 +102,55 @@ def _from_jsonl(content: bytes, path: Path) -> Script:
         index = location[1] if len(location) > 1 else 0
         return (lines[index] if isinstance(index, int) and index < len(lines) else 1), 1
 
-    return _validated({"turns": turns}, path, lines, place)
+    return _with_lines(_validated({"turns": turns}, path, place), place)
 
 
-def _validated(data: dict[str, Any], path: Path, lines: list[int], place: Callable[..., _Place]) -> Script:
+def _validated(data: dict[str, Any], path: Path, place: Callable[..., _Place]) -> Script:
     for key in _SET_BY_US:
         if key in data:
             line, column = place((key,), of_key=True)
             raise ConfigurationError(f"{key}: {_NO_SUCH_KEY}", file=path, line=line, column=column)
     try:
-        script = Script.model_validate({**data, "path": path, "lines": tuple(lines)})
+        script = Script.model_validate({**data, "path": path})
     except ValidationError as exc:
         first = exc.errors(include_url=False)[0]
         line, column = place(first["loc"], of_key=first["type"] == "extra_forbidden")
         raise ConfigurationError(_complaint(first), file=path, line=line, column=column) from exc
+    for location, problem in (*_unsendable(script), *_unreachable(script)):
+        line, column = place(location)
+        raise ConfigurationError(problem, file=path, line=line, column=column)
+    return script
+
+
+def _with_lines(script: Script, place: Callable[..., _Place]) -> Script:
+    lines = tuple(place(location)[0] for location, _ in _turns(script))
+    case_lines = tuple(place(("cases", index))[0] for index in range(len(script.cases)))
+    return script.model_copy(update={"lines": lines, "case_lines": case_lines})
+
+
+def _turns(script: Script) -> Iterator[tuple[_Location, Turn]]:
     for index, turn in enumerate(script.turns):
+        yield ("turns", index), turn
+    for number, case in enumerate(script.cases):
+        for index, turn in enumerate(case.turns):
+            yield ("cases", number, "turns", index), turn
+
+
+def _unsendable(script: Script) -> Iterator[tuple[_Location, str]]:
+    for location, turn in _turns(script):
         try:
             json.dumps(turn.model_dump(), ensure_ascii=False, allow_nan=False).encode()
         except ValueError as exc:
-            line, column = place(("turns", index))
-            message = f"the turn cannot be sent as JSON: {exc}"
-            raise ConfigurationError(message, file=path, line=line, column=column) from exc
-    return script
+            yield location, f"the turn cannot be sent as JSON: {exc}"
+
+
+def _unreachable(script: Script) -> Iterator[tuple[_Location, str]]:
+    """Cases behind one that leaves nothing to them."""
+    for number, case in enumerate(script.cases):
+        for before, other in enumerate(script.cases[:number]):
+            if all(any(text in wanted for wanted in case.when) for text in other.when):
+                problem = f"cases.{number}: never reached, since cases.{before} fits all that it fits"
+                yield ("cases", number), problem
 
 
 _NO_SUCH_KEY = "no such key; see docs/reference/scripted-model.md"
@@ -130,5 +161,9 @@ def _complaint(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"{where}: {_NO_SUCH_KEY}"
     message = str(error["msg"]).removeprefix("Value error, ")
-    shown = "" if isinstance(error["input"], dict | list) else f", got {error['input']!r}"
-    return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
+    given = error["input"]
+    if error["type"] == "string_type" and isinstance(given, dict) and "when" in error["loc"]:
+        message = "a text with a colon needs quotes round it"
+    shown = "" if isinstance(given, dict | list) else f", got {given!r}"
+    said = f"{message[:1].lower()}{message[1:]}{shown}"
+    return f"{where}: {said}" if where else said

@@ -183,16 +183,42 @@ class Turn(_Part):
         return self
 
 
-class Script(_Part):
-    """A whole script."""
+class Case(_Part):
+    """What one kind of conversation is answered."""
 
+    when: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Texts that the beginning of the conversation contains, all of them; none: any conversation."""
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+
+class Script(_Part):
+    """A whole script: turns, or cases with turns of their own."""
+
+    turns: Annotated[tuple[Turn, ...], Field(min_length=1)] = ()
+    cases: Annotated[tuple[Case, ...], Field(min_length=1)] = ()
+    """The first that fits a conversation answers it."""
     price: Price | None = None
     """What the scripted model's tokens cost; None: unknown."""
     path: Annotated[Path, Field(exclude=True)] = Path("<script>")
     lines: Annotated[tuple[int, ...], Field(exclude=True)] = ()
-    """Where each turn begins; set by the loader."""
+    """Where each turn begins, those of the cases one after another; set by the loader."""
+    case_lines: Annotated[tuple[int, ...], Field(exclude=True)] = ()
+    """Where each case begins; set by the loader."""
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Self:
+        if bool(self.turns) == bool(self.cases):
+            raise ValueError("give turns or cases, one of them")
+        return self
 
     def place(self, turn_index: int) -> str:
         """`file:line` of a turn."""
         return f"{self.path}:{self.lines[turn_index]}" if turn_index < len(self.lines) else str(self.path)
+
+    def of_case(self, case_index: int) -> "Script":
+        """The turns of one case as a script."""
+        before = sum(len(case.turns) for case in self.cases[:case_index])
+        turns = self.cases[case_index].turns
+        lines = self.lines[before : before + len(turns)]
+        begins = self.case_lines[case_index : case_index + 1]
+        return Script(turns=turns, price=self.price, path=self.path, lines=lines, case_lines=begins)

@@ -43,7 +43,8 @@ class RecordedRequest:
 class ScriptedModelServer:
     """A running server; made by `serve`.
 
-    `requests` holds every request in order, the refused ones too; `turns_done` counts turns of `script`.
+    `requests` holds every request in order, the refused ones too; `turns_done` counts turns of `script`, if it has no
+    cases.
     """
 
     def __init__(self, script: Script | None, named: Mapping[str, Script]) -> None:
@@ -55,7 +56,7 @@ class ScriptedModelServer:
 
     @property
     def turns_done(self) -> int:
-        """How many turns of the server's own script are over."""
+        """How many turns of the server's own script are over; 0 if it has cases."""
         return self.answering.turns_done
 
     @classmethod
