@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from hypothesis import settings
 
-pytest.register_assert_rewrite("ringfence.testing.conformance")  # before any test imports it
+pytest.register_assert_rewrite(
+    "ringfence.testing.conformance", "ringfence.testing.engine"
+)  # before any test imports it
 settings.register_profile("fast", max_examples=20)  # `make test-fast`; see tests.cases.examples
 
 gc.disable()  # nothing that the collection of tests makes is garbage, and to look for it takes a third of its time
@@ -29,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from tests.any_user import mark
 
     mark(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have tests that share a dear fixture run in one process."""
+    from tests.together import Together
+
+    return Together(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")

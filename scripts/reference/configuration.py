@@ -68,7 +68,7 @@ def page() -> str:
 
 
 def _row(field: Field) -> tuple[str, ...]:
-    kind = _kind(field.kind, is_duration=field.is_duration) + (" or null" if field.nullable else "")
+    kind = kind_of(field.kind, is_duration=field.is_duration) + (" or null" if field.nullable else "")
     return (
         code(field.key),
         kind,
@@ -83,7 +83,7 @@ def _nested(field: Field) -> str:
     rows = [
         (
             code(name),
-            _kind(info.annotation),
+            kind_of(info.annotation),
             "" if info.is_required() else code(str(info.default).lower()),
             info.description or "",
         )
@@ -102,7 +102,8 @@ _NAMES = {
 }
 
 
-def _kind(kind: Any, *, is_duration: bool = False) -> str:
+def kind_of(kind: Any, *, is_duration: bool = False) -> str:
+    """A type in words."""
     if is_duration:
         return "duration"
     if get_origin(kind) is Literal:
@@ -112,10 +113,10 @@ def _kind(kind: Any, *, is_duration: bool = False) -> str:
     if get_origin(kind) is dict:
         return f"mapping of text to {_several(get_args(kind)[1])}"
     if get_origin(kind) is not None:
-        return _kind(get_args(kind)[0])
+        return kind_of(get_args(kind)[0])
     return _NAMES.get(kind, "entry" if isinstance(kind, type) and issubclass(kind, BaseModel) else "text")
 
 
 def _several(kind: Any) -> str:
-    name = _kind(kind)
+    name = kind_of(kind)
     return "entries" if name == "entry" else name

@@ -27,6 +27,11 @@ _OTHERS = (
     ("CODEX_REFRESH_TOKEN_URL_OVERRIDE", "Where a ChatGPT login is renewed, as Codex itself reads it."),
     ("CLAUDE_CONFIG_DIR", "The claude CLI's directory, for `ringfence session`. Default `~/.claude`."),
     ("CODEX_HOME", "The codex CLI's directory, for `ringfence session` and its login. Default `~/.codex`."),
+    ("XDG_CACHE_HOME", "Below it, in `ringfence/clones`: what agents of a crew clone. Default `~/.cache`."),
+    (
+        "RINGFENCE_FLEET_DATABASE",
+        "The database of the crew that `ringfence worker` joins, `postgresql://...`.",
+    ),
     ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
     ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),
     ("PATH", "Toolchains of yours that are on it are found inside as well."),

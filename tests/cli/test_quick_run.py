@@ -84,8 +84,8 @@ def test_it_is_read_as_the_command_line_reads_it(words: list[str]):
 def test_what_it_loads():
     """Not the command line's library; nor, where nobody is shown anything, the one that draws."""
     program = (
-        "import sys, ringfence.cli.run_task, ringfence.cli.agent, ringfence.job.agent, ringfence.cli.running\n"
-        "import ringfence.cli.ndjson, ringfence.cli.lending\n"
+        "import sys, ringfence.cli.run_task, ringfence.job.asked.agent, ringfence.job.agent, ringfence.cli.running\n"
+        "import ringfence.cli.ndjson, ringfence.job.asked.lending\n"
         "print(sorted({'typer', 'rich'} & set(sys.modules)))"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -166,6 +166,7 @@ def test_a_folder_without_git_works(ringfence: Cli, place: Path, script: Cli, sa
     assert (ended.code, "1 file changed" in ended.out) == (0, True)
 
 
+@pytest.mark.slow
 def test_json_gives_one_event_a_line(run: Cli, script: Cli, says: Cli):
     """Stdout is data: from job.created to job.ended."""
     lines = [json.loads(line) for line in run(script(says("x", "true"), says()), "--json").out.splitlines()]

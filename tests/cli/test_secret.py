@@ -260,6 +260,7 @@ def test_injecting_without_a_credential_names_the_ways(ringfence: Cli, workspace
     assert (ended.code, "claude setup-token" in ended.err) == (77, True)
 
 
+@pytest.mark.slow
 def test_nothing_is_injected_on_the_bare_host(
     ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 import struct
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -15,9 +16,10 @@ LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
 
 @pytest.fixture
-def server() -> socket.socket:
+def server() -> Iterator[socket.socket]:
     """A listener."""
-    return socket.create_server(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
 
 
 async def made(server: socket.socket) -> tuple[OutsideStream, socket.socket]:

@@ -180,6 +180,7 @@ async def test_the_time_limit_brings_the_client_down_in_order(bench: Bench) -> N
     assert (ended.signals[:1], ended.ending) == (["SIGINT"], "interrupted")
 
 
+@pytest.mark.slow
 async def test_one_interrupt_ends_the_client_and_keeps_the_work(bench: Bench) -> None:
     """Cancelled by the user, in order."""
 

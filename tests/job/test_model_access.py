@@ -75,7 +75,7 @@ async def test_what_is_asked_inside_counts_as_the_runs(tmp_path: Path):
             )
         )  # fmt: skip
     await anyio.to_thread.run_sync(journal.close)
-    assert (recorder.usage.total, recorder.cost_usd) == (15, 0.5)
+    assert recorder.used.known == (15, 0.5)
 
 
 @pytest.mark.parametrize(

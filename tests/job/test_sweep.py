@@ -1,12 +1,19 @@
 """Closing what a dead process left."""
 
+import signal
+import sys
+from pathlib import Path
+
+import anyio
 import pytest
+from tests.cases import slow_after
 
 from ringfence.events import JobEnded
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
-from ringfence.journal import Journal, new_run_id, run_dir, verify
+from ringfence.journal import Journal, new_run_id, run_dir, runs_dir, verify
+from ringfence.journal.record import JOURNAL_NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -58,3 +65,37 @@ async def test_a_run_whose_directory_is_gone_is_closed(store: JobStore):
     run_id = new_run_id()
     store.create(run_id, session_id=run_id, workspace="/w")
     assert await sweep(store) == [run_id]
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+import anyio
+from ringfence.job.request import RunRequest
+from ringfence.job.run import JobRun
+from ringfence.job.store import JobStore
+from ringfence.sandbox import SandboxSpec
+
+class Killed(JobStore):
+    def create(self, job_id, **said):
+        if sys.argv[1] == "after":
+            super().create(job_id, **said)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def part(sandbox, emit):
+    raise AssertionError
+
+request = RunRequest(prompt="x", spec=SandboxSpec(), workspace=Path.cwd(), runtime="api", model="m")
+anyio.run(lambda: JobRun(request, part, store=Killed()).run())
+"""
+
+
+@pytest.mark.parametrize(("moment", "closed"), slow_after(1, [("before", 0), ("after", 1)]))
+async def test_a_record_is_known_before_it_is_there(
+    store: JobStore, tmp_path: Path, moment: str, closed: int
+):
+    """A process that is killed as it enters its run leaves no record that is not known to those who close the dead."""
+    killed = await anyio.run_process([sys.executable, "-c", _KILLED, moment], cwd=tmp_path, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(await sweep(store)) == closed
+    assert [*runs_dir().rglob(JOURNAL_NAME)] == []

@@ -3,11 +3,12 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
-from ringfence.events import JobEnded, MessageSent
+from ringfence.events import JobCreated, JobEnded, MessageSent
 from ringfence.journal import (
     Journal,
     list_runs,
@@ -34,6 +35,22 @@ def test_a_summary_says_what_a_list_needs(make_run: MakeRun) -> None:
     summary = summarize(make_run())
     assert (summary.state, summary.is_sealed, summary.prompt) == ("succeeded", True, "fix the test")
     assert (summary.model, summary.duration_s, summary.reason) == ("model-1", 2.0, "the check passed")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("\n\nfix the test\nand the other", "fix the test"),
+        ("role: judge\nstory: S1\nattempt: 1 of 3\n\nYou are", "role: judge, story: S1, attempt: 1 of 3"),
+        ("", ""),
+    ],
+)
+def test_of_a_task_with_a_head_all_of_the_head_is_shown(make_run: MakeRun, prompt: str, shown: str) -> None:
+    """So that a list tells turns of a loop apart; of others, the first line."""
+    created = msgspec.structs.replace(
+        next(each for each in conversation() if isinstance(each, JobCreated)), prompt=prompt
+    )
+    assert summarize(make_run(events=[created], seal=False)).prompt == shown
 
 
 def test_a_long_end_is_found(make_run: MakeRun) -> None:

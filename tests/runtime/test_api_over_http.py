@@ -76,6 +76,7 @@ turns:
     assert await bench.sandbox.read_file("f") == b"x\n"
 
 
+@pytest.mark.slow
 async def test_a_conversation_that_is_too_long_is_compacted(bench: Any, serve: Serve) -> None:
     """The API says so with a 400, and takes the shorter one."""
     script = """

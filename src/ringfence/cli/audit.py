@@ -61,11 +61,12 @@ def list_(
 @audit_app.command()
 def show(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happened in a run, in order. Text of agents is shown escaped."""
+    from ringfence.cli.printing import RecordPrinter
     from ringfence.journal import read, resolve
 
     path = resolve(run)
     _warn_if_damaged(path)
-    printer = _Printer(json=json)
+    printer = RecordPrinter(json=json)
     for record in read(path):
         printer.show(record)
 
@@ -131,10 +132,11 @@ def follow(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happens in a run as it happens; ends with the run."""
     import anyio
 
+    from ringfence.cli.printing import RecordPrinter
     from ringfence.journal import follow as follow_journal
     from ringfence.journal import resolve
 
-    printer = _Printer(json=json)
+    printer = RecordPrinter(json=json)
     directory = resolve(run)
 
     async def print_all() -> None:
@@ -142,24 +144,6 @@ def follow(run: _Run, *, json: JsonOption = False) -> None:
             printer.show(record)
 
     anyio.run(print_all)
-
-
-class _Printer:
-    def __init__(self, *, json: bool) -> None:
-        from rich.console import Console
-
-        self._json = json
-        self._console = Console(highlight=False, markup=False, emoji=False)
-
-    def show(self, record: Any) -> None:
-        from ringfence.cli.escape import safe_json
-        from ringfence.cli.transcript import print_record
-        from ringfence.journal import as_json
-
-        if self._json:
-            typer.echo(safe_json(as_json(record)))
-        else:
-            print_record(self._console, record)
 
 
 def _run_row(run: "RunSummary") -> tuple[str, ...]:

@@ -9,14 +9,15 @@ import typer
 from typer.core import TyperCommand
 
 from ringfence.cli import options
+from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
-    from ringfence.cli.lending import Lent
     from ringfence.cli.outward import Refused
     from ringfence.config import Effective
+    from ringfence.job.asked.lending import Lent
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import RunRequest
     from ringfence.job.result import JobResult
@@ -135,7 +136,6 @@ def _run(asked: _Asked) -> None:
 
     from ringfence.cli.console import open_console
     from ringfence.cli.outward import Refused
-    from ringfence.cli.running import say
     from ringfence.cli.summary import print_summary
 
     refused = Refused()
@@ -151,9 +151,9 @@ def _run(asked: _Asked) -> None:
 async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
     from functools import partial
 
-    from ringfence.cli.lending import lent_to_run
     from ringfence.cli.running import run_to_end
     from ringfence.config.paths import state_dir
+    from ringfence.job.asked.lending import lent_to_run
     from ringfence.job.clients import provider_of
     from ringfence.job.interactive import TerminalClient, held_sessions, run_client
     from ringfence.model.registry import needs_credential
@@ -179,7 +179,7 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
             is_forced=choices.force,
             files=_own_files(choices),
         )
-        async with lent_to_run(effective, request.workspace, model=provider) as found:
+        async with lent_to_run(effective, request.workspace, model=provider, tell=say) as found:
             complete = replace(
                 request,
                 spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
@@ -224,8 +224,8 @@ def _own_files(choices: "Options") -> dict[str, bytes]:
 
 def _request(asked: _Asked) -> "RunRequest":
     """The run, with the model granted. Bounds of time hold that somebody asked for."""
-    from ringfence.cli.agent import is_said
-    from ringfence.cli.execute import command_request
+    from ringfence.job.asked.agent import is_said
+    from ringfence.job.asked.command import command_request
     from ringfence.job.clients import with_model_granted
 
     effective = asked.effective
@@ -244,7 +244,7 @@ def _request(asked: _Asked) -> "RunRequest":
 
 def _access(effective: "Effective", spec: "SandboxSpec", found: "Lent") -> "ModelAccess | None":
     """What may be asked of models. The usual bound on tokens is one for tasks; a person sees what is spent."""
-    from ringfence.cli.agent import access_of, is_said
+    from ringfence.job.asked.agent import access_of, is_said
 
     access = access_of(effective.settings, spec, found)
     if access is None or is_said(effective, "limits.tokens"):
@@ -254,8 +254,6 @@ def _access(effective: "Effective", spec: "SandboxSpec", found: "Lent") -> "Mode
 
 def _tell_start(client: "Client", sandbox: "Sandbox", version: str) -> None:
     """Where the work goes, and what may be reached: before the screen is the client's."""
-    from ringfence.cli.running import say
-
     placement, facts = sandbox.placement, sandbox.facts
     is_copy = placement.workspace_source != placement.workspace
     where = f"{'a private copy of ' if is_copy else ''}{sandbox.spec.workspace}"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ringfence.cli.saying import say
 from ringfence.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
 
 
 async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
-    from ringfence.cli.lending import tell_warnings
     from ringfence.cli.secret import written
     from ringfence.config.paths import state_dir
     from ringfence.errors import AuthenticationFailed, InfrastructureFault
+    from ringfence.job.asked.lending import tell_warnings
     from ringfence.model.probe import probe
     from ringfence.secret import leased
 
@@ -66,7 +67,7 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
     }
     try:
         async with leased(secret, state=state_dir(), run="doctor") as lease:
-            tell_warnings(lease)
+            tell_warnings(lease, say)
             credential = await lease.credential()
             if credential.expires_at is not None:
                 row["expires_at"] = written(credential.expires_at.timestamp())

@@ -41,7 +41,7 @@ def fall_back(effective: "Effective") -> "Effective":
 
 
 async def _lacking(effective: "Effective") -> str | None:
-    from ringfence.cli.settings import spec_of
+    from ringfence.job.asked.sandbox import spec_of
     from ringfence.sandbox.registry import choose_backend
 
     try:

@@ -13,19 +13,19 @@ from ringfence.cli.plural import counted
 if TYPE_CHECKING:
     from ringfence.sandbox.workspace.work import WorkRecord
 
-_WARNING = "RUNS ON YOUR MACHINE, or is protected; look before you use it"
+WARNING = "RUNS ON YOUR MACHINE, or is protected; look before you use it"
 _LINES = 20
 
 
 def warnings(paths: Sequence[str], run_id: str) -> list[str]:
     """A line for each flagged path; where there are many, one for each directory, and not for all of those."""
     if len(paths) <= _LINES:
-        return [f"{_WARNING}: {path}" for path in paths]
+        return [f"{WARNING}: {path}" for path in paths]
     groups = _in_turn(_by_directory(paths))
-    shown = [f"{_WARNING}: {name}" for name, _ in groups[:_LINES]]
+    shown = [f"{WARNING}: {name}" for name, _ in groups[:_LINES]]
     hidden = sum(count for _, count in groups[_LINES:])
     if hidden:
-        shown.append(f"{_WARNING}: {counted(hidden, 'more file')} in {len(groups) - _LINES:,} more places")
+        shown.append(f"{WARNING}: {counted(hidden, 'more file')} in {len(groups) - _LINES:,} more places")
     return [*shown, f"all {len(paths):,}, each with its reason: ringfence diff {run_id[-8:]} --flagged"]
 
 

@@ -56,10 +56,10 @@ async def _clear_holders() -> None:
 
 
 async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Path], int]":
-    from ringfence.cli.lending import revoke_the_dead
-    from ringfence.cli.running import close_the_dead
+    from ringfence.cli.saying import say
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
+    from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.job.retention import (
         abandoned_replicas,
         abandoned_sessions,
@@ -67,6 +67,7 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Pat
         remove_all,
         remove_runs,
     )
+    from ringfence.job.sweep import close_the_dead
 
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
@@ -81,10 +82,10 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Pat
     if not dry_run:
         # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
         containers = await _clear_engines()
-    store = await close_the_dead()
+    store = await close_the_dead(say)
     if not dry_run:
         await _clear_holders()
-        await revoke_the_dead()
+        await revoke_the_dead(say)
     paths = expired_runs(seconds, keep)
     if not dry_run:
         await remove_runs(paths, store)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ringfence.cli.doing import Doing
 from ringfence.cli.escape import visible
 from ringfence.cli.outcomes import Line, call_lines, result_lines
 from ringfence.cli.outward import Outward
@@ -37,7 +38,6 @@ from ringfence.events import (
     Event,
     ForwardRefused,
     JobCreated,
-    JobEnded,
     ModelExchanged,
     ModelReplied,
     ModelRetried,
@@ -56,7 +56,6 @@ from ringfence.events import (
     VerificationEnded,
     VerificationStarted,
 )
-from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,16 +67,7 @@ _LINE_CHARS = 400
 _PARAGRAPH_CHARS = 2000
 _CHECK_LINES = 10
 _TICK_S = 1.0
-_CHECK = "the check"
 _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
-
-
-@frozen
-class _Running:
-    """Something that runs inside."""
-
-    what: str
-    since: float
 
 
 class LiveView:
@@ -93,7 +83,7 @@ class LiveView:
         self._speech = ""
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
-        self._running: dict[str, _Running] = {}
+        self._doing = Doing()
         self._status: Live | None = None
         self._last_call = ""
         self._is_told = False
@@ -109,7 +99,7 @@ class LiveView:
             OSError: Nobody reads it any more.
         """
         self._end_status()
-        self._follow(event)
+        self._doing.take(event)
         if isinstance(event, TextStreamed | ThinkingStreamed):
             self._is_streamed = True
             self._say(event.text, _SPEECH[type(event)])
@@ -131,29 +121,13 @@ class LiveView:
             finally:
                 self._end_status()
 
-    def _follow(self, event: Event) -> None:
-        """Note what begins and ends inside."""
-        match event:
-            case ToolCalled():
-                self._running[event.call_id] = _Running(call_lines(event)[-1][0].strip(), time.monotonic())
-            case ToolReturned():
-                self._running.pop(event.call_id, None)
-            case VerificationStarted():
-                self._running[_CHECK] = _Running(event.command, time.monotonic())
-            case VerificationEnded():
-                self._running.pop(_CHECK, None)
-            case JobEnded():
-                self._running.clear()
-            case _:
-                pass
-
     def _show_status(self) -> None:
         from rich.live import Live
         from rich.text import Text
 
-        if not self._running:
+        if not self._doing.running:
             return
-        first, *others = self._running.values()
+        first, *others = self._doing.running.values()
         more = f" (and {len(others)} more)" if others else ""
         line = f"  running {time.monotonic() - first.since:.0f} s{more}: {first.what.expandtabs(4)}"
         shown = Text(visible(line, one_line=True), style="dim", no_wrap=True, overflow="ellipsis")

@@ -1,7 +1,7 @@
 """Options and arguments that commands take, each declared once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,6 +23,10 @@ WorkspaceOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+LogFormatOption = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option("--log-format", help="How it says what happens; else `fleet.log_format`."),
+]
 
 SandboxOption = Annotated[
     str | None,

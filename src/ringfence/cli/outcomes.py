@@ -7,6 +7,8 @@ from ringfence.events import ToolCalled, ToolReturned
 Line = tuple[str, str]
 """A line and its style."""
 
+CALL = "cyan"
+"""Style of what is done, beside why."""
 _HEAD, _TAIL = 4, 8
 _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
@@ -37,10 +39,10 @@ def call_lines(event: ToolCalled) -> list[Line]:
         first, *more = _lines(command, head=_COMMAND_LINES, tail=0) or [""]
         return [
             *lines,
-            *((f"  $ {line}", "cyan") for line in [first]),
-            *((f"    {line}", "cyan") for line in more),
+            (f"  $ {first}", CALL),
+            *((f"    {line}", CALL) for line in more),
         ]
-    return [*lines, (f"  > {event.tool}  {_arguments(event)}".rstrip(), "cyan")]
+    return [*lines, (f"  > {event.tool}  {_arguments(event)}".rstrip(), CALL)]
 
 
 def _arguments(event: ToolCalled) -> str:

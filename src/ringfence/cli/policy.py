@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.settings import load_settings, spec_of
+from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def show(
 
     from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plain import policy_lines
+    from ringfence.job.asked.sandbox import spec_of
 
     effective = load_settings(workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, allow=allow)
     protect = effective.settings.sandbox.protect

@@ -35,9 +35,9 @@ def recorded_request(run: Path) -> RecordedRequest:
     """
     from pydantic import ValidationError
 
-    from ringfence.cli.agent import request_of
-    from ringfence.cli.settings import spec_from
     from ringfence.config.model import Settings
+    from ringfence.job.asked.agent import request_of
+    from ringfence.job.asked.sandbox import spec_from
     from ringfence.job.continuing import creation_of
 
     created = creation_of(run)
@@ -72,8 +72,8 @@ def recorded_request(run: Path) -> RecordedRequest:
 
 def _access(settings: "Settings", spec: "SandboxSpec") -> "ModelAccess | None":
     """As the run had it. A script that is gone by now took its price along, and the limit on cost that needs it."""
-    from ringfence.cli.agent import access_of
-    from ringfence.cli.lending import Lent
+    from ringfence.job.asked.agent import access_of
+    from ringfence.job.asked.lending import Lent
     from ringfence.job.model_access import ModelAccess
 
     if not spec.egress.wants_model:

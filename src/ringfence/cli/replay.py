@@ -108,7 +108,7 @@ def _at_turns(turns: "Sequence[str]", what: str) -> str:
 async def _replay(path: "Path", asked: "RecordedRequest", exact: bool, verbose: bool) -> "ReplayResult":
     from ringfence.cli.console import open_console
     from ringfence.cli.live import LiveView
-    from ringfence.cli.running import say
+    from ringfence.cli.saying import say
     from ringfence.job.replay import replay_run
     from ringfence.runtime.limits import Limits
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringfence.cli.going_on import GoingOn, going_on
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.cli.task import read_task
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.job.asked.session import GoingOn
     from ringfence.job.request import AgentRequest, Part, RunRequest
     from ringfence.runtime.limits import Limits
 
@@ -53,6 +53,8 @@ def run_task(
     Raises:
         RingfenceError: The run could not be begun.
     """
+    from ringfence.job.asked.session import going_on
+
     text = read_task(prompt, file)
     if verify is not None and not verify.strip():
         raise UsageError(
@@ -83,13 +85,14 @@ def _absolute(path: Path | None) -> str | None:
 
 
 async def _run(
-    prompt: str, workspace: Path, effective: "Effective", go_on: GoingOn | None, json: bool, wait_s: float
+    prompt: str, workspace: Path, effective: "Effective", go_on: "GoingOn | None", json: bool, wait_s: float
 ) -> int:
     from dataclasses import replace
 
-    from ringfence.cli.agent import agent_run
+    from ringfence.cli.saying import say
+    from ringfence.job.asked.agent import agent_run
 
-    async with agent_run(prompt, workspace, effective, go_on=go_on) as (run, agent):
+    async with agent_run(prompt, workspace, effective, go_on=go_on, tell=say) as (run, agent):
         return await _watched(replace(run, wait_s=wait_s), agent, json)
 
 

@@ -1,29 +1,17 @@
 """A run from the command line: what died before is closed first, interrupts stop it."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import anyio
 
 from ringfence.cli.clash import in_the_way
+from ringfence.cli.saying import say
 from ringfence.cli.signals import on_interrupt
 
 if TYPE_CHECKING:
     from ringfence.job.recorder import View
     from ringfence.job.request import Part, RunRequest
     from ringfence.job.result import JobResult
-    from ringfence.job.store import JobStore
-
-
-async def close_the_dead() -> "JobStore":
-    """Mark runs whose process died, and tell of them; returns the store of jobs."""
-    from ringfence.job.store import JobStore
-    from ringfence.job.sweep import sweep
-
-    store = JobStore()
-    for run_id in await sweep(store):
-        sys.stderr.write(f"ringfence: run {run_id} was interrupted; its record is closed\n")
-    return store
 
 
 async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
@@ -32,12 +20,13 @@ async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None"
 
     from ringfence.config.units import format_duration
     from ringfence.job.run import JobRun
+    from ringfence.job.sweep import close_the_dead
 
     def waiting(reason: str) -> None:
         say(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
 
     request = replace(request, on_wait=waiting)
-    job = JobRun(request, part, view=view, store=await close_the_dead())
+    job = JobRun(request, part, view=view, store=await close_the_dead(say))
     told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
 
     def interrupt() -> None:
@@ -54,13 +43,3 @@ async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None"
     for line in (*result.problems, *([hint] if hint else ())):
         say(line)
     return result
-
-
-def say(line: str) -> None:
-    """A line on stderr; nothing happens if that is gone."""
-    from contextlib import suppress
-
-    from ringfence.cli.escape import visible
-
-    with suppress(OSError):  # a terminal that was closed
-        sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")

@@ -65,13 +65,13 @@ def create(
         disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, ttl=ttl,
     )  # fmt: skip
     warn_about(effective)
-    from ringfence.cli.execute import standing_request
+    from ringfence.job.asked.command import standing_request
     from ringfence.job.standing import create_standing
 
     idle_s = duration_of("--idle", idle)
 
     async def act() -> int:
-        request = await standing_request(name, workspace, effective)
+        request = await standing_request(name, workspace, effective, say)
         await clear_and_tell()
         refused = await create_standing(name, request, idle_s=idle_s)
         if refused is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings
 from ringfence.errors import UsageError
 
@@ -67,12 +68,12 @@ def try_secret(
 
 
 async def _listed(effective: "Effective") -> dict[str, Any]:
-    from ringfence.cli.lending import revoke_the_dead
     from ringfence.config.paths import state_dir
+    from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.secret import known_secrets
     from ringfence.secret.book import living
 
-    await revoke_the_dead()
+    await revoke_the_dead(say)
     known = known_secrets(effective.settings.secrets)
     return {
         "secrets": [await _row(secret, effective) for secret in known.values()],
@@ -114,15 +115,14 @@ async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
 
 
 async def _tested(secret: "KnownSecret") -> dict[str, Any]:
-    from ringfence.cli.lending import tell_warnings
-    from ringfence.cli.running import say
     from ringfence.config.paths import state_dir
+    from ringfence.job.asked.lending import tell_warnings
     from ringfence.secret import leased
 
     async with leased(secret, state=state_dir(), run="secret test") as lease:
         if secret.provider is not None:
             await lease.credential()
-        tell_warnings(lease)
+        tell_warnings(lease, say)
         end = lease.expires_at
         problem = await lease.give_back()
     if problem is not None:

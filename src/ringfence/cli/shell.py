@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
@@ -53,10 +54,10 @@ def shell(
     import anyio
 
     from ringfence.cli.console import open_console
-    from ringfence.cli.execute import command_request, lent
     from ringfence.cli.outward import Refused
-    from ringfence.cli.running import run_to_end, say
+    from ringfence.cli.running import run_to_end
     from ringfence.cli.summary import print_summary
+    from ringfence.job.asked.command import command_request, lent
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))
@@ -64,7 +65,7 @@ def shell(
     part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
     async def lent_one() -> "JobResult":
-        async with lent(request, effective) as complete:
+        async with lent(request, effective, say) as complete:
             return await run_to_end(complete, part, view=refused.show)
 
     result = anyio.run(lent_one)

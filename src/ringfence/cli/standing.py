@@ -45,10 +45,11 @@ def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
 
 async def clear_and_tell() -> frozenset[str]:
     """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
-    from ringfence.cli.running import close_the_dead
+    from ringfence.cli.saying import say
     from ringfence.job.standing import clear_the_gone
+    from ringfence.job.sweep import close_the_dead
 
-    await close_the_dead()
+    await close_the_dead(say)
     gone = clear_the_gone()
     for one in gone:
         record = f"; its record is run {one.run_id}" if one.run_id else ""

@@ -7,7 +7,7 @@ from ringfence.cli.console import print_line
 from ringfence.cli.flagged import warnings
 from ringfence.cli.plural import counted
 from ringfence.cli.private_copy import how_to_apply
-from ringfence.cli.running import say
+from ringfence.cli.saying import say
 from ringfence.events import JobEnded, WorkExported
 
 if TYPE_CHECKING:

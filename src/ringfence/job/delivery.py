@@ -24,6 +24,7 @@ from ringfence.sandbox.workspace.finish import (
     finish,
     finish_again,
     give_rights_back,
+    may_have_commits,
 )
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
@@ -44,7 +45,7 @@ class Delivery:
     stops: Stops
 
     async def bring_out(self) -> Finished:
-        """Keep what was made: commits through a bundle made in a new sandbox, files by a checkpoint.
+        """Keep what was made: commits, if there are any, through a bundle made in a new sandbox, files by a checkpoint.
 
         Raises:
             RingfenceError: It could not be kept.
@@ -58,6 +59,8 @@ class Delivery:
         if self.prepared.private is None:
             return None
         notes = await give_rights_back(self.prepared)
+        if not await may_have_commits(self.prepared):
+            return BroughtOut({}, notes)
         # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
         # dead before the state of the files is kept.
         placement = self.prepared.placement

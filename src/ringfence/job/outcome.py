@@ -71,6 +71,8 @@ _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
     (UsageError, JobState.FAILED),
 )
 
+CONTEXT_FULL = "the conversation does not fit the model's window any more"
+"""How the reason of a run begins that ended so."""
 _AGENT_ENDS = {
     "done": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
     "denied": Outcome(
@@ -80,7 +82,7 @@ _AGENT_ENDS = {
     "no_structured_output": Outcome(
         JobState.FAILED, "the agent says it is done, without the answer that the output schema asks for"
     ),
-    "context": Outcome(JobState.LIMIT, "the conversation does not fit the model's window any more"),
+    "context": Outcome(JobState.LIMIT, CONTEXT_FULL),
     "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }
 

@@ -8,14 +8,13 @@ import msgspec
 from ringfence.events import (
     AgentAnswered,
     Event,
-    ModelExchanged,
     ModelReplied,
     TextStreamed,
     ThinkingStreamed,
     ToolCalled,
-    Usage,
     WorkExported,
 )
+from ringfence.job.used import Used
 from ringfence.journal import Journal
 from ringfence.secret import Redactor
 
@@ -48,10 +47,8 @@ class Recorder:
         self._view = view
         self._on_view_lost = on_view_lost
         self._held: TextStreamed | ThinkingStreamed | None = None
-        self.turns = 0
+        self.used = Used()
         self.tool_calls = 0
-        self.usage = Usage()
-        self.cost_usd: float | None = 0.0
         self.final_text = ""
         self.structured_output: Any = None
         self.is_view_lost = False
@@ -101,6 +98,7 @@ class Recorder:
                 self._on_view_lost(VIEW_LOST)
 
     def _count(self, event: Event) -> None:
+        self.used.take(event)
         if isinstance(event, WorkExported):
             self.work = event
         elif isinstance(event, ToolCalled):
@@ -108,28 +106,16 @@ class Recorder:
         elif isinstance(event, AgentAnswered):
             self.final_text = event.final_text or self.final_text
             self.structured_output = event.structured_output
-        elif isinstance(event, ModelExchanged):
-            # What the agent's own loop asks is counted by the reply that it makes of it.
-            if event.sandbox_id and event.usage.total:
-                self._spend(event.usage, event.cost_usd)
         elif isinstance(event, ModelReplied):
-            self._count_reply(event)
+            self._hear(event)
 
-    def _count_reply(self, event: ModelReplied) -> None:
-        """What a client tells of itself counts as a turn; what it used is told by the gateway's exchanges."""
-        self.turns += 1
-        if isinstance(event.origin, msgspec.UnsetType):
-            self._spend(event.usage, event.cost_usd)
-        elif event.origin.agent is not None:
-            return  # a sub-agent's last word is not the agent's
+    def _hear(self, event: ModelReplied) -> None:
+        """Keep the agent's last word."""
+        if not isinstance(event.origin, msgspec.UnsetType) and event.origin.agent is not None:
+            return  # a sub-agent's is not the agent's
         texts = [
             text
             for block in event.content
             if block.get("type") == "text" and isinstance(text := block.get("text"), str)
         ]
         self.final_text = "\n".join(texts) or self.final_text
-
-    def _spend(self, usage: Usage, cost_usd: float | None) -> None:
-        self.usage += usage
-        unknown = cost_usd is None or self.cost_usd is None
-        self.cost_usd = None if unknown else (self.cost_usd or 0.0) + (cost_usd or 0.0)

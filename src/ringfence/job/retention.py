@@ -1,5 +1,6 @@
 """How long runs are kept: their records, clones and checkpoints go together."""
 
+import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,31 +17,56 @@ from ringfence.runtime.session.home import is_held, sessions_dir
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 _YOUNG_S = 3600.0
+_GOING = ".removed-"
+"""Begins the names of records that are being removed: a record is there whole, or not at all."""
 
 
 def expired_runs(older_than_s: float, keep: int) -> list[Path]:
-    """Runs that ended so long ago, but for the newest `keep`; oldest first."""
+    """Runs that ended so long ago, and whose records are sealed, but for the newest `keep`; oldest first."""
     if not runs_dir().is_dir():
         return []
     oldest_kept = time.time() - older_than_s
-    paths = [Path(summary.path) for summary in list_runs()][keep:]
+    paths = [Path(summary.path) for summary in list_runs()[keep:] if summary.is_sealed]
     return [path for path in reversed(paths) if path.stat().st_mtime < oldest_kept and not is_alive(path)]
 
 
 async def remove_runs(paths: list[Path], store: JobStore) -> None:
-    """Remove runs: checkpoints that no other run needs, then the record.
+    """Remove runs: the record, and checkpoints that no other run needs. Those that are not there are forgotten.
+
+    Who dies in between leaves whole records, and remains that `clear_removed` and later removals see to.
 
     Raises:
         InfrastructureFault: Git failed, or a directory could not be removed.
     """
-    if not paths:
-        return
-    kept = frozenset(path.name for path in runs_dir().iterdir()) - {path.name for path in paths}
-    for path in paths:
+    there = [path for path in paths if path.is_dir()]
+    kept = frozenset(path.name for path in _all_runs()) - {path.name for path in paths}
+    for path in there:
+        going = path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}")
+        try:
+            path.rename(going)
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"could not remove {str(path)!r}: {exc.strerror}; see to its permissions"
+            ) from exc
         with suppress(RecordError):  # it never had checkpoints
-            await open_store(load_record(path), state_dir()).gc(kept)
-        await anyio.to_thread.run_sync(_remove, path)
+            await open_store(load_record(going), state_dir()).gc(kept)
+        await anyio.to_thread.run_sync(_remove, going)
+    for path in paths:
         store.remove(path.name)
+
+
+async def clear_removed() -> None:
+    """Finish removals whose process died.
+
+    Raises:
+        InfrastructureFault: A directory could not be removed.
+    """
+    for path in [path for path in _all_runs() if path.name.startswith(_GOING)]:
+        await anyio.to_thread.run_sync(_remove, path)
+
+
+def _all_runs() -> list[Path]:
+    return sorted(runs_dir().iterdir()) if runs_dir().is_dir() else []
 
 
 def abandoned_replicas(older_than_s: float) -> list[Path]:
@@ -72,6 +98,8 @@ def _remove(path: Path) -> None:
     try:
         remove_tree(path)
     except OSError as exc:
+        if not path.exists():  # another process did the same
+            return
         raise InfrastructureFault(
             f"could not remove {str(exc.filename)!r} in {str(path)!r}: {exc.strerror}; remove it by hand"
         ) from exc

@@ -52,12 +52,19 @@ class JobRun:
         part: What is done inside.
         view: Is shown each event after it was written.
         store: Where jobs are kept; None is the state directory's.
+        run_id: A name for it that nobody has used; None: a new one.
     """
 
     def __init__(
-        self, request: RunRequest, part: Part, *, view: View | None = None, store: JobStore | None = None
+        self,
+        request: RunRequest,
+        part: Part,
+        *,
+        view: View | None = None,
+        store: JobStore | None = None,
+        run_id: str | None = None,
     ) -> None:
-        self.id = new_run_id()
+        self.id = run_id or new_run_id()
         self.dir = run_dir(self.id)
         self._request = request
         self._part = part
@@ -68,8 +75,15 @@ class JobRun:
         self._progress = _Progress()
         self._stops = Stops()
         self._problems: list[str] = []
+        self._recorder: Recorder | None = None
         self.gates: dict[str, Gate] = {}
         """The ways out of the sandboxes that are open, by their ids."""
+
+    @property
+    def spent(self) -> tuple[int, float]:
+        """Tokens and US dollars so far, as far as the price is known."""
+        recorder = self._recorder
+        return recorder.used.known if recorder is not None else (0, 0.0)
 
     def cancel(self) -> None:
         """Stop: the first time what is inside, whose work is still brought out; the second time everything."""
@@ -82,8 +96,10 @@ class JobRun:
             InfrastructureFault: The record could not be started or ended.
         """
         self._stops.watch_graces()
-        journal = Journal.create(self.dir, self.id)
-        recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
+        journal = Journal.create(self.dir, self.id, enter=self._enter)
+        recorder = self._recorder = Recorder(
+            journal, self._redactor, self._view, on_view_lost=self._stops.stop
+        )
         outcome = Outcome(JobState.CANCELLED, "stopped from outside")
         try:
             outcome = self._redacted(await self._guarded(recorder))
@@ -109,6 +125,9 @@ class JobRun:
     def _session_id(self) -> str:
         return self._request.session_id or self.id
 
+    def _enter(self) -> None:
+        self._store.create(self.id, session_id=self._session_id, workspace=str(self._request.workspace))
+
     def _redacted(self, outcome: Outcome) -> Outcome:
         return replace(outcome, reason=self._redactor.redact(outcome.reason))
 
@@ -131,7 +150,6 @@ class JobRun:
 
     async def _work(self, recorder: Recorder) -> Outcome:
         request = self._request
-        self._store.create(self.id, session_id=self._session_id, workspace=str(request.workspace))
         await self._announce(recorder)
         async with lent(request.leases, run=self.id, redactor=self._redactor, emit=recorder.emit):
             return await self._fenced(recorder)
@@ -238,10 +256,10 @@ class JobRun:
             state=outcome.state,
             exit_code=exit_code(outcome.state, require_verified=self._request.require_verified),
             reason=outcome.reason,
-            turns=recorder.turns,
+            turns=recorder.used.turns,
             tool_calls=recorder.tool_calls,
-            usage=recorder.usage,
-            cost_usd=recorder.cost_usd,
+            usage=recorder.used.usage,
+            cost_usd=recorder.used.cost_usd,
             duration_s=round(time.monotonic() - self._progress.began, 3),
         )
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.filesystem import remote_kind
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState, may_follow
 
@@ -46,6 +47,7 @@ class JobStore:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file or make_private_dir(state_dir()) / "jobs.db"
+        self._is_made = False
 
     def create(self, job_id: str, *, session_id: str, workspace: str) -> None:
         """Enter a new job as `queued`."""
@@ -108,8 +110,8 @@ class JobStore:
         try:
             database = sqlite3.connect(self._file, timeout=_BUSY_S)
             try:
+                self._make(database)
                 with database:
-                    database.executescript(_SCHEMA)
                     yield database
             finally:
                 database.close()
@@ -118,6 +120,18 @@ class JobStore:
                 f"the job store {str(self._file)!r} cannot be used: {exc}; see to its permissions and the disk, "
                 "or set RINGFENCE_STATE_DIR to another directory"
             ) from exc
+
+    def _make(self, database: sqlite3.Connection) -> None:
+        """Have the table, and a log ahead of it: a change then waits for no disk, but a power cut may take it back.
+
+        What happened is in the journals, by which a run that was taken back is found. No such log over a network.
+        """
+        if not self._is_made:
+            if remote_kind(self._file) is None:
+                database.execute("PRAGMA journal_mode = WAL")
+            database.executescript(_SCHEMA)
+            self._is_made = True
+        database.execute("PRAGMA synchronous = NORMAL")
 
 
 _COLUMNS = "id, state, session_id, workspace, sandbox_ids"

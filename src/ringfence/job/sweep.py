@@ -1,5 +1,6 @@
 """Closing what a dead process left: its runs' records, its sandboxes' remains, its views of directories."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,14 @@ async def sweep(store: JobStore) -> list[str]:
         await anyio.to_thread.run_sync(sweep_views)
     ends = {row.id: store.get(row.id) for row in dead}
     return [name for name, end in ends.items() if end is not None and end.state is JobState.INTERRUPTED]
+
+
+async def close_the_dead(tell: Callable[[str], None]) -> JobStore:
+    """Close runs whose process died, and tell of them; returns the store of jobs."""
+    store = JobStore()
+    for run_id in await sweep(store):
+        tell(f"run {run_id} was interrupted; its record is closed")
+    return store
 
 
 async def _close(row: JobRow, store: JobStore) -> None:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 import msgspec
@@ -34,6 +34,8 @@ _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{8}")
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _TAIL_STEPS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
+_HEAD_LINE = re.compile(r"[a-z]+: \S")
+_OPENING_CHARS = 2000
 _TAIL_EVENTS = 8
 
 
@@ -119,7 +121,7 @@ def summarize(path: Path) -> RunSummary:
         is_sealed=sealed,
         started_at=format_time(opened_at) if opened_at else None,
         duration_s=ended.duration_s if ended else None,
-        prompt=_first_line(created.prompt) if created else "",
+        prompt=_opening(created.prompt) if created else "",
         model=created.model if created else "",
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
@@ -184,8 +186,11 @@ def _fits(run_id: str, reference: str) -> bool:
     return run_id.startswith(reference) or run_id[_TIMESTAMP_LENGTH + 1 :].startswith(reference)
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:200]
+def _opening(text: str) -> str:
+    """Its first line; or, where it has a head as a loop's have, all of that: whose turn it was, at which story."""
+    lines = [line.strip() for line in text[:_OPENING_CHARS].strip().splitlines()]
+    head = list(takewhile(_HEAD_LINE.match, lines))
+    return (", ".join(head) or next(iter(lines), ""))[:200]
 
 
 def _first_events(path: Path) -> tuple[datetime | None, JobCreated | None]:

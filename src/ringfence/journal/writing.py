@@ -1,7 +1,9 @@
 """The writer of a run's journal. An event is in the file before `append` returns: written before told."""
 
+import functools
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,8 +69,14 @@ class Journal:
         self._syncer = Syncer(self._flush)
 
     @classmethod
-    def create(cls, run_dir: Path, run_id: str) -> Self:
+    def create(cls, run_dir: Path, run_id: str, *, enter: Callable[[], None] = lambda: None) -> Self:
         """Start the journal of a new run; `run_dir` is made if need be.
+
+        Args:
+            run_dir: The run's directory.
+            run_id: The run's name.
+            enter: Makes the run known to those who close what dead processes left. It is called once the run is held,
+                so that nobody takes it for dead, and before there is a record, which would else lie there unknown.
 
         Raises:
             RecordError: There is one already, or another process holds the run.
@@ -81,6 +89,7 @@ class Journal:
                 f"could not make {str(run_dir)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
         try:
+            enter()
             file = LineFile(run_dir / JOURNAL_NAME, create=True)
             journal = cls(run_dir, run_id, lock=lock, file=file, tail=Tail.empty())
         except BaseException:
@@ -273,9 +282,14 @@ class Journal:
 
 
 def _opening(run_id: str) -> JournalOpened:
+    return JournalOpened(run_id=run_id, format=FORMAT, version=_version())
+
+
+@functools.cache
+def _version() -> str:
     from importlib.metadata import version
 
-    return JournalOpened(run_id=run_id, format=FORMAT, version=version("ringfence"))
+    return version("ringfence")
 
 
 def _cut(path: Path, size: int) -> None:

@@ -201,6 +201,7 @@ async def test_a_compressed_body_is_read_all_the_same():
     assert max(sizes) <= 256 * 1024
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_not_read_holds_up_its_sender():
     """What comes is held within bounds, and all of it is there once it is read."""
     size = 64 * 1024 * 1024

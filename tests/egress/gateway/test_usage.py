@@ -148,6 +148,7 @@ def test_what_no_answer_can_have_taken_is_not_believed(api: Api, number: bytes):
     assert msgspec.json.decode(msgspec.json.encode(counter.usage), type=Usage) == counter.usage
 
 
+@pytest.mark.slow
 def test_a_long_line_in_many_pieces_is_read_once():
     """Each piece costs what it is long, not what the line has become."""
     data = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 4_000_000})

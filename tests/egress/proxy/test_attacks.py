@@ -410,6 +410,7 @@ async def test_a_loop_of_refusals_is_bounded_in_the_record(gated: Gated, record:
     assert told == [1, 2, 3, 4, 5, 8, 16, 32, 64]
 
 
+@pytest.mark.slow
 async def test_byte_cap(gated: Gated, web: Web, record: Record) -> None:
     """A rule's bytes are the sandbox's, not a connection's: once used up, the host is refused."""
     (web.root / "file").write_text("x" * 20_000)
@@ -441,6 +442,7 @@ async def test_no_other_way(gated: Gated, backend: dict[str, Any]) -> None:
     assert len(result.stdout.split()) == 3, result.stderr
 
 
+@pytest.mark.slow
 async def test_another_sandbox(gated: Gated, web: Web, record: Record) -> None:
     """The gate of one sandbox serves no other: there is no port of the host's to find it at."""
     async with gated("git.example") as first, gated() as second:

@@ -39,6 +39,7 @@ def test_a_version_that_was_not_tried_is_refused(version: str):
     check_version(version, force=True)
 
 
+@pytest.mark.slow
 def test_another_transport_is_refused(sdk: Any):
     """Its class may change with any release; then nothing is tried on it."""
     methods = frozenset({"connect", "write", "poll"})

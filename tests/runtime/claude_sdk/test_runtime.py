@@ -116,6 +116,7 @@ async def test_what_the_client_says_of_the_hosts_tools_is_not_told_again(bench: 
     assert [event.tool for event in bench.of(ToolCalled)] == ["Bash"]
 
 
+@pytest.mark.slow
 async def test_calls_of_the_hosts_tools_count(bench: Bench):
     """A limit on tool calls holds for them, too."""
     with pytest.raises(LimitReached) as told:
@@ -129,6 +130,7 @@ async def test_a_client_that_refuses_its_arguments_is_told_by_its_words(bench: B
         await bench.run(source=b"#!/bin/sh\necho no such flag >&2\nexit 1\n")
 
 
+@pytest.mark.slow
 async def test_a_client_that_never_answers_is_ended(bench: Bench):
     """Silence is a fault of its own."""
     with pytest.raises(InfrastructureFault, match="said nothing for"):
@@ -149,6 +151,7 @@ async def test_a_client_that_waits_for_the_host_is_not_silent(bench: Bench):
     assert result.ended_by == "done"
 
 
+@pytest.mark.slow
 async def test_a_client_is_interrupted_before_it_is_sent_a_signal(bench: Bench):
     """It can end in order, and what it says last is in the record."""
     async with anyio.create_task_group() as tasks:

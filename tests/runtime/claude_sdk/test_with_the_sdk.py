@@ -104,6 +104,7 @@ async def test_input_that_does_not_fit_is_a_result(talk: Opened):
         assert "does not fit" in returned.content
 
 
+@pytest.mark.slow
 async def test_the_host_is_asked_for_permission(talk: Opened, sdk: Any):
     """By the SDK's own callback, with its own types."""
 

@@ -322,6 +322,7 @@ async def test_a_line_without_an_end_takes_no_memory(bench: Bench) -> None:
     assert damaged.size_bytes == 300 * 65536
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bounds", "limit"),
     slow_after(
@@ -346,6 +347,7 @@ async def test_a_flood_ends_the_client(bench: Bench, bounds: Bounds, limit: str)
     assert len(bench.events) < 200_000
 
 
+@pytest.mark.slow
 async def test_memory_is_a_limit_and_no_fault(anyio_backend: str) -> None:
     """A client that takes more than the sandbox has is ended by that, and the outcome says so."""
     async with Sandbox.open(

@@ -94,6 +94,7 @@ async def test_the_last_of_it_is_kept_at_the_end(home: SessionHome, sandbox: San
     assert (home.place("projects/w/s.jsonl").read_bytes(), keeper.problem) == (b"last\n", "")
 
 
+@pytest.mark.slow
 async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
     """It was brought out while the client worked; the end says that the rest is missing."""
     told = []

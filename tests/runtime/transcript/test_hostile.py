@@ -83,6 +83,7 @@ _FIRST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "records"), slow_after(1, [("claude", _CLAUDE), ("codex", _CODEX)]), ids=["claude", "codex"]
 )

@@ -129,6 +129,7 @@ async def test_an_empty_file_is_waited_for(tmp_path: Path, said: Callable[..., d
         assert (await _next(following, MessageSent)).content == "first"
 
 
+@pytest.mark.slow
 async def test_a_new_sub_agent_is_followed(
     written: Callable[..., Path], said: Callable[..., dict[str, Any]]
 ) -> None:

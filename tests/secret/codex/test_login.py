@@ -85,6 +85,7 @@ async def test_a_login_that_is_good_is_not_renewed(file: Path, server: TokenServ
     assert (server.asked, _content(file)) == ([], before)
 
 
+@pytest.mark.slow
 async def test_a_login_that_has_ended_is_renewed_and_kept(file: Path, server: TokenServer):
     """The new refresh token is the only one that works from now on, so it is in the file when we have the other."""
     value = await _login(file, server).read()

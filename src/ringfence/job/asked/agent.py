@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.cli.going_on import GoingOn
-    from ringfence.cli.lending import Lent
     from ringfence.config import Effective
     from ringfence.config.model import Settings
     from ringfence.egress.gateway.policy import ModelPolicy
+    from ringfence.job.asked.lending import Lent, Tell
+    from ringfence.job.asked.session import GoingOn
     from ringfence.job.continuing import Continuation
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import AgentRequest, RunRequest
@@ -28,9 +28,25 @@ _SCHEMA_BYTES = 1024**2
 
 @asynccontextmanager
 async def agent_run(
-    prompt: str, workspace: Path, effective: "Effective", *, go_on: "GoingOn | None"
+    prompt: str,
+    workspace: Path,
+    effective: "Effective",
+    *,
+    go_on: "GoingOn | None",
+    tell: "Tell",
+    answer_schema: dict[str, Any] | None = None,
+    is_checked: bool = False,
 ) -> "AsyncIterator[tuple[RunRequest, AgentRequest]]":
     """A run of an agent and what the agent itself needs, checked; with the secrets it is lent.
+
+    Args:
+        prompt: The task.
+        workspace: Where it works.
+        effective: The configuration.
+        go_on: What it goes on with, if it does.
+        tell: Is told what a person should know.
+        answer_schema: The JSON Schema of its last word; a runtime that cannot hold it to one is not asked to.
+        is_checked: Whether its credential was asked about before, and is not again.
 
     Raises:
         UsageError: What it is to go on with is not there, is in use, or is another workspace's or runtime's.
@@ -39,18 +55,18 @@ async def agent_run(
     """
     import anyio.to_thread
 
-    from ringfence.cli.going_on import earlier_of, held
-    from ringfence.cli.lending import lent_to_run
-    from ringfence.cli.settings import check_image, spec_of
     from ringfence.job.agent import access_for, check_agent
+    from ringfence.job.asked.lending import lent_to_run
+    from ringfence.job.asked.sandbox import check_image, spec_of
+    from ringfence.job.asked.session import earlier_of, held
     from ringfence.job.clients import provider_of, with_client
     from ringfence.model.registry import needs_credential
 
     place = await anyio.to_thread.run_sync(workspace.resolve)
     spec = spec_of(effective, place)
     check_image(spec)
-    earlier = await earlier_of(go_on, place)
-    agent = agent_request(prompt, effective, earlier)
+    earlier = await earlier_of(go_on, place, tell)
+    agent = _answering_by(answer_schema, agent_request(prompt, effective, earlier))
     await check_agent(agent)
     is_client = agent.runtime != "api"
     if is_client:
@@ -59,16 +75,26 @@ async def agent_run(
     provider = provider_of(agent.runtime) if is_asked else None
     others = is_asked and spec.egress.wants_model and not is_client
     with held(earlier, agent, effective.settings, place) as session:
-        async with lent_to_run(effective, place, model=provider, others=others) as lent:
+        async with lent_to_run(effective, place, model=provider, others=others, tell=tell) as lent:
             access = await access_for(agent, credentials=lent.credentials, renewals=lent.renewals)
             agent = replace(agent, model_access=access, session=session)
-            yield _run_request(agent, effective, spec, earlier, lent), agent
+            request = _run_request(agent, effective, spec, earlier, lent)
+            yield replace(request, precheck=None) if is_checked else request, agent
+
+
+def _answering_by(schema: dict[str, Any] | None, agent: "AgentRequest") -> "AgentRequest":
+    """The same agent, held to a schema if its runtime can do that."""
+    from ringfence.runtime.options import SUPPORT
+
+    if schema is None or agent.runtime not in SUPPORT["output_schema"]:
+        return agent
+    return replace(agent, options=agent.options.model_copy(update={"output_schema": schema}))
 
 
 def _run_request(
     agent: "AgentRequest", effective: "Effective", spec: "SandboxSpec", earlier: "Continuation", lent: "Lent"
 ) -> "RunRequest":
-    from ringfence.cli.settings import pool_of, secrets_of
+    from ringfence.job.asked.sandbox import pool_of, secrets_of
     from ringfence.job.request import RunRequest
     from ringfence.model.probe import checked_before
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.cli.agent import agent_request, options_of, read_schema
 from ringfence.config import Flag, load
 from ringfence.config.model import Settings
 from ringfence.config.paths import user_config_file
 from ringfence.errors import ConfigurationError
 from ringfence.job.agent import asked_of
+from ringfence.job.asked.agent import agent_request, options_of, read_schema
 from ringfence.job.continuing import Continuation
 
 

@@ -11,6 +11,7 @@ from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config.model import Settings
+    from ringfence.job.asked.lending import Tell
     from ringfence.job.continuing import Continuation
     from ringfence.job.request import AgentRequest
     from ringfence.runtime.session import CarriedSession
@@ -38,7 +39,7 @@ def going_on(*, continue_: bool, resume: str | None, fork: bool) -> GoingOn | No
     return GoingOn(resume, fork) if continue_ or resume is not None else None
 
 
-async def earlier_of(asked: GoingOn | None, workspace: Path) -> "Continuation":
+async def earlier_of(asked: GoingOn | None, workspace: Path, tell: "Tell") -> "Continuation":
     """What is gone on with; empty if nothing is.
 
     Raises:
@@ -46,12 +47,12 @@ async def earlier_of(asked: GoingOn | None, workspace: Path) -> "Continuation":
     """
     import anyio.to_thread
 
-    from ringfence.cli.running import close_the_dead
     from ringfence.job.continuing import Continuation, last_run_of, run_of
+    from ringfence.job.sweep import close_the_dead
 
     if asked is None:
         return Continuation()
-    await close_the_dead()
+    await close_the_dead(tell)
     if asked.reference is None:
         earlier = await anyio.to_thread.run_sync(last_run_of, workspace)
     else:

@@ -1,4 +1,4 @@
-"""The secrets that a command's run is lent: the model's credential, and those that are put inside by name."""
+"""The secrets that a run is lent: the model's credential, and those that are put inside by name."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +10,9 @@ from ringfence.frozen import frozen
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.secret import Credential, KnownSecret, Lease, Provider
+
+Tell = Callable[[str], None]
+"""Is told what a person should know, in a line."""
 
 
 @frozen
@@ -39,13 +42,19 @@ class Lent:
 
 @asynccontextmanager
 async def lent_to_run(
-    effective: "Effective", workspace: Path, *, model: "Provider | None" = None, others: bool = False
+    effective: "Effective",
+    workspace: Path,
+    *,
+    tell: Tell,
+    model: "Provider | None" = None,
+    others: bool = False,
 ) -> AsyncIterator[Lent]:
     """Lend a run what it needs, until the context is left.
 
     Args:
         effective: Says where secrets are, and whether any are put inside.
         workspace: Where the agent works: no secret is read from there.
+        tell: Is told what is amiss about where a secret is kept, or with giving it back.
         model: Whose model the run itself calls; None: nobody's.
         others: Whether those inside may ask models, of any provider for which there is a credential.
 
@@ -55,7 +64,6 @@ async def lent_to_run(
         PolicyRefused: One lies in the workspace.
         InfrastructureFault: A source cannot be reached.
     """
-    from ringfence.cli.running import say
     from ringfence.config.paths import state_dir
     from ringfence.secret import credential_of, known_secrets
     from ringfence.secret.lease import leased_each
@@ -70,16 +78,16 @@ async def lent_to_run(
     needed += [secret for secret in found if others and secret.provider != model]
     inside = found if wants_inside else []
     swapped = _swapped(effective, known)
-    await revoke_the_dead()
+    await revoke_the_dead(tell)
     for secret in (*needed, *inside, *swapped):
         refuse_in(workspace, secret)
     required = [secret.name for secret in needed if secret.provider == model]
     required += [secret.name for secret in swapped]
     async with leased_each(
-        (*needed, *inside, *swapped), state=state_dir(), tell=say, needed=required
+        (*needed, *inside, *swapped), state=state_dir(), tell=tell, needed=required
     ) as leases:
         for lease in leases.values():
-            tell_warnings(lease)
+            tell_warnings(lease, tell)
         models = tuple(leases[secret.name] for secret in needed if secret.name in leases)
         credentials = tuple([await lease.credential() for lease in models])
         yield Lent(
@@ -107,11 +115,10 @@ def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[K
     return [known[name] for name in names]
 
 
-async def revoke_the_dead() -> None:
+async def revoke_the_dead(tell: Tell) -> None:
     """Revoke what runs that died were lent, and tell where that fails."""
     import os
 
-    from ringfence.cli.running import say
     from ringfence.config.paths import state_dir
     from ringfence.secret.book import take_the_dead
     from ringfence.secret.lease import revoke
@@ -119,17 +126,13 @@ async def revoke_the_dead() -> None:
     for record in take_the_dead(state_dir()):
         problem = await revoke(record, "", os.environ)
         if problem is not None:
-            say(problem)
+            tell(problem)
 
 
-def tell_warnings(lease: "Lease") -> None:
-    """Print what is amiss about where a secret is kept."""
-    import sys
-
-    from ringfence.cli.escape import visible
-
+def tell_warnings(lease: "Lease", tell: Tell) -> None:
+    """Tell what is amiss about where a secret is kept."""
     for warning in lease.warnings:
-        sys.stderr.write(f"ringfence: WARNING: {visible(warning, one_line=True)}\n")
+        tell(f"WARNING: {warning}")
 
 
 def one_each(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
