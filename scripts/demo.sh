@@ -13,17 +13,7 @@ demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")
 project="$demo/red-suite"
 export RINGFENCE_STATE_DIR="$demo/state" XDG_CONFIG_HOME="$demo/config"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-[ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n# %s\n' "$*"; }
-show() {
-    printf '$ ringfence'
-    # A word with a space is shown in quotes, as one would type it.
-    for word in "$@"; do
-        case $word in *' '*) printf ' "%s"' "$word" ;; *) printf ' %s' "$word" ;; esac
-    done
-    printf '\n'
-    "$ringfence" "$@"
-}
+. scripts/saying.sh
 
 # SANDBOX=docker|podman|gvisor: in a container of the image IMAGE, or of the one that `ringfence image build` made.
 sandbox=${SANDBOX:-}

@@ -5,13 +5,24 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import attacks, commands, configuration, environment, events, exit_codes, policy, runtimes
+from reference import (
+    attacks,
+    commands,
+    configuration,
+    crew,
+    environment,
+    events,
+    exit_codes,
+    policy,
+    runtimes,
+)
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "attacks.md": attacks.page,
     "commands.md": commands.page,
     "configuration.md": configuration.page,
+    "crew.md": crew.page,
     "environment.md": environment.page,
     "events.md": events.page,
     "exit-codes.md": exit_codes.page,

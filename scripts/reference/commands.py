@@ -24,16 +24,22 @@ one with work on the workspace that the current directory is in. Those tell on s
 
 def page() -> str:
     """The page."""
-    root = typer.main.get_command(app)
-    context = typer.Context(root, info_name="ringfence")
-    parts = [_HEAD, table(("command", ""), _overview(root, context))]
+    root, context = _root()
+    parts = [_HEAD, table(("command", ""), overview())]
     for path, command in _leaves(root, context):
         parts += [f"## {path.command_path}\n", f"```\n{_usage(command, path)}\n```\n", f"{_help(command)}\n"]
         parts += _parameters(command, path)
     return "\n".join(parts)
 
 
-def _overview(root: Command, context: typer.Context) -> list[tuple[str, str]]:
+def _root() -> tuple[Command, typer.Context]:
+    root = typer.main.get_command(app)
+    return root, typer.Context(root, info_name="ringfence")
+
+
+def overview() -> list[tuple[str, str]]:
+    """All commands, each with a link to what is said of it, and its first sentence."""
+    root, context = _root()
     return [
         (f"[`{path.command_path}`](#{path.command_path.replace(' ', '-')})", _help(command).split("\n\n")[0])
         for path, command in _leaves(root, context)

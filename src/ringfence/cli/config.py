@@ -51,9 +51,9 @@ def show(
 def schema() -> None:
     """Print the JSON Schema of ringfence.yaml, for editors."""
     from ringfence.cli.escape import safe_json
-    from ringfence.config.template import json_schema
+    from ringfence.fleet.config.schema import crew_schema
 
-    typer.echo(safe_json(json_schema(), indent=2))
+    typer.echo(safe_json(crew_schema(), indent=2))
 
 
 def trust(
@@ -89,19 +89,21 @@ def init(
 ) -> None:
     """Write a ringfence.yaml in which every key is explained. Also its schema, for editors."""
     from ringfence.cli.escape import safe_json
+    from ringfence.cli.replacing import replace_file
     from ringfence.config.discovery import PROJECT_FILE_NAME
-    from ringfence.config.template import SCHEMA_FILE_NAME, commented_file, json_schema
+    from ringfence.config.template import SCHEMA_FILE_NAME, commented_file
+    from ringfence.fleet.config.schema import crew_schema
 
     home = _directory(directory)
     texts = {
         home / PROJECT_FILE_NAME: commented_file(),
-        home / SCHEMA_FILE_NAME: safe_json(json_schema(), indent=2) + "\n",
+        home / SCHEMA_FILE_NAME: safe_json(crew_schema(), indent=2) + "\n",
     }
     present = [file for file in texts if os.path.lexists(file)]
     if present and not force:
         raise UsageError(f"{str(present[0])!r} is there already; overwrite it with --force")
     for file, text in texts.items():
-        _replace(file, text)
+        replace_file(file, text)
         _say(f"wrote {file}")
 
 
@@ -173,9 +175,12 @@ def _at(settings: Any, path: tuple[str, ...]) -> Any:
 
 def _trust(file: Path, *, yes: bool) -> None:
     from ringfence.cli.escape import visible
+    from ringfence.cli.herdctl import trust_herdctl
     from ringfence.config.layers import loosened_by
     from ringfence.config.trust import digest_of, is_trusted, trust_content
 
+    if trust_herdctl(file, yes=yes):
+        return
     document, loosened = loosened_by(file, file.parent)
     typer.echo(f"file    {visible(str(file), one_line=True)}")
     typer.echo(f"sha256  {digest_of(document.content)}")
@@ -248,21 +253,6 @@ def _directory(path: Path) -> Path:
     if not path.is_dir():
         raise UsageError(f"{str(path)!r} is not a directory; name one")
     return path.resolve()
-
-
-def _replace(file: Path, text: str) -> None:
-    # Never opened for writing where it is: a hostile repository may have put a link to ~/.bashrc there.
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(
-            draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
-        )
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        draft.replace(file)
-    except OSError as exc:
-        draft.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {str(file)!r}: {exc.strerror}; choose another directory") from exc
 
 
 def _say(text: str) -> None:

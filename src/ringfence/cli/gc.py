@@ -4,8 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.options import JsonOption
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ringfence.fleet.retention import Forgotten
 
 _REPLAY_S = 24 * 3600.0
 """No replay takes longer."""
@@ -18,31 +22,104 @@ def gc(
     ] = "30d",
     keep: Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest.")] = 20,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Close what dead processes left, and remove old runs. Their clones and their checkpoints go, too."""
+    """Close what dead processes left, and remove old runs. Their clones and their checkpoints go, too.
+
+    A crew's jobs that have ended go by its `fleet.retention`, and their records with them. Records that are not sealed
+    always stay.
+    """
     import anyio
 
+    from ringfence.cli.escape import safe_json
     from ringfence.cli.plural import counted
 
-    removed, containers = anyio.run(_collect, older_than, keep, dry_run)
-    for path in removed:
-        typer.echo(path.name)
+    age_s = _age(older_than)
+    forgotten = anyio.run(_forget_jobs, dry_run)
+    if forgotten is not None and not json:
+        _print_forgotten(forgotten, dry_run=dry_run)
+    removed, containers, named = anyio.run(_collect, age_s, keep, dry_run)
+    if json:
+        told = {"schema_version": 1, "is_dry_run": dry_run, **_counts(forgotten)}
+        told |= {"runs": [path.name for path in removed], "containers": containers}
+        typer.echo(safe_json(told, indent=2))
+        return
+    for name in (*named, *(path.name for path in removed)):
+        typer.echo(name)
     left = f" and {counted(containers, 'container')} that dead processes left" if containers else ""
     typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}{left}", err=True)
 
 
-async def _clear_engines() -> int:
-    """Remove what dead processes left on container engines, also those that made no run; how many there were."""
+async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
+    """Do the crew's part, if there is one."""
+    import os
+
+    from ringfence.config.paths import state_dir
+
+    if not (state_dir() / "fleet").is_dir():
+        return None
+    from ringfence.fleet.forgetting import forget
+
+    return await forget(state_dir(), os.environ, dry_run=dry_run)
+
+
+def _counts(forgotten: "Forgotten | None") -> dict[str, object]:
+    """What became of a crew's jobs, for programs; without a crew nothing did."""
+    if forgotten is None:
+        return {"jobs": [], "records": 0, "size_bytes": 0, "is_all": True}
+    return {
+        "jobs": forgotten.jobs,
+        "records": forgotten.runs,
+        "size_bytes": forgotten.size_bytes,
+        "is_all": forgotten.is_all,
+    }
+
+
+def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
+    from ringfence.cli.plural import counted
+
+    for job in done.jobs:
+        typer.echo(job)
+    more = "" if done.is_all else "; there are more, for the next time"
+    what = f"{counted(len(done.jobs), 'job')} with {counted(done.runs, 'record')}"
+    typer.echo(f"{'would forget' if dry_run else 'forgot'} {what}, {done.size_bytes} bytes{more}", err=True)
+
+
+async def _not_a_crews(paths: "list[Path]") -> "list[Path]":
+    """Those that belong to no job of a crew."""
+    import os
+
+    from ringfence.config.paths import state_dir
+
+    if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
+        return paths
+    from ringfence.fleet.forgetting import belonging
+
+    theirs = await belonging(state_dir(), os.environ, [path.name for path in paths])
+    return [path for path in paths if path.name not in theirs]
+
+
+async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
+    """Remove what dead processes left on container engines, also those that made no run.
+
+    Returns:
+        How many there were, and if they were only looked for, their names.
+    """
     from contextlib import suppress
 
     from ringfence.errors import RingfenceError
     from ringfence.sandbox.registry import backend_names, get_backend
 
+    found: set[str] = set()
     removed = 0
     for name in backend_names():
         with suppress(RingfenceError):  # one that is not there now is cleared another time
-            removed += await get_backend(name).clean_up(frozenset())
-    return removed
+            backend = get_backend(name)
+            if dry_run:
+                found.update(await backend.leftovers())
+            else:
+                removed += await backend.clean_up(frozenset())
+    return (len(found), sorted(found)) if dry_run else (removed, [])
 
 
 async def _clear_holders() -> None:
@@ -55,19 +132,9 @@ async def _clear_holders() -> None:
     await Pool(state_dir() / "pool", PoolSize(0, 0.0)).sweep()
 
 
-async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Path], int]":
-    from ringfence.cli.saying import say
+def _age(older_than: str) -> float:
     from ringfence.config.units import parse_duration
     from ringfence.errors import UsageError
-    from ringfence.job.asked.lending import revoke_the_dead
-    from ringfence.job.retention import (
-        abandoned_replicas,
-        abandoned_sessions,
-        expired_runs,
-        remove_all,
-        remove_runs,
-    )
-    from ringfence.job.sweep import close_the_dead
 
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
@@ -75,19 +142,33 @@ async def _collect(older_than: str, keep: int, dry_run: bool) -> "tuple[list[Pat
             "(but --keep of them)"
         )
     try:
-        seconds = parse_duration(older_than)
+        return parse_duration(older_than)
     except ValueError as exc:
         raise UsageError(f"--older-than: {exc}") from exc
-    containers = 0
-    if not dry_run:
-        # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
-        containers = await _clear_engines()
+
+
+async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
+    from ringfence.cli.saying import say
+    from ringfence.job.asked.lending import revoke_the_dead
+    from ringfence.job.retention import (
+        abandoned_replicas,
+        abandoned_sessions,
+        clear_removed,
+        expired_runs,
+        remove_all,
+        remove_runs,
+    )
+    from ringfence.job.sweep import close_the_dead
+
+    # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
+    containers, named = await _clear_engines(dry_run=dry_run)
     store = await close_the_dead(say)
     if not dry_run:
         await _clear_holders()
         await revoke_the_dead(say)
-    paths = expired_runs(seconds, keep)
+    paths = await _not_a_crews(expired_runs(seconds, keep))
     if not dry_run:
+        await clear_removed()
         await remove_runs(paths, store)
         await remove_all([*abandoned_replicas(_REPLAY_S), *abandoned_sessions(store)])
-    return paths, containers
+    return paths, containers, named

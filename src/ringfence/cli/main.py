@@ -12,11 +12,14 @@ from ringfence.cli.audit import audit_app
 from ringfence.cli.checkpoint import checkpoint_app
 from ringfence.cli.client import ClientCommand, client_command
 from ringfence.cli.config import config_app, init, trust
+from ringfence.cli.crew import agent_app, schedule_app
 from ringfence.cli.doctor import doctor
 from ringfence.cli.ending import end_by
 from ringfence.cli.execute import execute
+from ringfence.cli.fleet import fleet_app
 from ringfence.cli.gc import gc
 from ringfence.cli.image import image_app
+from ringfence.cli.job import job_app
 from ringfence.cli.policy import policy_app
 from ringfence.cli.pool import pool_app
 from ringfence.cli.replay import replay
@@ -26,6 +29,7 @@ from ringfence.cli.secret import secret_app
 from ringfence.cli.session import session_app
 from ringfence.cli.shell import shell
 from ringfence.cli.work import apply, diff, undo
+from ringfence.cli.worker import worker
 from ringfence.errors import ExitCode
 
 app = typer.Typer(
@@ -45,6 +49,11 @@ app.command("exec", context_settings=_FREE)(execute)
 app.command("shell")(shell)
 app.command("claude", cls=ClientCommand)(client_command("claude", "Claude Code"))
 app.command("codex", cls=ClientCommand)(client_command("codex", "Codex"))
+app.add_typer(fleet_app)
+app.add_typer(job_app)
+app.add_typer(agent_app)
+app.add_typer(schedule_app)
+app.command("worker")(worker)
 app.add_typer(sandbox_app)
 app.add_typer(pool_app)
 app.command("diff")(diff)

@@ -1,0 +1,164 @@
+"""`ringfence agent` and `ringfence schedule`: the crew's members, and when they work by themselves."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from ringfence.fleet.client import FleetClient
+
+agent_app = typer.Typer(name="agent", help="The crew's agents.", no_args_is_help=True, rich_markup_mode=None)
+schedule_app = typer.Typer(
+    name="schedule",
+    help="When the crew's agents work by themselves.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_Agent = Annotated[str, typer.Argument(metavar="AGENT")]
+_Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
+
+
+@agent_app.command("ls")
+def list_agents(*, json: JsonOption = False) -> None:
+    """List agents, and how they stand."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("agents")
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "agents": found}, indent=2))
+        return
+    for agent in found:
+        state = "enabled" if agent["is_enabled"] else "disabled"
+        line = f"{agent['name']:<24} {state:<9} {agent['runtime']:<11} {agent['description'] or ''}"
+        typer.echo(visible(line.rstrip(), one_line=True))
+
+
+@agent_app.command("show")
+def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Show one agent."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.errors import UsageError
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    found: list[dict[str, Any]] = [each for each in client.get("agents") if each["name"] == agent]
+    if not found:
+        raise UsageError(f"there is no agent {agent!r}; `ringfence agent ls` lists them")
+    schedules = [each for each in client.get("schedules") if each["agent"] == agent]
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **found[0], "schedules": schedules}, indent=2))
+        return
+    for key, value in found[0].items():
+        if value not in (None, ""):
+            shown = str(value).lower() if isinstance(value, bool) else value
+            typer.echo(visible(f"{key}: {shown}", one_line=True))
+    for each in schedules:
+        typer.echo(visible(f"schedule {each['name']}: {each['when']}, {_next(each)}", one_line=True))
+
+
+@agent_app.command("enable")
+def enable(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Let an agent's jobs start."""
+    from ringfence.fleet.client import FleetClient
+
+    FleetClient().post("agents", agent, "enable")
+    _tell(json, agent=agent, is_enabled=True)
+
+
+@agent_app.command("disable")
+def disable(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Have an agent's jobs wait. One that runs goes on."""
+    from ringfence.fleet.client import FleetClient
+
+    FleetClient().post("agents", agent, "disable")
+    _tell(json, agent=agent, is_enabled=False)
+
+
+@schedule_app.command("ls")
+def list_schedules(*, json: JsonOption = False) -> None:
+    """List schedules, and when each fires next."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("schedules")
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "schedules": found}, indent=2))
+        return
+    for each in found:
+        name = f"{each['agent']}/{each['name']}"
+        typer.echo(visible(f"{name:<32} {each['next_at'] or 'paused':<28} {each['when']}", one_line=True))
+
+
+@schedule_app.command("next")
+def next_times(
+    schedule: _Schedule,
+    *,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Print when a schedule fires next, in UTC."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    found = FleetClient().get("schedules", agent, name, "next", count=count)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "next": found}, indent=2))
+        return
+    for moment in found:
+        typer.echo(moment)
+
+
+@schedule_app.command("pause")
+def pause(schedule: _Schedule, *, json: JsonOption = False) -> None:
+    """Have a schedule rest."""
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    FleetClient().post("schedules", agent, name, "pause")
+    _tell(json, agent=agent, schedule=name, is_paused=True)
+
+
+@schedule_app.command("resume")
+def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
+    """Have a schedule go on from now. What it missed meanwhile is past."""
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    FleetClient().post("schedules", agent, name, "resume")
+    _tell(json, agent=agent, schedule=name, is_paused=False)
+
+
+def _tell(is_json: bool, **done: str | bool) -> None:
+    """Say for programs what was done; people need no word."""
+    from ringfence.cli.escape import safe_json
+
+    if is_json:
+        typer.echo(safe_json({"schema_version": 1, **done}, indent=2))
+
+
+def _parts(schedule: str) -> tuple[str, str]:
+    from ringfence.errors import UsageError
+
+    agent, slash, name = schedule.rpartition("/")
+    if not slash or not agent or not name:
+        raise UsageError(f"{schedule!r} is no AGENT/SCHEDULE; `ringfence schedule ls` lists them")
+    return agent, name
+
+
+def _next(schedule: dict[str, Any]) -> str:
+    return f"next {schedule['next_at']}" if schedule["next_at"] else "paused"
+
+
+def tell_former(client: "FleetClient", known: set[str]) -> None:
+    """Name agents that are not configured any more, of which jobs wait."""
+    from ringfence.cli.escape import visible
+
+    waiting = [job for job in client.get("jobs", state="queued", limit=1000) if job["agent"] not in known]
+    for name, count in Counter(job["agent"] for job in waiting).items():
+        why = next(job["waits_for"] for job in waiting if job["agent"] == name)
+        typer.echo(visible(f"  {name}: {count} queued  waits: {why}", one_line=True))

@@ -1,0 +1,305 @@
+"""`ringfence fleet`: a standing crew of agents, and the daemon that keeps it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.crew import tell_former
+from ringfence.cli.crew_file import FileOption, fleet_file
+from ringfence.cli.herdctl import import_fleet, tell_notes, tell_of_notes
+from ringfence.cli.options import JsonOption, LogFormatOption
+from ringfence.cli.saying import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringfence.fleet.config.crew import Fleet
+    from ringfence.fleet.config.model import LogFormat
+    from ringfence.fleet.daemon.daemon import Daemon
+
+fleet_app = typer.Typer(
+    name="fleet",
+    help="Keep a crew of agents working: on schedules, on triggers, as durable jobs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_DOUBTS = 5
+"""That `fleet up` tells."""
+
+
+@fleet_app.command("up")
+def up(
+    *,
+    file: FileOption = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background.")] = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = None,
+) -> None:
+    """Start the daemon, and with it the crew."""
+    path = fleet_file(file)
+    if detach:
+        from ringfence.cli.detached import start_detached
+        from ringfence.config.paths import state_dir
+        from ringfence.fleet.config.loading import load_trusted
+        from ringfence.fleet.daemon.log_file import log_file
+
+        # What is wrong with it is told here, with its own exit code.
+        fleet = load_trusted(path, environ=os.environ)
+        log = log_file(state_dir())
+        form = ["--log-format", log_format] if log_format is not None else []
+        pid = start_detached(["fleet", "up", "--file", str(path), *form], log)
+        from ringfence.cli.escape import safe_json
+
+        told = {"schema_version": 1, "pid": pid, "log": str(log)}
+        typer.echo(safe_json(told, indent=2) if json else f"fleet is up, process {pid}; its log: {log}")
+        tell_of_notes(fleet.notes)
+        for doubt in _first_doubts(fleet):
+            say(doubt)
+        return
+    import anyio
+
+    anyio.run(_up, path, json, log_format)
+
+
+async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None:
+    import anyio
+
+    from ringfence.cli.log import Log
+    from ringfence.config.paths import state_dir
+    from ringfence.fleet.daemon.daemon import Daemon
+    from ringfence.fleet.daemon.notify import Notifier
+
+    log = Log(log_format or "text")
+    daemon = Daemon(path, state_dir(), os.environ, log, notifier=Notifier(os.environ), log_format=log_format)
+    log.form = daemon.said_in
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_obey_signals, daemon)
+        await daemon.run(on_ready=lambda: _tell_ready(daemon, is_json=is_json))
+        tasks.cancel_scope.cancel()
+
+
+async def _obey_signals(daemon: "Daemon") -> None:
+    import signal
+    from contextlib import suppress
+
+    import anyio
+
+    from ringfence.errors import RingfenceError
+
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                daemon.stop()
+                continue
+            with suppress(RingfenceError):  # the log has it
+                await daemon.reload()
+
+
+def _tell_ready(daemon: "Daemon", *, is_json: bool) -> None:
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.plural import counted
+
+    agents = counted(len(daemon.fleet.agents), "agent")
+    if is_json:
+        typer.echo(safe_json({"schema_version": 1, "pid": os.getpid(), "log": None}, indent=2))
+    line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
+    daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
+    tell_of_notes(daemon.fleet.notes)
+    for doubt in _first_doubts(daemon.fleet):
+        daemon.tell(doubt, event="fleet.doubted")
+
+
+def _first_doubts(fleet: "Fleet") -> "Iterator[str]":
+    """What will not work here as it stands; of a long list the beginning, and who says the rest."""
+    from itertools import islice
+
+    from ringfence.fleet.config.doubts import doubts
+
+    found = doubts(fleet, os.environ)
+    yield from islice(found, _DOUBTS)
+    if more := sum(1 for _ in found):
+        yield f"there is more of the kind ({more}); `ringfence fleet validate` names all"
+
+
+@fleet_app.command("down")
+def down(
+    *,
+    now: Annotated[bool, typer.Option("--now", help="Cancel what runs, instead of waiting for it.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop the daemon, and wait until it is gone: nothing new starts, what runs may end, then is cancelled."""
+    import select
+    from contextlib import suppress
+
+    from ringfence.cli.escape import safe_json
+    from ringfence.errors import RingfenceError
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    pid = client.post("down")["pid"]
+    with suppress(ProcessLookupError):  # it may be gone by now
+        daemon = os.pidfd_open(pid)
+        try:
+            if now:
+                with suppress(RingfenceError):
+                    client.post("down")
+            select.select([daemon], [], [])
+        finally:
+            os.close(daemon)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "pid": pid}, indent=2))
+
+
+@fleet_app.command("status")
+def status(*, json: JsonOption = False) -> None:
+    """Show how the crew stands."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    answer, agents = client.get("status"), client.get("agents")
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **answer, "agents": agents}, indent=2))
+        return
+    typer.echo(f"fleet {answer['fleet']} ({visible(answer['file'], one_line=True)}), process {answer['pid']}")
+    typer.echo(
+        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, running {answer['active']}"
+    )
+    for agent in agents:
+        why = f"  waits: {agent['waits_for']}" if agent["waits_for"] and agent["queued"] else ""
+        state = "" if agent["is_enabled"] else "  disabled"
+        typer.echo(
+            f"  {agent['name']}: {agent['queued']} queued, {agent['active']} running, {agent['ended']} ended{state}{why}"
+        )
+    if answer["queued"] > sum(agent["queued"] for agent in agents):
+        tell_former(client, {agent["name"] for agent in agents})
+
+
+@fleet_app.command("reload")
+def reload(*, json: JsonOption = False) -> None:
+    """Have the daemon read its files again, and print what changed. Running jobs go on as they began."""
+    from ringfence.fleet.client import FleetClient
+
+    _print_changes(FleetClient().post("reload"), json=json)
+
+
+@fleet_app.command("diff")
+def diff(*, json: JsonOption = False) -> None:
+    """Print what `ringfence fleet reload` would change: the files as they are against what the daemon goes by."""
+    from ringfence.fleet.client import FleetClient
+
+    _print_changes(FleetClient().get("diff"), json=json)
+
+
+def _print_changes(found: list[str], *, json: bool) -> None:
+    from ringfence.cli.escape import safe_json, visible
+
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "changes": found}, indent=2))
+        return
+    for line in found or ["nothing has changed"]:
+        typer.echo(visible(line, one_line=True))
+
+
+@fleet_app.command("systemd")
+def systemd(*, file: FileOption = None) -> None:
+    """Print a systemd unit for the crew: put it into ~/.config/systemd/user, as NAME.service."""
+    from ringfence.fleet.daemon.unit import unit_of
+
+    typer.echo(unit_of(_loaded(file), os.environ), nl=False)
+
+
+@fleet_app.command("trigger")
+def trigger(
+    agent: Annotated[str, typer.Argument(metavar="AGENT")],
+    *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="The task; else the agent's.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Asking twice with one gives one job.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait for its end; the exit code is the job's.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Have an agent do a job."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.job import wait_for
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    body = {"prompt": prompt, "priority": priority, "key": key}
+    entered = client.post(
+        "agents", agent, "jobs", body={name: value for name, value in body.items() if value is not None}
+    )
+    if wait:
+        raise typer.Exit(wait_for(client, entered["job"]["id"], json=json))
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **entered}, indent=2))
+        return
+    typer.echo(
+        entered["job"]["id"] if entered["is_new"] else f"{entered['job']['id']} (it was there already)"
+    )
+
+
+@fleet_app.command("validate")
+def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
+    """Check the crew's files, without starting anything."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.plural import counted
+    from ringfence.fleet.config.doubts import doubts
+
+    fleet = _loaded(file)
+    if json:
+        found = {"file": str(fleet.file), "fleet": fleet.settings.name, "agents": list(fleet.agents)}
+        untrusted_files = [str(each) for each in fleet.untrusted()]
+        more = {"untrusted": untrusted_files, "notes": [str(note) for note in fleet.notes]}
+        more["doubts"] = list(doubts(fleet, os.environ))
+        typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
+        return
+    typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
+    tell_notes(fleet.notes)
+    for doubt in doubts(fleet, os.environ):
+        say(doubt)
+    for untrusted in fleet.untrusted():
+        say(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+
+
+fleet_app.command("import")(import_fleet)
+
+
+@fleet_app.command("show")
+def show(
+    *,
+    file: FileOption = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one.")] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print what holds for each agent."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.config.differing import said
+
+    fleet = _loaded(file)
+    if agent is not None:
+        fleet.agent(agent)
+    rows = [row for row in said(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "values": {row.key: row.value for row in rows}}, indent=2))
+        return
+    for row in rows:
+        tail = f"  # {visible(str(row.origin), one_line=True)}" if origin else ""
+        typer.echo(visible(f"{row.key}: {safe_json(row.value)}", one_line=True) + tail)
+
+
+def _loaded(file: Path | None) -> "Fleet":
+    from ringfence.fleet.config.loading import load_fleet
+
+    return load_fleet(fleet_file(file), environ=os.environ)

@@ -1,0 +1,272 @@
+"""`ringfence job`: the jobs of the crew."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from ringfence.cli.printing import RecordPrinter
+    from ringfence.fleet.client import FleetClient
+
+job_app = typer.Typer(
+    name="job", help="Look at the crew's jobs, and act on them.", no_args_is_help=True, rich_markup_mode=None
+)
+_LOOK_S = 0.2
+_PATIENT_S = 3.0
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or the end of it.")]
+
+
+@job_app.command("ls")
+def ls(
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one's.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
+    before: Annotated[str | None, typer.Option("--before", metavar="JOB", help="Only older ones.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 20,
+    json: JsonOption = False,
+) -> None:
+    """List jobs, the newest first."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("jobs", agent=agent, state=state, before=before, limit=limit)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "jobs": found}, indent=2))
+        return
+    for job in found:
+        why = job["waits_for"] or job["reason"]
+        typer.echo(visible(f"{job['id']}  {job['state']:<14} {job['agent']:<20} {why}", one_line=True))
+
+
+@job_app.command("show")
+def show(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Show one job."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("jobs", job)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
+        return
+    for key, value in found.items():
+        if value not in (None, "", False, 0, 0.0):
+            typer.echo(visible(f"{key}: {'true' if value is True else value}"))
+    if found["run_id"] and found["ended_at"] is not None:
+        run = visible(found["run_id"][-8:], one_line=True)
+        typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
+        _tell_copy(found)
+
+
+@job_app.command("logs")
+def logs(
+    job: JobArgument,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print what happened in a job."""
+    from ringfence.cli.printing import RecordPrinter
+    from ringfence.fleet.client import FleetClient
+    from ringfence.journal import read, run_dir
+
+    client, printer = FleetClient(), RecordPrinter(json=json)
+    found = client.get("jobs", job)
+    if follow:
+        _follow(client, found, printer)
+        return
+    if not found["run_id"]:
+        _tell_unbegun(found)
+    elif _has_record(found):
+        for record in read(run_dir(found["run_id"])):
+            printer.show(record)
+
+
+def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
+    """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
+    from ringfence.cli.saying import say
+    from ringfence.errors import UsageError
+
+    shown, is_sealed = None, False
+    while True:
+        run_id, is_over = found["run_id"], found["ended_at"] is not None
+        if run_id not in (None, shown) and (is_over or _has_begun(run_id)):
+            if not _has_record(found):
+                return
+            if shown is not None:
+                say(f"job {found['id']}: that was not its end; attempt {found['attempt']} follows")
+            shown, is_sealed = run_id, _print_to_its_end(run_id, printer)
+        elif is_over:
+            if run_id is None:
+                _tell_unbegun(found)
+            return
+        else:
+            time.sleep(_LOOK_S)
+        try:
+            found = client.get("jobs", found["id"])
+        except UsageError:
+            if is_sealed:  # the daemon has gone home, with all that there was to see
+                return
+            raise
+
+
+def _has_begun(run_id: str) -> bool:
+    """Whether there is something to follow: the directory of a run is there a moment before its record is."""
+    from ringfence.journal import run_dir
+    from ringfence.journal.verification import journal_path
+
+    try:
+        return journal_path(run_dir(run_id)).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _print_to_its_end(run_id: str, printer: "RecordPrinter") -> bool:
+    """Print a record while it grows. Returns whether it was sealed, as against broken off."""
+    import anyio
+
+    from ringfence.events import JournalSealed
+    from ringfence.journal import follow, run_dir
+
+    last = None
+
+    async def print_all() -> None:
+        nonlocal last
+        async for record in follow(run_dir(run_id)):
+            printer.show(record)
+            last = record.event
+
+    anyio.run(print_all)
+    return isinstance(last, JournalSealed)
+
+
+def _tell_unbegun(job: dict[str, Any]) -> None:
+    typer.echo(f"job {job['id']} has not begun: {job['waits_for'] or job['state']}", err=True)
+
+
+def _has_record(job: dict[str, Any]) -> bool:
+    from ringfence.journal import run_dir
+
+    if run_dir(job["run_id"]).is_dir():
+        return True
+    typer.echo(
+        f"job {job['id']} has no record on this machine; where its worker is, `ringfence audit show "
+        f"{job['run_id']}` prints it",
+        err=True,
+    )
+    return False
+
+
+@job_app.command("cancel")
+def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Cancel a job. What its agent made so far is kept."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().post("jobs", job, "cancel")
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
+        return
+    typer.echo(f"{found['id']}: {found['state'] if found['state'] == 'cancelled' else 'is being cancelled'}")
+
+
+@job_app.command("retry")
+def retry(
+    job: JobArgument,
+    *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Another task.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Do a job again, as a new one."""
+    _repeat(job, "retry", prompt, json=json)
+
+
+@job_app.command("fork")
+def fork(
+    job: JobArgument,
+    *,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="What comes next.")],
+    json: JsonOption = False,
+) -> None:
+    """Go on from where a job ended, as a new one."""
+    _repeat(job, "fork", prompt, json=json)
+
+
+def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
+    from ringfence.cli.escape import safe_json
+    from ringfence.fleet.client import FleetClient
+
+    entered = FleetClient().post("jobs", job, act, body={} if prompt is None else {"prompt": prompt})
+    typer.echo(safe_json({"schema_version": 1, **entered}, indent=2) if json else entered["job"]["id"])
+
+
+@job_app.command("rm")
+def rm(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Forget a job that has ended. Its runs' records stay."""
+    from ringfence.cli.escape import safe_json
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    removed = client.get("jobs", job)["id"]
+    client.delete("jobs", removed)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, "id": removed}, indent=2))
+
+
+def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
+    """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.cli.saying import say
+    from ringfence.errors import InfrastructureFault, UsageError
+    from ringfence.job.state import JobState, exit_code
+
+    told, patient_until = None, time.monotonic() + _PATIENT_S
+    while True:
+        try:
+            job: dict[str, Any] = client.get("jobs", job_id)
+        except (UsageError, InfrastructureFault) as exc:
+            raise InfrastructureFault(
+                f"the daemon went away while job {job_id} was waited for ({exc}); the job is kept: "
+                f"`ringfence fleet up -d` goes on with it, then `ringfence job show {job_id}`"
+            ) from exc
+        if job["ended_at"] is not None:
+            break
+        if job["waits_for"] not in (None, told) and time.monotonic() > patient_until:
+            told = job["waits_for"]
+            say(f"job {job_id} waits: {visible(told, one_line=True)}")
+        time.sleep(_LOOK_S)
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **job}, indent=2))
+    else:
+        typer.echo(visible(f"{job['id']}  {job['state']}  {job['reason']}", one_line=True))
+        _tell_copy(job)
+    return exit_code(JobState(job["state"]), require_verified=False)
+
+
+def _tell_copy(job: dict[str, Any]) -> None:
+    """Where a job changed files on a private copy, say on stderr what brings them in."""
+    from ringfence.cli.private_copy import how_to_apply
+    from ringfence.cli.saying import say
+    from ringfence.errors import RecordError
+    from ringfence.events import WorkExported
+    from ringfence.journal import read, run_dir
+    from ringfence.sandbox.workspace.work import load_record
+
+    if not job["run_id"]:
+        return
+    path = run_dir(job["run_id"])
+    try:
+        if load_record(path).mode != "clone":
+            return
+        work = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
+    except RecordError:  # on another machine, or it changed nothing
+        return
+    hint = how_to_apply(work[-1] if work else None, path)
+    if hint is not None:
+        say(f"the work is {hint}")

@@ -1,0 +1,1 @@
+"""What a crew is told: its agents, and when they work."""

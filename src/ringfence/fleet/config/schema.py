@@ -1,0 +1,44 @@
+"""The JSON Schema of `ringfence.yaml` with all that a crew can say in it, for editors and other programs."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, create_model
+
+from ringfence.config.descriptions import describe
+from ringfence.config.model import Settings
+from ringfence.fleet.config.model import NAME, AgentSettings, FleetSettings, IncludeSettings
+
+_Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
+
+
+def crew_schema() -> dict[str, Any]:
+    """The schema: a run's configuration, and `fleet:`, `agents:` and `include:` beside it."""
+    for model in (Settings, FleetSettings, AgentSettings, IncludeSettings):
+        describe(model)
+    file = create_model(
+        "File",
+        __base__=Settings,
+        fleet=(FleetSettings | None, Field(None, description="The crew as a whole.")),
+        agents=(dict[_Name, AgentSettings | None], Field({}, description="The crew's agents, by name.")),
+        include=(list[IncludeSettings], Field([], description="Other fleets, whose agents join this one.")),
+    )
+    schema = file.model_json_schema(mode="validation")
+    _close(schema)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "ringfence.yaml",
+        "description": "Configuration of ringfence: of single runs, and of a crew.",
+    }
+
+
+def _close(schema: Any) -> None:
+    """Have names that fit no pattern refused, as they are when the file is read."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema.setdefault("additionalProperties", False)
+        for below in schema.values():
+            _close(below)
+    elif isinstance(schema, list):
+        for below in schema:
+            _close(below)

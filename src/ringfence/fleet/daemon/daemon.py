@@ -1,0 +1,357 @@
+"""A crew's daemon: one process that owns the state, and does nothing that could hold it up."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from ringfence.config.units import format_duration
+from ringfence.engine.base import Engine, WorkflowState
+from ringfence.engine.opening import open_engine
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.fleet.client import socket_path
+from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.differing import differences
+from ringfence.fleet.config.loading import load_fleet, load_trusted
+from ringfence.fleet.config.model import LogFormat
+from ringfence.fleet.daemon.bounds import bounds_of
+from ringfence.fleet.daemon.dispatching import Dispatcher
+from ringfence.fleet.daemon.log_file import keep_short, log_file
+from ringfence.fleet.daemon.notify import Notifier
+from ringfence.fleet.daemon.owning import Ownership
+from ringfence.fleet.daemon.scheduling import Scheduling
+from ringfence.fleet.daemon.serving import serving, serving_at
+from ringfence.fleet.daemon.supervising import Supervisor
+from ringfence.fleet.daemon.triggers import Triggers
+from ringfence.fleet.daemon.webhooks import webhook_app
+from ringfence.fleet.entering import Entered, Wanted, after_jobs, enter, new_job
+from ringfence.fleet.metrics import Counters
+from ringfence.fleet.noted import note_file, only_one
+from ringfence.fleet.retention import Forgotten, Retention
+from ringfence.fleet.schedule.firing import ClockJumped
+from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.store.agents import AgentStates
+from ringfence.fleet.store.database import Database, sqlite_url
+from ringfence.fleet.store.job import ACTIVE, CREW_STOPPED, Job, NewJob
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.worker.workflow import JOB_WORKFLOW
+from ringfence.job.state import JobState
+
+_END_S = 40.0
+_ERRANDS_S = 10.0
+_RETAIN_S = 600.0
+_RETAIN_PAUSE_S = 10.0
+
+
+@dataclass
+class Daemon:
+    """Everything that the API and the command line act on.
+
+    Args:
+        file: The crew's file.
+        state: The state directory.
+        environ: Variables that the file may name.
+        tell: Is told what a person should know.
+        notifier: Tells whoever started the daemon how it stands.
+        engine: What gives jobs to workers; None: that of the database.
+        log_format: Of this daemon and its workers, whatever the file says.
+    """
+
+    file: Path
+    state: Path
+    environ: Mapping[str, str]
+    tell: Tell
+    notifier: Notifier = field(default_factory=lambda: Notifier({}))
+    engine: Engine | None = None
+    log_format: LogFormat | None = None
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        self.fleet = load_trusted(self.file, environ=self.environ)
+        self.url = self.fleet.settings.engine.url or sqlite_url(self.state)
+        self.said_in: LogFormat = self.log_format or self.fleet.settings.log_format
+        self.database = Database(self.url)
+        self.jobs = Jobs(self.database, passed_over=lambda row: self.dispatcher.pass_over(row))
+        self.agents = AgentStates(self.database)
+        engine = self.engine = self.engine or open_engine(self.url)
+        self.counters = Counters()
+        self.retention = Retention(self.database, engine)
+        self.scheduling = Scheduling(
+            self.database, on_entered=self._wake, report=self._report, counters=self.counters
+        )
+        self.triggers = Triggers(
+            self.database, enter=self.enter, is_wanted=self._takes_work, tell=self.tell, state=self.state
+        )
+        self.dispatcher = Dispatcher(
+            self.database,
+            engine,
+            bounds=lambda: bounds_of(self.fleet),
+            followers=self._followers,
+            tell=self.tell,
+            timezone=zone(self.fleet.settings.timezone),
+        )
+        slots = max(1, -(-self.fleet.settings.concurrency // max(1, self.fleet.settings.workers)))
+        more = told_workers(self.fleet, log_format=self.said_in)
+        self.supervisor = Supervisor(self.url, slots=slots, more=more, tell=self.tell)
+        self.is_ready = False
+        self._ownership = Ownership(self.url, fleet=self.fleet.settings.name)
+        self._lost = ""
+        self._stopping = anyio.Event()
+        self._at_once = anyio.Event()
+        self._reloading = anyio.Lock()
+
+    async def run(self, *, on_ready: Callable[[], None]) -> None:
+        """Work until told to stop.
+
+        Raises:
+            UsageError: Another daemon has the state directory.
+            InfrastructureFault: The database cannot be reached, or is another daemon's.
+        """
+        from ringfence.fleet.daemon.api import api
+
+        assert self.engine is not None
+        with only_one(self.state):
+            note_file(self.state, self.file)
+            async with (
+                self._owned(),
+                self.engine,
+                serving(api(self), socket_path(self.state)),
+                self._webhooks(),
+                self._watched(),
+                anyio.create_task_group() as tasks,
+            ):
+                await self.scheduling.take(self.fleet)
+                tasks.start_soon(self.triggers.run, self.fleet)
+                tasks.start_soon(self.dispatcher.run)
+                tasks.start_soon(self.scheduling.clock.run)
+                tasks.start_soon(self.supervisor.run, self.fleet.settings.workers)
+                tasks.start_soon(self.notifier.stay_alive)
+                tasks.start_soon(self._retain)
+                tasks.start_soon(self._keep_owning)
+                tasks.start_soon(keep_short, log_file(self.state), self.tell)
+                self.is_ready = True
+                self.notifier.ready()
+                on_ready()
+                await self._stopping.wait()
+                self.notifier.stopping()
+                if not self._lost:  # else the jobs are another daemon's
+                    await self._drain()
+                tasks.cancel_scope.cancel()
+        self.database.close()
+        line = f"fleet {self.fleet.settings.name!r} is down"
+        self.tell(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
+        if self._lost:
+            raise InfrastructureFault(f"this daemon works for its crew no more: {self._lost}")
+
+    @asynccontextmanager
+    async def _owned(self) -> AsyncIterator[None]:
+        """Be the database's one daemon; its tables are there."""
+        async with self._ownership.taken():
+            self.database.create_tables()
+            yield
+
+    async def _keep_owning(self) -> None:
+        """End, if another daemon has come to work for the crew while the database was away."""
+        self._lost = await self._ownership.kept()
+        self.stop()
+
+    @asynccontextmanager
+    async def _webhooks(self) -> AsyncIterator[None]:
+        """Listen for webhooks, if the crew has an address for them."""
+        listen = self.fleet.settings.webhooks
+        if listen is None:
+            yield
+            return
+        app = webhook_app(self._fleet_agent, enter=self.enter, state=self.state, tell=self.tell)
+        async with serving_at(app, listen.address):
+            yield
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Let others watch the crew, if it has an address for them."""
+        from ringfence.fleet.daemon.watched import watched_app
+
+        listen = self.fleet.settings.metrics
+        if listen is None:
+            yield
+            return
+        async with serving_at(watched_app(self), listen.address):
+            yield
+
+    def _fleet_agent(self, name: str) -> Agent | None:
+        return self.fleet.agents.get(name)
+
+    async def _takes_work(self, name: str) -> bool:
+        """Whether work is claimed for an agent now: not while it has more than it can do, or rests."""
+        agent = self.fleet.agents.get(name)
+        if agent is None or not agent.settings.is_enabled or not (await self.agents.get(name)).is_enabled:
+            return False
+        waiting = await self.jobs.list(agent=name, states=[JobState.QUEUED], limit=1)
+        return not waiting and self.dispatcher.is_accepting
+
+    def stop(self) -> None:
+        """Let what runs come to its end, for a while; the second time at once."""
+        if not self._stopping.is_set():
+            line = f"stopping: what runs may end within {format_duration(self.fleet.settings.drain)}, then is cancelled"
+            self.tell(line, event="fleet.stopping", level="info")
+        elif not self._at_once.is_set():
+            self.tell("stopping at once: what runs is cancelled", event="fleet.stopping", level="info")
+            self._at_once.set()
+        self._stopping.set()
+
+    async def forget(self, *, dry_run: bool = False) -> Forgotten:
+        """Forget what need not be kept any more of jobs that have ended, by the configuration.
+
+        Raises:
+            InfrastructureFault: The database cannot be reached, or a record cannot be removed.
+        """
+        done = await self.retention.round(self.fleet.settings.retention, dry_run=dry_run)
+        if not dry_run and done.jobs:
+            self.counters.forgotten.inc(len(done.jobs))
+            line = f"retention: {len(done.jobs)} jobs are forgotten, with {done.size_bytes} bytes of records"
+            counts = {"jobs": len(done.jobs), "runs": done.runs, "size_bytes": done.size_bytes}
+            self.tell(line, event="retention.done", level="info", **counts)
+        return done
+
+    async def _retain(self) -> None:
+        """Forget every few minutes, for as long as the daemon runs."""
+        while True:
+            await anyio.sleep(_RETAIN_S)
+            try:
+                while not (await self.forget()).is_all:  # noqa: ASYNC110 -- there is more, a little later
+                    await anyio.sleep(_RETAIN_PAUSE_S)
+            except RingfenceError as exc:
+                self.tell(f"retention: {exc}", event="retention.failed")
+            except Exception as exc:  # noqa: BLE001 -- what cannot be forgotten now stops nothing else
+                self.tell(f"retention: internal error: {exc!r}", event="retention.failed")
+
+    async def _drain(self) -> None:
+        """Start nothing new; wait for what runs, then cancel it."""
+        self.is_ready = False
+        self.dispatcher.is_accepting = False
+        with anyio.move_on_after(self.fleet.settings.drain):
+            while await self._active() and not self._at_once.is_set():  # noqa: ASYNC110 -- workers end jobs
+                await anyio.sleep(0.2)
+        for job in await self._active():
+            await self.cancel(job.id, reason=CREW_STOPPED)
+        with anyio.move_on_after(_END_S):
+            while await self._active():  # noqa: ASYNC110 -- workers end jobs
+                await anyio.sleep(0.2)
+        with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
+            while await self._errands():  # noqa: ASYNC110 -- workers end workflows
+                await anyio.sleep(0.2)
+
+    async def _errands(self) -> bool:
+        """Whether a worker still runs hooks, or tells others of a job's end."""
+        assert self.engine is not None
+        running = await self.engine.list(states=[WorkflowState.RUNNING], workflow=JOB_WORKFLOW, limit=1)
+        return bool(running and self.supervisor.pids)
+
+    async def _active(self) -> list[Job]:
+        return await self.jobs.list(states=ACTIVE, limit=1000)
+
+    async def enter(self, wanted: Wanted) -> Entered:
+        """Enter a job, and look at the queue.
+
+        Raises:
+            UsageError: There is no task.
+            InfrastructureFault: The database cannot be reached.
+        """
+        entered = await enter(self.database, wanted)
+        self.dispatcher.wake()
+        return entered
+
+    def _wake(self) -> None:
+        self.dispatcher.wake()
+
+    def agent(self, name: str) -> Agent:
+        """An agent by its name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        return self.fleet.agent(name)
+
+    async def cancel(self, job_id: str, *, reason: str) -> Job:
+        """Cancel a job, wherever it is.
+
+        Raises:
+            UsageError: There is none, or it has ended.
+        """
+        job = await self.jobs.ask_cancel(job_id, reason=reason)
+        self.dispatcher.wake()
+        return job
+
+    async def reload(self) -> list[str]:
+        """Read the files again, and go by them; running jobs go on as they began. Returns what changed, in lines.
+
+        The log has these, too, or why nothing came of it.
+
+        Raises:
+            ConfigurationError, PolicyRefused: They are wrong, or not trusted; all stays as it was.
+        """
+        try:
+            changed = await self._reloaded()
+        except RingfenceError as exc:
+            self.tell(f"all stays as it was: {exc}", event="reload.failed")
+            raise
+        self.dispatcher.wake()
+        for line in changed:
+            self.tell(line, event="fleet.changed", level="info")
+        self.tell(f"reloaded; changes: {len(changed)}", event="fleet.reloaded", level="info")
+        return changed
+
+    async def _reloaded(self) -> list[str]:
+        async with self._reloading, self._telling():
+            fleet = await anyio.to_thread.run_sync(partial(load_trusted, self.file, environ=self.environ))
+            changed = differences(self.fleet, fleet)
+            await self.scheduling.take(fleet)
+            self.fleet = fleet
+            self.dispatcher.timezone = zone(fleet.settings.timezone)
+            self.triggers.take(fleet)
+        return changed
+
+    @asynccontextmanager
+    async def _telling(self) -> AsyncIterator[None]:
+        self.notifier.reloading()
+        try:
+            yield
+        finally:
+            self.notifier.ready()
+
+    async def pending(self) -> list[str]:
+        """What a reload would change, in lines; nobody need trust the files for that.
+
+        Raises:
+            ConfigurationError: They are wrong.
+        """
+        fleet = await anyio.to_thread.run_sync(partial(load_fleet, self.file, environ=self.environ))
+        return differences(self.fleet, fleet)
+
+    def _followers(self, job: Job) -> Sequence[NewJob]:
+        return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]
+
+    def _report(self, key: str | None, error: Exception | ClockJumped) -> None:
+        if isinstance(error, ClockJumped):
+            line = f"the clock was set by {error.seconds:+.1f} s; schedules go by the new time"
+            self.tell(line, event="clock.jumped", seconds=error.seconds)
+        else:
+            known = isinstance(error, RingfenceError)
+            problem = str(error) if known else f"internal error: {error!r}"
+            self.tell(f"schedule {key}: {problem}", event="schedule.failed", schedule=key)
+
+
+def told_workers(fleet: Fleet, *, log_format: LogFormat) -> dict[str, Any]:
+    """What of the configuration workers go by, as JSON can say it."""
+    return {
+        "fleet": fleet.settings.name,
+        "log_format": log_format,
+        **fleet.settings.model_dump(mode="json", include={"traces"}),
+    }

@@ -1,0 +1,147 @@
+"""From queued jobs to workflows of the engine, and from ends to what follows them.
+
+Each act here can be repeated: a daemon that died in between begins again from what the database says.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import anyio
+
+from ringfence.engine.base import Engine
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.store.admission import Admission, Bounds
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import ACTIVE, Job, NewJob, SenselessRow
+from ringfence.fleet.store.jobs import Jobs, QueueFull
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.worker.workflow import JOB_WORKFLOW
+from ringfence.job.state import JobState
+
+_BUSY_S = 0.2
+_IDLE_S = 2.0
+_RECONCILE_S = 5.0
+_LOST_AFTER_S = 5.0
+_MOST = 1000
+
+
+class Dispatcher:
+    """Admits jobs whenever something changes, and sees that each that was admitted has its workflow.
+
+    Args:
+        database: Where the jobs are.
+        engine: What workers take them from.
+        bounds: What is allowed just now.
+        followers: The jobs that follow one that has ended.
+        tell: Is told of faults of the database; they pass, and are tried again.
+        timezone: In which a budget's day begins.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        *,
+        bounds: Callable[[], Bounds],
+        followers: Callable[[Job], Sequence[NewJob]],
+        tell: Tell,
+        timezone: ZoneInfo | None = None,
+    ) -> None:
+        self._jobs = Jobs(database, passed_over=self.pass_over)
+        self._admission = Admission(database)
+        self._engine = engine
+        self._bounds = bounds
+        self._followers = followers
+        self._tell = tell
+        self.timezone = timezone
+        """In which a budget's day begins; None: the machine's."""
+        self._woken = anyio.Event()
+        self._reconciled_at = float("-inf")
+        self._senseless: set[object] = set()
+        self.is_accepting = True
+        """False while the crew is let run dry: nothing new starts."""
+        self.waiting: dict[str, str] = {}
+        """Why queued jobs wait, by agent, workspace, or '' for all."""
+
+    def wake(self) -> None:
+        """Look at once: a job was entered, or something else has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Go on until cancelled. A database that cannot be reached is waited for."""
+        while True:
+            self._woken = anyio.Event()
+            try:
+                pause_s = await self.round()
+            except InfrastructureFault as exc:
+                self._tell(str(exc), event="database.failed")
+                pause_s = _IDLE_S
+            except Exception as exc:  # noqa: BLE001 -- a fault of ours must not end the daemon
+                self._tell(f"no jobs are started: internal error: {exc!r}", event="dispatch.failed")
+                pause_s = _IDLE_S
+            with anyio.move_on_after(pause_s):
+                await self._woken.wait()
+
+    async def round(self) -> float:
+        """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
+        now = datetime.now(UTC)
+        await self._reconcile(now)
+        while await self._jobs.follow(self._followers, left_out=self._left_out):
+            pass
+        if not self.is_accepting:
+            return _BUSY_S
+        admitted = await self._admission.admit(self._bounds(), now=now, day_began=self._day_began(now))
+        self.waiting = admitted.waiting
+        for row in admitted.senseless:
+            self.pass_over(row)
+        for job in admitted.jobs:
+            await self._enqueue(job)
+        if admitted.jobs or await self._jobs.list(states=ACTIVE, limit=1):
+            return _BUSY_S
+        if admitted.next_at is None:
+            return _IDLE_S
+        return min(_IDLE_S, max(0.0, (admitted.next_at - now).total_seconds()))
+
+    def pass_over(self, row: SenselessRow) -> None:
+        """Tell of a row that makes no sense, once; the jobs in other rows go on."""
+        if len(self._senseless) < _MOST and row.id not in self._senseless:
+            self._senseless.add(row.id)
+            self._tell(str(row), event="job.senseless")
+
+    def _left_out(self, ended: Job, why: QueueFull) -> None:
+        self._tell(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
+
+    async def _enqueue(self, job: Job) -> bool:
+        """Give a job its workflow; False if it has it."""
+        return await self._engine.enqueue(
+            JOB_WORKFLOW,
+            id=job.workflow_id,
+            argument={"job": job.id},
+            priority=max(0, min(1000, job.priority)),
+        )
+
+    async def _reconcile(self, now: datetime) -> None:
+        """See that every job which was admitted has a workflow that goes on; one whose workflow has ended is ended."""
+        if anyio.current_time() - self._reconciled_at < _RECONCILE_S:
+            return
+        self._reconciled_at = anyio.current_time()
+        for job in await self._jobs.list(states=ACTIVE, limit=_MOST):
+            is_young = job.started_at is not None and now - job.started_at < timedelta(seconds=_LOST_AFTER_S)
+            if job.state is JobState.STARTING and not is_young:
+                await self._enqueue(job)
+            status = await self._engine.get(job.workflow_id)
+            if status is not None and status.state.is_end:
+                await self._end_lost(job, status.error)
+
+    async def _end_lost(self, job: Job, error: str | None) -> None:
+        """End a job whose workflow came to its end without ending it."""
+        again = await self._jobs.get(job.id)
+        if again is None or again.state.is_terminal or again.workflow_id != job.workflow_id:
+            return
+        state = JobState.CANCELLED if again.is_cancel_asked else JobState.INFRASTRUCTURE
+        await self._jobs.end(job.id, state, reason=error or "its workflow ended without an outcome")
+
+    def _day_began(self, now: datetime) -> datetime:
+        local = now.astimezone(self.timezone)
+        return local.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)

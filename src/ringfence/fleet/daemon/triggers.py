@@ -1,0 +1,181 @@
+"""What else makes jobs: changes of files, and work that others leave.
+
+Each trigger stands alone: one that fails is told of and tried again, and holds up no other.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.model import DirectoryTrigger, FilesTrigger, GithubTrigger
+from ringfence.fleet.entering import Entered, Wanted
+from ringfence.fleet.store.claims import Intent, Intents
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.trigger.files import FileWatch, changes
+from ringfence.fleet.trigger.source.base import WorkSource
+from ringfence.fleet.trigger.source.opening import claim_payload, open_source
+
+Enter = Callable[[Wanted], Awaitable[Entered]]
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_MOST_AT_ONCE = 20
+
+
+class Triggers:
+    """The triggers of a crew that wait by themselves.
+
+    Args:
+        database: Where claims are noted that have not become jobs yet.
+        enter: Enters a job.
+        is_wanted: Whether an agent takes work now.
+        tell: Is told what went wrong.
+        state: The state directory.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        enter: Enter,
+        is_wanted: Callable[[str], Awaitable[bool]],
+        tell: Tell,
+        state: Path,
+    ) -> None:
+        self._intents = Intents(database)
+        self._enter = enter
+        self._is_wanted = is_wanted
+        self._tell = tell
+        self._state = state
+        self._running: dict[str, tuple[object, anyio.CancelScope]] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, fleet: Fleet) -> None:
+        """Wait for what the triggers wait for, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self.take(fleet)
+            await anyio.sleep_forever()
+
+    def take(self, fleet: Fleet) -> None:
+        """Go by these triggers from now on. Those that are as they were go on undisturbed."""
+        wanted = {
+            f"{agent.name}/{name}": (agent, name, trigger)
+            for agent in fleet.agents.values()
+            for name, trigger in agent.settings.triggers.items()
+            if isinstance(trigger, FilesTrigger | DirectoryTrigger | GithubTrigger)
+        }
+        for key in set(self._running) - set(wanted):
+            self._running.pop(key)[1].cancel()
+        for key, (agent, name, trigger) in wanted.items():
+            known = self._running.get(key)
+            if known is not None and known[0] == agent.settings:
+                continue
+            if known is not None:
+                known[1].cancel()
+            scope = anyio.CancelScope()
+            self._running[key] = (agent.settings, scope)
+            assert self._tasks is not None
+            self._tasks.start_soon(self._keep, agent, name, trigger, scope)
+
+    async def _keep(
+        self,
+        agent: Agent,
+        name: str,
+        trigger: FilesTrigger | DirectoryTrigger | GithubTrigger,
+        scope: anyio.CancelScope,
+    ) -> None:
+        """Have one trigger go on, whatever goes wrong with it."""
+        pause_s = _FIRST_PAUSE_S
+        with scope:
+            while True:
+                began = anyio.current_time()
+                try:
+                    if isinstance(trigger, FilesTrigger):
+                        await self._watch(agent, name, trigger)
+                    else:
+                        await self._ask(agent, name, trigger)
+                except RingfenceError as exc:
+                    problem = str(exc)
+                except Exception as exc:  # noqa: BLE001 -- one trigger's fault is told, and stops no other
+                    problem = f"internal error: {exc!r}"
+                is_lasting = anyio.current_time() - began > _LONGEST_PAUSE_S
+                pause_s = _FIRST_PAUSE_S if is_lasting else min(_LONGEST_PAUSE_S, pause_s * 2)
+                line = f"trigger {agent.name}/{name}: {problem}; tried again in {pause_s:g} s"
+                self._tell(line, event="trigger.failed", agent=agent.name, trigger=name, pause_s=pause_s)
+                await anyio.sleep(pause_s)
+
+    async def _watch(self, agent: Agent, name: str, trigger: FilesTrigger) -> None:
+        assert agent.settings.workspace is not None
+        watch = FileWatch(agent.settings.workspace, trigger.paths, settle_s=trigger.settle)
+        async for batch in changes(watch):
+            wanted = Wanted(
+                agent,
+                "files",
+                name=name,
+                prompt=trigger.prompt,
+                dedupe_key=f"files/{agent.name}/{name}/{secrets.token_hex(8)}",
+                priority=trigger.priority,
+                payload=batch.as_payload(),
+                overlap=trigger.overlap,
+            )
+            while not await self._entered(wanted):  # noqa: ASYNC110 -- nobody would tell of these changes again
+                await anyio.sleep(_FIRST_PAUSE_S)
+
+    async def _entered(self, wanted: Wanted) -> bool:
+        """Enter a job, twice if need be: its key makes it one. False while the database is away."""
+        try:
+            await self._enter(wanted)
+        except InfrastructureFault as exc:
+            line = f"trigger {wanted.agent.name}/{wanted.name}: {exc}; tried again in {_FIRST_PAUSE_S:g} s"
+            self._tell(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
+            return False
+        return True
+
+    async def _ask(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
+        async with AsyncExitStack() as stack:
+            source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
+            told: set[str] = set()
+            for intent in await self._intents.of(agent.name, name):
+                await self._claim(agent, trigger, source, intent)
+            while True:
+                if await self._is_wanted(agent.name):
+                    fetched = await source.fetch(_MOST_AT_ONCE)
+                    for bad in fetched.unusable:
+                        if bad.id not in told:
+                            line = f"trigger {agent.name}/{name}: {bad.id!r} is no work: {bad.reason}"
+                            self._tell(line, event="work.unusable", agent=agent.name, trigger=name)
+                            told.add(bad.id)
+                    for item in fetched.items:
+                        intent = Intent(agent.name, name, item.id, secrets.token_hex(16))
+                        await self._intents.add(intent)
+                        await self._claim(agent, trigger, source, intent)
+                await anyio.sleep(trigger.every)
+
+    async def _claim(
+        self, agent: Agent, trigger: DirectoryTrigger | GithubTrigger, source: WorkSource, intent: Intent
+    ) -> None:
+        """Take an item, and enter its job. Who dies in between takes it again by the same token, which is noted."""
+        claim = await source.claim(intent.item, intent.token)
+        if claim is not None:
+            await self._enter(
+                Wanted(
+                    agent,
+                    "source",
+                    name=intent.trigger,
+                    prompt=trigger.prompt or _PROMPT,
+                    priority=trigger.priority,
+                    payload={**claim.item.as_payload(), "claim": claim_payload(claim)},
+                    dedupe_key=intent.key,
+                )
+            )
+        await self._intents.drop(intent)
+
+
+_PROMPT = "{{ payload.title }}\n\n{{ payload.body }}"

@@ -1,0 +1,131 @@
+"""Where webhook triggers listen: an address of its own, and on it nothing but `/hooks/AGENT/NAME`."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ringfence.errors import RingfenceError
+from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.model import WebhookTrigger
+from ringfence.fleet.entering import Entered, Wanted
+from ringfence.fleet.filling import with_secrets
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.trigger.refusal import WebhookRefused
+from ringfence.fleet.trigger.webhook import (
+    LIMIT_BYTES,
+    Delivery,
+    Headers,
+    WebhookRule,
+    receive,
+    refuse_length,
+    refuse_unsigned,
+)
+
+_LATIN = "latin-1"
+_BODY_S = 20.0
+
+
+def webhook_app(
+    find: Callable[[str], Agent | None],
+    *,
+    enter: Callable[[Wanted], Awaitable[Entered]],
+    state: Path,
+    tell: Tell,
+) -> Starlette:
+    """The application.
+
+    Args:
+        find: Gives an agent by its name.
+        enter: Enters a job.
+        state: The state directory.
+        tell: Is told of requests that are refused though they are signed, and of secrets that cannot be had.
+    """
+
+    async def hook(request: Request) -> Response:
+        agent = find(request.path_params["agent"])
+        trigger = agent.settings.triggers.get(request.path_params["name"]) if agent is not None else None
+        if agent is None or not isinstance(trigger, WebhookTrigger):
+            return _answer(404, "there is no such hook")
+        try:
+            delivery = await _received(request, agent, trigger, state)
+        except WebhookRefused as exc:
+            return _answer(exc.status, str(exc))
+        except RingfenceError as exc:
+            name = request.path_params["name"]
+            tell(
+                f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name
+            )
+            return _answer(503, "the hook's secret cannot be had just now")
+        except ClientDisconnect:
+            return _answer(400, "the body broke off")
+        return await _entered(request.path_params["name"], agent, trigger, delivery, enter, tell)
+
+    return Starlette(routes=[Route("/hooks/{agent}/{name}", hook, methods=["POST"])])
+
+
+async def _received(request: Request, agent: Agent, trigger: WebhookTrigger, state: Path) -> Delivery:
+    """The request, once it is verified; no more of its body is read than may be.
+
+    Raises:
+        WebhookRefused: It is not signed as it should be, or too long.
+        AuthenticationFailed, InfrastructureFault: The secret cannot be had.
+    """
+    headers: Headers = [(name.decode(_LATIN), value.decode(_LATIN)) for name, value in request.headers.raw]
+    # What anybody can see to be none costs nothing; a secret may be a program's, started anew each time.
+    refuse_length(headers)
+    refuse_unsigned(trigger.signature, headers)
+    body = bytearray()
+    try:
+        with anyio.fail_after(_BODY_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > LIMIT_BYTES:
+                    raise WebhookRefused(413, f"the body is longer than {LIMIT_BYTES} bytes")
+    except TimeoutError as exc:
+        raise WebhookRefused(408, f"the body was not there after {_BODY_S:g} s") from exc
+    async with AsyncExitStack() as stack:
+        secret = await with_secrets(
+            trigger.secret, stack=stack, references=agent.settings.secrets, state=state
+        )
+    return receive(WebhookRule((secret.encode(),), style=trigger.signature), headers, bytes(body))
+
+
+async def _entered(
+    name: str,
+    agent: Agent,
+    trigger: WebhookTrigger,
+    delivery: Delivery,
+    enter: Callable[[Wanted], Awaitable[Entered]],
+    tell: Tell,
+) -> Response:
+    # A sender's key is not signed: whoever recorded a request could send it again under another one.
+    key = delivery.body_hash
+    try:
+        entered = await enter(
+            Wanted(
+                agent,
+                "webhook",
+                name=name,
+                prompt=trigger.prompt,
+                priority=trigger.priority,
+                payload=delivery.payload,
+                dedupe_key=f"webhook/{agent.name}/{name}/{key}",
+                overlap=trigger.overlap,
+            )
+        )
+    except RingfenceError as exc:
+        tell(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
+        return _answer(503, "the job could not be entered; send it again")
+    if entered.job is None:
+        return JSONResponse({"job": None, "reason": entered.reason})
+    return JSONResponse({"job": entered.job.id, "is_new": entered.is_new}, 202 if entered.is_new else 200)
+
+
+def _answer(status: int, reason: str) -> Response:
+    return JSONResponse({"error": reason}, status)

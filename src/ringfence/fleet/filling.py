@@ -1,0 +1,42 @@
+"""`${secret:NAME}` in a text, in the moment in which it is used."""
+
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from ringfence.config.secret_reference import SecretReference
+from ringfence.errors import AuthenticationFailed
+from ringfence.secret import known_secrets
+from ringfence.secret.lease import leased
+
+_REFERENCE = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_-]{0,63})\}")
+
+
+def names_in(text: str) -> list[str]:
+    """The secrets that a text asks for, each once."""
+    return list(dict.fromkeys(_REFERENCE.findall(text)))
+
+
+async def with_secrets(
+    text: str, *, stack: AsyncExitStack, references: Mapping[str, SecretReference], state: Path
+) -> str:
+    """The text with the values of secrets, which are lent for as long as the stack is open.
+
+    Raises:
+        AuthenticationFailed: One is not known, or cannot be had.
+        InfrastructureFault: Its source cannot be reached.
+    """
+    names = names_in(text)
+    if not names:
+        return text
+    known = known_secrets(references)
+    values: dict[str, str] = {}
+    for name in names:
+        if name not in known:
+            raise AuthenticationFailed(
+                f"nothing says where secret {name!r} is; add it under `secrets:` as `{name}: env:NAME` or file:/PATH"
+            )
+        lease = await stack.enter_async_context(leased(known[name], state=state, run="hook"))
+        values[name] = (await lease.current()).text
+    return _REFERENCE.sub(lambda match: values[match[1]], text)

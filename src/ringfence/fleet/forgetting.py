@@ -1,0 +1,101 @@
+"""What a state directory's crew keeps and forgets, asked from the command line, whether its daemon runs or not."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ringfence.fleet.client import FleetClient, socket_path
+from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.loading import load_trusted
+from ringfence.fleet.noted import held, noted_file
+from ringfence.fleet.retention import Forgotten, Retention
+from ringfence.fleet.store.aging import runs_of_jobs
+from ringfence.fleet.store.database import Database, sqlite_url
+
+DATABASE = "RINGFENCE_FLEET_DATABASE"
+_FORGET_S = 600.0
+
+
+async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> Forgotten | None:
+    """Forget what the crew need not keep any more: by its daemon if that runs, else here. None: there is no crew.
+
+    Raises:
+        ConfigurationError, PolicyRefused: The crew's file is wrong, or is not trusted as it is.
+        InfrastructureFault: The database cannot be reached, or a record cannot be removed.
+    """
+    file = noted_file(state)
+    if file is None:
+        return None
+    with held(state) as daemon:
+        if daemon is not None:
+            return await _by_daemon(state, dry_run=dry_run)
+        if not file.exists():
+            return None
+        return await _forget_here(load_trusted(file, environ=environ), state, dry_run=dry_run)
+
+
+async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
+    """Those of the runs that belong to a crew's jobs: they go with these, and not otherwise.
+
+    Raises:
+        ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.
+    """
+    url = _url(state, environ)
+    if url is None or not run_ids:
+        return frozenset()
+    async with _opened(url) as database:
+        return await runs_of_jobs(database, run_ids)
+
+
+def _url(state: Path, environ: Mapping[str, str]) -> str | None:
+    """Of the database; on a machine with mere workers the environment names it."""
+    file = noted_file(state)
+    if file is not None and file.exists():
+        return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state)
+    if environ.get(DATABASE):
+        return environ[DATABASE]
+    return sqlite_url(state) if (state / "fleet" / "crew.db").exists() else None
+
+
+async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:
+    from ringfence.engine.opening import open_engine
+
+    url = fleet.settings.engine.url or sqlite_url(state)
+    total = Forgotten()
+    async with _opened(url) as database, open_engine(url) as engine:
+        retention = Retention(database, engine)
+        while True:
+            done = await retention.round(fleet.settings.retention, dry_run=dry_run)
+            _add(total, done)
+            if done.is_all or dry_run:
+                return total
+
+
+async def _by_daemon(state: Path, *, dry_run: bool) -> Forgotten:
+    import anyio.to_thread
+
+    client = FleetClient(socket_path(state), timeout_s=_FORGET_S)
+    total = Forgotten()
+    while True:
+        answer = await anyio.to_thread.run_sync(lambda: client.post("forget", dry_run=dry_run))
+        done = Forgotten(**answer)
+        _add(total, done)
+        if done.is_all or dry_run:
+            return total
+
+
+def _add(total: Forgotten, done: Forgotten) -> None:
+    total.jobs += done.jobs
+    total.runs += done.runs
+    total.size_bytes += done.size_bytes
+    total.is_all = done.is_all
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
+    try:
+        database.create_tables()
+        yield database
+    finally:
+        database.close()

@@ -1,0 +1,57 @@
+"""Whose a state directory's crew is: the one daemon that has it, and the file that it was last started with."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import UsageError
+from ringfence.flock import try_lock
+
+
+@contextmanager
+def only_one(state: Path) -> Iterator[None]:
+    """Hold the state directory's crew.
+
+    Raises:
+        UsageError: Another process does.
+    """
+    with held(state) as other:
+        if other is not None:
+            raise UsageError(
+                f"another daemon (process {other}) has this state directory; `ringfence fleet down` ends it"
+            )
+        yield
+
+
+@contextmanager
+def held(state: Path) -> Iterator[str | None]:
+    """Hold the state directory's crew if nobody does; else the process that does."""
+    path = make_private_dir(state / "fleet") / "daemon.lock"
+    with path.open("a+b") as file:
+        if not try_lock(file.fileno(), fcntl.LOCK_EX, what=f"{str(path)!r}"):
+            file.seek(0)
+            yield file.read(20).decode("ascii", "replace").strip()
+            return
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+        file.flush()
+        yield None
+
+
+def note_file(state: Path, file: Path) -> None:
+    """Note the crew's file, for those who look when no daemon runs."""
+    noted = make_private_dir(state / "fleet") / "file"
+    fresh = noted.with_name("file.new")
+    fresh.write_bytes(os.fsencode(file.absolute()))
+    fresh.replace(noted)
+
+
+def noted_file(state: Path) -> Path | None:
+    """The file that the crew was last started with; None: there never was one."""
+    try:
+        return Path(os.fsdecode((state / "fleet" / "file").read_bytes()))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,68 @@
+"""What is remembered of agents: whether they are enabled, and their last sessions."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select, update
+
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import milliseconds, moment
+from ringfence.fleet.store.tables import AGENTS
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """What is remembered of one agent."""
+
+    name: str
+    is_enabled: bool = True
+    session_run_id: str | None = None
+    """The run whose session comes next to be gone on with."""
+    session_host: str | None = None
+    """Where that session is."""
+    session_used_at: datetime | None = None
+
+
+class AgentStates:
+    """The agents in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, name: str) -> AgentState:
+        """One agent; of one that nothing is known of, the defaults."""
+        found = await self.all()
+        return found.get(name, AgentState(name))
+
+    async def all(self) -> dict[str, AgentState]:
+        """All of which anything is known."""
+
+        def act(connection: Connection) -> dict[str, AgentState]:
+            return {
+                row["name"]: AgentState(
+                    row["name"],
+                    bool(row["is_enabled"]),
+                    row["session_run_id"],
+                    row["session_host"],
+                    moment(row["session_used_ms"]),
+                )
+                for row in connection.execute(select(AGENTS)).mappings()
+            }
+
+        return await self._database.read(act)
+
+    async def enable(self, name: str, *, is_enabled: bool) -> None:
+        """Let an agent's jobs start, or have them wait."""
+        await self._set(name, is_enabled=is_enabled)
+
+    async def used_session(self, name: str, *, run_id: str | None, host: str, at: datetime) -> None:
+        """Remember the run whose session an agent used last; None forgets it."""
+        await self._set(name, session_run_id=run_id, session_host=host, session_used_ms=milliseconds(at))
+
+    async def _set(self, name: str, **values: object) -> None:
+        def act(connection: Connection) -> None:
+            done = connection.execute(update(AGENTS).where(AGENTS.c.name == name).values(**values))
+            if not done.rowcount:
+                connection.execute(insert(AGENTS).values(name=name, **values))
+
+        await self._database.write(act)

@@ -1,0 +1,206 @@
+"""Attempts at jobs: begun by a worker, ended once.
+
+Every write of a worker names the attempt that it is of; once another attempt was begun, or the job has ended, it changes
+nothing and says so: a worker that was taken for dead is fenced by that.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, case, func, insert, select, update
+
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import ACTIVE, Job, milliseconds, reason_of
+from ringfence.fleet.store.jobs import get_in, now_ms
+from ringfence.fleet.store.tables import ATTEMPTS, JOBS
+from ringfence.job.state import JobState
+from ringfence.journal import new_run_id
+
+_LEFT = "its worker left"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a job: what a worker's writes are of."""
+
+    job: str
+    number: int
+    worker: str
+    run_id: str
+    tries: int = 1
+    """Which try it is, where those whose worker merely left are not counted."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an attempt has used."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class Attempts:
+    """The attempts in a database. Safe to use from several processes and machines."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin(self, job_id: str, *, worker: str, host: str) -> Attempt | None:
+        """Begin the next attempt at a job that was admitted; None if it has ended, or is asked to.
+
+        An earlier attempt that is still open belongs to a worker that is dead, or fenced from here on.
+        """
+
+        def act(connection: Connection) -> Attempt | None:
+            job = get_in(connection, job_id, to_change=True)
+            if job is None or job.state not in ACTIVE or job.is_cancel_asked:
+                return None
+            now = now_ms()
+            connection.execute(
+                update(ATTEMPTS)
+                .where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None))
+                .values(ended_ms=now, state=JobState.INTERRUPTED, reason="its worker died")
+            )
+            counted = select(func.count()).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.reason != _LEFT)
+            tries = connection.execute(counted).scalar_one() + 1
+            attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), tries)
+            connection.execute(
+                insert(ATTEMPTS).values(
+                    job=job_id,
+                    number=attempt.number,
+                    worker=worker,
+                    host=host,
+                    run_id=attempt.run_id,
+                    started_ms=now,
+                )
+            )
+            connection.execute(
+                update(JOBS)
+                .where(JOBS.c.id == job_id)
+                .values(
+                    state=JobState.RUNNING,
+                    attempt=attempt.number,
+                    worker=worker,
+                    run_id=attempt.run_id,
+                    started_ms=func.coalesce(JOBS.c.started_ms, now),
+                )
+            )
+            return attempt
+
+        return await self._database.write(act)
+
+    async def leave(self, attempt: Attempt) -> None:
+        """Break an attempt off because its worker is told to end: others begin the next one, and no try is lost."""
+
+        def act(connection: Connection) -> None:
+            connection.execute(
+                update(ATTEMPTS)
+                .where(*_of(attempt), ATTEMPTS.c.ended_ms.is_(None))
+                .values(ended_ms=now_ms(), state=JobState.INTERRUPTED, reason=_LEFT)
+            )
+
+        await self._database.write(act)
+
+    async def broken_off(self, attempt: Attempt, *, host: str) -> str | None:
+        """The run of the attempt before this one, if that was broken off on this machine: its session can go on."""
+        mine = (
+            ATTEMPTS.c.job == attempt.job,
+            ATTEMPTS.c.number == attempt.number - 1,
+            ATTEMPTS.c.host == host,
+        )
+        states = (JobState.INTERRUPTED.value, JobState.INFRASTRUCTURE.value)
+        query = select(ATTEMPTS.c.run_id).where(*mine, ATTEMPTS.c.state.in_(states))
+        return await self._database.read(lambda connection: connection.execute(query).scalar())
+
+    async def report(self, attempt: Attempt, spent: Spent) -> bool:
+        """Note what an attempt has used so far; False if it is not the job's any more, or the job is to be cancelled."""
+
+        def act(connection: Connection) -> bool:
+            job = get_in(connection, attempt.job, to_change=True)
+            if not _is_current(job, attempt):
+                return False
+            _note(connection, attempt, spent)
+            return job is not None and not job.is_cancel_asked
+
+        return await self._database.write(act)
+
+    async def end(
+        self,
+        attempt: Attempt,
+        state: JobState,
+        *,
+        reason: str = "",
+        spent: Spent | None = None,
+        retry_at: datetime | None = None,
+    ) -> Job | None:
+        """End an attempt, and its job with it; None if the attempt is not the job's any more.
+
+        Args:
+            attempt: The one that ended.
+            state: How. A job that was asked to be cancelled is cancelled, whatever the attempt came to, unless it had
+                succeeded by then.
+            reason: Why, in a line.
+            spent: What it used.
+            retry_at: The job goes back into the queue until then, instead of ending.
+        """
+
+        def act(connection: Connection) -> Job | None:
+            nonlocal reason
+            job = get_in(connection, attempt.job, to_change=True)
+            if job is None or not _is_current(job, attempt):
+                return None
+            now = now_ms()
+            _note(connection, attempt, spent or Spent())
+            connection.execute(
+                update(ATTEMPTS)
+                .where(*_of(attempt))
+                .values(ended_ms=now, state=state, reason=reason_of(reason))
+            )
+            if retry_at is not None and not job.is_cancel_asked:
+                after = {"state": JobState.QUEUED, "not_before_ms": milliseconds(retry_at), "worker": None}
+            else:
+                is_cancelled = job.is_cancel_asked and state is not JobState.SUCCEEDED
+                after = {"state": JobState.CANCELLED if is_cancelled else state, "ended_ms": now}
+                if is_cancelled:
+                    reason = job.reason or reason  # who asked for it knows why
+            connection.execute(
+                update(JOBS)
+                .where(JOBS.c.id == attempt.job)
+                .values(**after, reason=reason_of(reason), reserved_tokens=None, reserved_usd=None)
+            )
+            return get_in(connection, attempt.job)
+
+        return await self._database.write(act)
+
+
+def _is_current(job: Job | None, attempt: Attempt) -> bool:
+    return (
+        job is not None
+        and job.state is JobState.RUNNING
+        and (job.attempt, job.worker) == (attempt.number, attempt.worker)
+    )
+
+
+def _of(attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
+    return (ATTEMPTS.c.job == attempt.job, ATTEMPTS.c.number == attempt.number)
+
+
+def _note(connection: Connection, attempt: Attempt, spent: Spent) -> None:
+    connection.execute(
+        update(ATTEMPTS)
+        .where(*_of(attempt))
+        .values(
+            tokens=_larger(ATTEMPTS.c.tokens, spent.tokens),
+            cost_usd=_larger(ATTEMPTS.c.cost_usd, spent.cost_usd),
+        )
+    )
+    sums = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
+        ATTEMPTS.c.job == attempt.job
+    )
+    tokens, cost = connection.execute(sums).one()
+    connection.execute(update(JOBS).where(JOBS.c.id == attempt.job).values(tokens=tokens, cost_usd=cost))
+
+
+def _larger(column: Column[Any], value: float) -> ColumnElement[Any]:
+    return case((column > value, column), else_=value)

@@ -1,0 +1,61 @@
+"""Claims on work of others that are about to be made: noted before, so that none is lost with the process."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select
+
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.jobs import has_key_in, now_ms
+from ringfence.fleet.store.tables import CLAIMS
+
+
+@dataclass(frozen=True)
+class Intent:
+    """An item that is to be claimed."""
+
+    agent: str
+    trigger: str
+    item: str
+    """Its id at the source."""
+    token: str
+    """What tells this claim from all others, also from those of other crews."""
+
+    @property
+    def key(self) -> str:
+        """Of the job that comes of it."""
+        return f"source/{self.agent}/{self.trigger}/{self.token}"
+
+
+class Intents:
+    """The claims in a database that have not become jobs yet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, intent: Intent) -> None:
+        """Note one."""
+
+        def act(connection: Connection) -> None:
+            values = {"agent": intent.agent, "trigger": intent.trigger, "item": intent.item}
+            connection.execute(insert(CLAIMS).values(token=intent.token, created_ms=now_ms(), **values))
+
+        await self._database.write(act)
+
+    async def drop(self, intent: Intent) -> None:
+        """Forget one: it has become a job, or came to nothing."""
+        await self._database.write(
+            lambda connection: connection.execute(delete(CLAIMS).where(CLAIMS.c.token == intent.token))
+        )
+
+    async def of(self, agent: str, trigger: str) -> list[Intent]:
+        """Those of one trigger that somebody died over; those that have become jobs are forgotten here."""
+
+        def act(connection: Connection) -> list[Intent]:
+            mine = (CLAIMS.c.agent == agent, CLAIMS.c.trigger == trigger)
+            query = select(CLAIMS.c.item, CLAIMS.c.token).where(*mine).order_by(CLAIMS.c.created_ms)
+            found = [Intent(agent, trigger, item, token) for item, token in connection.execute(query)]
+            done = [each.token for each in found if has_key_in(connection, each.key)]
+            connection.execute(delete(CLAIMS).where(CLAIMS.c.token.in_(done)))
+            return [each for each in found if each.token not in done]
+
+        return await self._database.write(act)

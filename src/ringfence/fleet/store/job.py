@@ -1,0 +1,202 @@
+"""A job of the crew, as the database knows it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import RowMapping
+
+from ringfence.errors import InfrastructureFault
+from ringfence.job.state import JobState
+
+TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source", "retry", "fork"]
+BlobKind = Literal["prompt", "payload", "configuration", "answer"]
+
+CREW_STOPPED = "the crew was told to stop"
+"""Why a job was cancelled that nobody meant to be rid of."""
+_REASON = 500
+"""Characters of a reason that are kept."""
+ACTIVE = (JobState.STARTING, JobState.RUNNING)
+"""States in which a job counts against limits of how many run at once."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """What is asked for."""
+
+    agent: str
+    """Its qualified name."""
+    trigger: TriggerKind
+    prompt: str
+    trigger_name: str = ""
+    """Which schedule, webhook, ..."""
+    dedupe_key: str | None = None
+    """No two jobs have the same; what asks twice gets the first."""
+    priority: int = 0
+    """Higher goes first, -1000 to 1000."""
+    workspace: str = ""
+    """What the limit of one at a time holds for; empty: nothing."""
+    not_before: datetime | None = None
+    parent: str | None = None
+    """The job that this one repeats, forks or follows."""
+    session_id: str | None = None
+    """The session it goes on with."""
+    payload: str | None = None
+    """What came with the trigger, as JSON."""
+    configuration: str | None = None
+    """The agent's, as JSON, as it was then."""
+    most_queued: int | None = None
+    """So many of the agent's may wait, this one among them. None: any number."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it stands. What happened in it is in the journal of its run."""
+
+    id: str
+    agent: str
+    state: JobState
+    trigger: TriggerKind
+    trigger_name: str
+    priority: int
+    workspace: str
+    created_at: datetime
+    not_before: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    admissions: int
+    """How often it was let start; each has a workflow of its own."""
+    attempt: int
+    """How many were begun."""
+    worker: str | None
+    run_id: str | None
+    """Of its last attempt."""
+    session_id: str | None
+    parent: str | None
+    reason: str
+    is_cancel_asked: bool
+    tokens: int
+    cost_usd: float
+    allowed_tokens: int | None
+    """What it may use, set aside for it when it was admitted; None: as much as its agent's own limit says."""
+    allowed_usd: float | None
+
+    @property
+    def workflow_id(self) -> str:
+        """The engine's name for what runs it, since it was admitted last."""
+        return f"{self.id}.{self.admissions}"
+
+
+_MAY_BE_NONE = type(None)
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "agent", "trigger_name", "workspace", "reason"), (str,)),
+    **dict.fromkeys(("priority", "admissions", "attempt", "tokens"), (int,)),
+    **dict.fromkeys(("worker", "run_id", "session_id", "parent"), (str, _MAY_BE_NONE)),
+    "cost_usd": (float, int),
+    "allowed_tokens": (int, _MAY_BE_NONE),
+    "allowed_usd": (float, int, _MAY_BE_NONE),
+}
+"""What SQLite would not insist on."""
+_TRIGGERS = frozenset(get_args(TriggerKind))
+_SHOWN = 60
+
+
+class SenselessRow(InfrastructureFault):
+    """A row of the table of jobs is none of ours: written by hand, by a newer version, or damaged.
+
+    Args:
+        row: The row.
+        why: What is wrong with it.
+    """
+
+    def __init__(self, row: RowMapping | Mapping[str, Any], why: str) -> None:
+        self.id = row["id"]
+        """As it is in the row, of whatever type."""
+        super().__init__(
+            f"the row of job {repr(self.id)[:_SHOWN]} in the crew's database makes no sense, and is passed over: {why}; "
+            "a newer ringfence may have written it; else mend or delete it in the table crew_jobs"
+        )
+
+
+def job_of(row: RowMapping | Mapping[str, Any]) -> Job:
+    """A row of the table of jobs as a job.
+
+    Raises:
+        SenselessRow: It is none.
+    """
+    try:
+        job = _read(row)
+    except (ValueError, TypeError, OverflowError, OSError) as exc:
+        raise SenselessRow(row, str(exc)[:_SHOWN]) from exc
+    for name, kinds in _KINDS.items():
+        value = getattr(job, name)
+        if not isinstance(value, kinds):
+            raise SenselessRow(row, f"its {name} is {repr(value)[:_SHOWN]}")
+    if job.trigger not in _TRIGGERS:
+        raise SenselessRow(row, f"its trigger is {repr(job.trigger)[:_SHOWN]}")
+    return job
+
+
+def sensible(
+    rows: Iterable[RowMapping], passed_over: Callable[[SenselessRow], None] = lambda _row: None
+) -> Iterator[Job]:
+    """The rows that are jobs.
+
+    Args:
+        rows: Of the table of jobs.
+        passed_over: Is told of the others.
+    """
+    for row in rows:
+        try:
+            yield job_of(row)
+        except SenselessRow as exc:
+            passed_over(exc)
+
+
+def _read(row: RowMapping | Mapping[str, Any]) -> Job:
+    return Job(
+        id=row["id"],
+        agent=row["agent"],
+        state=JobState(row["state"]),
+        trigger=row["trigger"],
+        trigger_name=row["trigger_name"],
+        priority=row["priority"],
+        workspace=row["workspace"],
+        created_at=_required(row["created_ms"]),
+        not_before=moment(row["not_before_ms"] or None),
+        started_at=moment(row["started_ms"]),
+        ended_at=moment(row["ended_ms"]),
+        admissions=row["admissions"],
+        attempt=row["attempt"],
+        worker=row["worker"],
+        run_id=row["run_id"],
+        session_id=row["session_id"],
+        parent=row["parent"],
+        reason=row["reason"],
+        is_cancel_asked=bool(row["is_cancel_asked"]),
+        tokens=row["tokens"],
+        cost_usd=row["cost_usd"],
+        allowed_tokens=row["reserved_tokens"],
+        allowed_usd=row["reserved_usd"],
+    )
+
+
+def moment(ms: int | None) -> datetime | None:
+    """Milliseconds since 1970 as a moment."""
+    return None if ms is None else _required(ms)
+
+
+def _required(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def milliseconds(at: datetime) -> int:
+    """A moment as milliseconds since 1970."""
+    return round(at.timestamp() * 1000)
+
+
+def reason_of(text: str) -> str:
+    """A reason as every database takes it: an agent may have written half of a surrogate pair into it, or a NUL."""
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace("\0", "\ufffd")[:_REASON]

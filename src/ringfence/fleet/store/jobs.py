@@ -1,0 +1,376 @@
+"""The crew's jobs: entered, found, cancelled, forgotten."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import (
+    BlobKind,
+    Job,
+    NewJob,
+    SenselessRow,
+    job_of,
+    milliseconds,
+    reason_of,
+    sensible,
+)
+from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, JOBS
+from ringfence.fleet.store.totals import keep_totals
+from ringfence.job.state import JobState
+
+# Made once: to make a statement takes longer than to execute it.
+_ADD, _ADD_BESIDE = insert(JOBS), insert(BLOBS)
+_ONE = select(JOBS).where(JOBS.c.id == bindparam("of"))
+_ONE_TO_CHANGE = _ONE.with_for_update()
+_WAITING = (
+    select(JOBS.c.id)
+    .where(JOBS.c.agent == bindparam("of"), JOBS.c.state == JobState.QUEUED.value)
+    .offset(bindparam("ahead"))
+    .limit(1)
+)
+_WITH_KEY = select(JOBS).where(JOBS.c.dedupe_key == bindparam("key"))
+_STATES = frozenset(JobState)
+_EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
+    "admissions": 0,
+    "attempt": 0,
+    "reason": "",
+    "is_cancel_asked": False,
+    "is_followed": False,
+    "tokens": 0,
+    "cost_usd": 0.0,
+}
+
+
+PassedOver = Callable[[SenselessRow], None]
+
+
+class QueueFull(InfrastructureFault):
+    """As many jobs of an agent wait as may: try again later, or have them start sooner.
+
+    Args:
+        agent: Whose.
+        most: How many may wait.
+    """
+
+    def __init__(self, agent: str, most: int) -> None:
+        super().__init__(
+            f"agent {agent!r} has {most} jobs waiting, and may have no more; try again later, cancel some "
+            f"(`ringfence job ls --agent {agent} --state queued`), or raise its `queue`"
+        )
+
+
+class Jobs:
+    """The jobs in a database. Safe to use from several processes and machines.
+
+    Args:
+        database: Where they are.
+        passed_over: Is told, in a thread, of rows that make no sense, each time that one is met. Who asks for a single
+            job is told by an error instead.
+    """
+
+    def __init__(self, database: Database, *, passed_over: PassedOver = lambda _row: None) -> None:
+        self._database = database
+        self._passed_over = passed_over
+
+    async def add(self, new: NewJob) -> tuple[Job, bool]:
+        """Enter a job as queued, or find the one with the same dedupe key; returns it, and whether it is new.
+
+        Raises:
+            QueueFull: No more of its agent's may wait.
+        """
+
+        def act(connection: Connection) -> tuple[Job, bool]:
+            return add_in(connection, new)
+
+        try:
+            return await self._database.write(act)
+        except _Twice:
+            return await self._database.read(lambda connection: (_with_key(connection, new), False))
+
+    async def get(self, job_id: str) -> Job | None:
+        """One job."""
+        return await self._database.read(lambda connection: get_in(connection, job_id))
+
+    async def resolve(self, reference: str) -> Job:
+        """The job whose id is, or ends in, what is given.
+
+        Raises:
+            UsageError: There is none, or several.
+        """
+
+        def act(connection: Connection) -> list[Job]:
+            exact = get_in(connection, reference)
+            if exact is not None:
+                return [exact]
+            ends = JOBS.c.id.endswith(reference, autoescape=True)
+            return _jobs(connection, select(JOBS).where(ends).limit(2), self._passed_over)
+
+        found = await self._database.read(act) if reference else []
+        if not found:
+            raise UsageError(f"there is no job {reference!r}; `ringfence job ls` lists them")
+        if len(found) > 1:
+            raise UsageError(f"several jobs end in {reference!r}; give more of the id")
+        return found[0]
+
+    async def list(
+        self,
+        *,
+        agent: str | None = None,
+        states: Sequence[JobState] = (),
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Jobs, the newest first.
+
+        Args:
+            agent: Only this one's.
+            states: Only in these; none means all.
+            before: Only older ones than this job: how one pages.
+            limit: At most so many.
+        """
+        query = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
+        if agent is not None:
+            query = query.where(JOBS.c.agent == agent)
+        if states:
+            query = query.where(JOBS.c.state.in_([state.value for state in states]))
+        if before is not None:
+            query = query.where(JOBS.c.id < before)
+        return await self._database.read(lambda connection: _jobs(connection, query, self._passed_over))
+
+    async def counts(self) -> dict[str, dict[JobState, int]]:
+        """How many jobs there are of each agent in each state that we know."""
+        query = select(JOBS.c.agent, JOBS.c.state, func.count()).group_by(JOBS.c.agent, JOBS.c.state)
+
+        def act(connection: Connection) -> dict[str, dict[JobState, int]]:
+            found: dict[str, dict[JobState, int]] = {}
+            for agent, state, count in connection.execute(query):
+                if state in _STATES:
+                    found.setdefault(agent, {})[JobState(state)] = count
+            return found
+
+        return await self._database.read(act)
+
+    async def blob(self, job_id: str, kind: BlobKind) -> bytes | None:
+        """What is stored beside a job."""
+        query = select(BLOBS.c.content).where(BLOBS.c.job == job_id, BLOBS.c.kind == kind)
+        return await self._database.read(lambda connection: connection.execute(query).scalar())
+
+    async def put_blob(self, job_id: str, kind: BlobKind, content: bytes) -> None:
+        """Store something beside a job, in the place of what was there."""
+
+        def act(connection: Connection) -> None:
+            connection.execute(delete(BLOBS).where(BLOBS.c.job == job_id, BLOBS.c.kind == kind))
+            connection.execute(insert(BLOBS).values(job=job_id, kind=kind, content=content))
+
+        await self._database.write(act)
+
+    async def end(self, job_id: str, state: JobState, *, reason: str) -> bool:
+        """End a job that no attempt will end; False if it has ended already. Its attempts are fenced from here on."""
+
+        def act(connection: Connection) -> bool:
+            live = [each.value for each in JobState if not each.is_terminal]
+            done = connection.execute(
+                update(JOBS)
+                .where(JOBS.c.id == job_id, JOBS.c.state.in_(live))
+                .values(
+                    state=state,
+                    ended_ms=now_ms(),
+                    reason=reason_of(reason),
+                    reserved_tokens=None,
+                    reserved_usd=None,
+                )
+            )
+            connection.execute(
+                update(ATTEMPTS)
+                .where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None))
+                .values(ended_ms=now_ms(), state=state, reason=reason_of(reason))
+            )
+            return done.rowcount == 1
+
+        return await self._database.write(act)
+
+    async def ask_cancel(self, job_id: str, *, reason: str) -> Job:
+        """Cancel a job: at once if it is queued, else by its worker, which is told by `report` and by the engine.
+
+        Raises:
+            UsageError: There is no such job, or it has ended.
+        """
+
+        def act(connection: Connection) -> Job:
+            job = get_in(connection, job_id, to_change=True)
+            if job is None:
+                raise UsageError(f"there is no job {job_id!r}; `ringfence job ls` lists them")
+            if job.state.is_terminal:
+                raise UsageError(f"job {job_id!r} has ended: {job.state.value}; there is nothing to cancel")
+            # Who asks first knows why.
+            values = {
+                "is_cancel_asked": True,
+                "reason": job.reason if job.is_cancel_asked else reason_of(reason),
+            }
+            if job.state is JobState.QUEUED:
+                values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
+            return get_in(connection, job_id) or job
+
+        return await self._database.write(act)
+
+    async def follow(
+        self,
+        make: Callable[[Job], Sequence[NewJob]],
+        *,
+        limit: int = 100,
+        left_out: Callable[[Job, QueueFull], None] = lambda _ended, _why: None,
+    ) -> int:
+        """Enter the jobs that follow those that have ended, each once; returns how many ends were looked at.
+
+        A job that finds its agent's queue full is left out for good: an end must not be looked at for ever.
+
+        Args:
+            make: What follows a job. It is asked once for each end, and again only if we died before it was kept.
+            limit: Ends that are looked at in one go.
+            left_out: Is told of an end that somebody's queue had no room for.
+        """
+
+        def act(connection: Connection) -> int:
+            query = (
+                select(JOBS).where(JOBS.c.is_followed.is_(False), JOBS.c.ended_ms.is_not(None)).limit(limit)
+            )
+            rows = connection.execute(query).mappings().all()
+            for job in sensible(rows, self._passed_over):
+                for new in make(job):
+                    try:
+                        add_in(connection, new)
+                    except QueueFull as exc:
+                        left_out(job, exc)
+            # What makes no sense is followed by nothing, and not looked at for ever.
+            ids = [row["id"] for row in rows]
+            connection.execute(update(JOBS).where(JOBS.c.id.in_(ids)).values(is_followed=True))
+            return len(rows)
+
+        try:
+            return await self._database.write(act)
+        except _Twice:
+            return limit  # somebody has just entered one of them: it is found the next time
+
+    async def remove(self, job_id: str) -> bool:
+        """Forget a job that has ended, and all that is beside it; False if it has not ended, or is not known."""
+        return await self.forget([job_id]) == [job_id]
+
+    async def forget(self, ids: Sequence[str]) -> Sequence[str]:
+        """Forget jobs, all in one transaction, but for those that have not ended; returns those that are forgotten.
+
+        What they came to stays in the totals.
+        """
+
+        def act(connection: Connection) -> Sequence[str]:
+            ended = [state.value for state in JobState if state.is_terminal]
+            query = select(JOBS.c.id).where(JOBS.c.id.in_(ids), JOBS.c.state.in_(ended)).with_for_update()
+            gone = sorted(connection.execute(query).scalars())
+            keep_totals(connection, gone)
+            for column in (BLOBS.c.job, ATTEMPTS.c.job, JOBS.c.id):
+                connection.execute(delete(column.table).where(column.in_(gone)))
+            return gone
+
+        return await self._database.write(act)
+
+
+_JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]{6}-[0-9a-f]{6}")
+
+
+def new_job_id(now: datetime) -> str:
+    """A name for a new job, such as `20260301-120000-123456-5f3a9c`: in the order of time, to the microsecond."""
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(3)}"
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a text has the form of a whole id; there need be no such job."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+class _Twice(Exception):
+    """A job with the same dedupe key was entered meanwhile."""
+
+
+def add_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
+    """As `Jobs.add`, within a transaction."""
+    if new.dedupe_key is not None:
+        found = _with_key_or_none(connection, new.dedupe_key)
+        if found is not None:
+            return found, False
+    if new.most_queued is not None:
+        ahead = {"of": new.agent, "ahead": new.most_queued - 1}
+        if connection.execute(_WAITING, ahead).first() is not None:
+            raise QueueFull(new.agent, new.most_queued)
+    now = datetime.now(UTC)
+    job_id = new_job_id(now)
+    values: dict[str, Any] = {
+        **_EMPTY,
+        "id": job_id,
+        "agent": new.agent,
+        "state": JobState.QUEUED,
+        "trigger": new.trigger,
+        "trigger_name": new.trigger_name,
+        "dedupe_key": new.dedupe_key,
+        "priority": new.priority,
+        "workspace": new.workspace,
+        "created_ms": milliseconds(now),
+        "not_before_ms": milliseconds(new.not_before) if new.not_before else 0,
+        "session_id": new.session_id,
+        "parent": new.parent,
+    }
+    try:
+        connection.execute(_ADD, values)
+    except IntegrityError as exc:
+        raise _Twice from exc
+    beside = {"prompt": new.prompt, "payload": new.payload, "configuration": new.configuration}
+    rows = [
+        {"job": job_id, "kind": kind, "content": text.encode("utf-8", "surrogateescape")}
+        for kind, text in beside.items()
+        if text is not None
+    ]
+    connection.execute(_ADD_BESIDE, rows)
+    return job_of(values), True
+
+
+def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> Job | None:
+    """As `Jobs.get`, within a transaction.
+
+    Args:
+        connection: The transaction's.
+        job_id: Of the job.
+        to_change: Nobody else changes it until the transaction has ended.
+    """
+    found = connection.execute(_ONE_TO_CHANGE if to_change else _ONE, {"of": job_id}).mappings().first()
+    return None if found is None else job_of(found)
+
+
+def has_key_in(connection: Connection, key: str) -> bool:
+    """Whether there is a job with a dedupe key, within a transaction."""
+    return _with_key_or_none(connection, key) is not None
+
+
+def _with_key(connection: Connection, new: NewJob) -> Job:
+    found = _with_key_or_none(connection, new.dedupe_key or "")
+    assert found is not None
+    return found
+
+
+def _with_key_or_none(connection: Connection, key: str) -> Job | None:
+    found = connection.execute(_WITH_KEY, {"key": key}).mappings().first()
+    return None if found is None else job_of(found)
+
+
+def _jobs(connection: Connection, query: Select[tuple[object, ...]], passed_over: PassedOver) -> list[Job]:
+    return [*sensible(connection.execute(query).mappings(), passed_over)]
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return milliseconds(datetime.now(UTC))

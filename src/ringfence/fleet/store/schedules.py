@@ -1,0 +1,83 @@
+"""How far each schedule has come, so that no slot is fired twice or lost by a restart."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import milliseconds, moment
+from ringfence.fleet.store.tables import SCHEDULES
+
+_COME_TO = (
+    update(SCHEDULES)
+    .where(SCHEDULES.c.agent == bindparam("of"), SCHEDULES.c.name == bindparam("called"))
+    .values(last_slot_ms=bindparam("slot"))
+)
+"""Made once: to make a statement takes longer than to execute it."""
+
+
+@dataclass(frozen=True)
+class ScheduleState:
+    """What is remembered of one schedule."""
+
+    agent: str
+    name: str
+    last_slot: datetime | None = None
+    """The last time it was due that was dealt with."""
+    is_paused: bool = False
+
+
+class ScheduleStates:
+    """The schedules in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self) -> dict[tuple[str, str], ScheduleState]:
+        """All of which anything is known, by agent and name."""
+
+        def act(connection: Connection) -> dict[tuple[str, str], ScheduleState]:
+            return {
+                (row["agent"], row["name"]): ScheduleState(
+                    row["agent"],
+                    row["name"],
+                    moment(row["last_slot_ms"]),
+                    bool(row["is_paused"]),
+                )
+                for row in connection.execute(select(SCHEDULES)).mappings()
+            }
+
+        return await self._database.read(act)
+
+    async def came_to(self, agent: str, name: str, slot: datetime) -> None:
+        """Remember the last slot that was dealt with."""
+        await self.came_to_all([(agent, name, slot)])
+
+    async def came_to_all(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
+        """`came_to` for many: agent, name and slot of each."""
+
+        def act(connection: Connection) -> None:
+            for agent, name, slot in slots:
+                came_to_in(connection, agent, name, slot)
+
+        await self._database.write(act)
+
+    async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
+        """Have a schedule rest, or go on."""
+        await self._database.write(lambda connection: _set(connection, agent, name, is_paused=is_paused))
+
+
+def came_to_in(connection: Connection, agent: str, name: str, slot: datetime) -> None:
+    """As `ScheduleStates.came_to`, within a transaction."""
+    mine = {"of": agent, "called": name, "slot": milliseconds(slot)}
+    if not connection.execute(_COME_TO, mine).rowcount:
+        connection.execute(insert(SCHEDULES).values(agent=agent, name=name, last_slot_ms=milliseconds(slot)))
+
+
+def _set(connection: Connection, agent: str, name: str, **values: object) -> None:
+    mine = (SCHEDULES.c.agent == agent, SCHEDULES.c.name == name)
+    done = connection.execute(update(SCHEDULES).where(*mine).values(**values))
+    if not done.rowcount:
+        connection.execute(insert(SCHEDULES).values(agent=agent, name=name, **values))

@@ -1,0 +1,1 @@
+"""Traces of jobs, for collectors that speak OpenTelemetry's protocol. Imported only where asked for."""

@@ -1,0 +1,1 @@
+"""What begins a job besides the clock: webhooks, changed files, work that others leave."""

@@ -1,0 +1,12 @@
+"""Work that others leave somewhere, for a crew to take."""
+
+from ringfence.fleet.trigger.source.base import (
+    Claim,
+    Fetched,
+    Outcome,
+    Unusable,
+    WorkItem,
+    WorkSource,
+)
+
+__all__ = ["Claim", "Fetched", "Outcome", "Unusable", "WorkItem", "WorkSource"]

@@ -1,0 +1,261 @@
+"""Work as files in a local directory: `fix-the-login.md` is a task, its text the prompt.
+
+A claim renames the file into `.claimed/`, to a name of its own, which one claimer alone can do. From there it goes to
+`done/` or `failed/`, or back. Links are never followed: whoever may leave tasks may not thereby read other files.
+"""
+
+import errno
+import itertools
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio.to_thread
+
+from ringfence.errors import InfrastructureFault, UsageError, next_step
+from ringfence.fleet.trigger.source.base import (
+    BODY_LIMIT_BYTES,
+    MOST_ITEMS,
+    Claim,
+    Fetched,
+    Outcome,
+    Unusable,
+    WorkItem,
+    WorkSource,
+    cut,
+)
+
+SUFFIXES: Final = (".md", ".txt", ".prompt")
+_CLAIMED: Final = ".claimed"
+_MOST_ENTRIES: Final = 10_000
+_MOST_UNUSABLE: Final = 100
+_TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
+_KEY: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
+_LONGEST_NAME: Final = 120
+_Result = TypeVar("_Result")
+
+
+class DirectorySource(WorkSource):
+    """A directory of task files.
+
+    Args:
+        root: The directory. `.claimed`, `done`, `failed` and `released` are made in it.
+
+    Raises:
+        UsageError: It is no directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        if not root.is_dir():
+            raise UsageError(f"{str(root)!r} cannot hold tasks: it is no directory; make it, or name another")
+
+    async def fetch(self, limit: int = 100) -> Fetched:
+        """See `WorkSource`."""
+        return await self._do(lambda top: _fetch(top, min(max(1, limit), MOST_ITEMS)))
+
+    async def claim(self, id: str, token: str) -> Claim | None:
+        """See `WorkSource`."""
+        if not _TOKEN.fullmatch(token):
+            raise UsageError(f"claim token {token[:80]!r} must be 8 to 64 letters and digits")
+        return await self._do(lambda top: _claim(top, id, token))
+
+    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
+        """See `WorkSource`. Comments lie beside the claimed file, one file each."""
+        if not _KEY.fullmatch(key):
+            raise UsageError(f"comment key {key[:120]!r} must be 1 to 100 letters, digits and dashes")
+        await self._do(lambda top: _write(top, _CLAIMED, f"{claim.handle}.{key}.comment", text))
+
+    async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
+        """See `WorkSource`. What is to be said lies beside the file, as `NAME.result`."""
+        await self._do(lambda top: _complete(top, claim, outcome, text))
+
+    async def release(self, claim: Claim, reason: str) -> None:
+        """See `WorkSource`. If there is a new file of its name meanwhile, the old one comes back beside it."""
+        await self._do(lambda top: _release(top, claim, reason))
+
+    async def _do(self, act: Callable[[int], _Result]) -> _Result:
+        def acting() -> _Result:
+            try:
+                with _opened(self.root) as top:
+                    return act(top)
+            except OSError as exc:
+                raise InfrastructureFault(
+                    f"tasks in {str(self.root)!r} cannot be handled ({exc.strerror}); {next_step(exc)}"
+                ) from exc
+
+        return await anyio.to_thread.run_sync(acting)
+
+
+@contextmanager
+def _opened(path: Path | str, *, within: int | None = None) -> Iterator[int]:
+    """A directory; one within another is never a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if within is None else os.O_NOFOLLOW)
+    directory = os.open(path, flags, dir_fd=within)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _room(top: int, name: str) -> Iterator[int]:
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=top)
+    with _opened(name, within=top) as room:
+        yield room
+
+
+def _fetch(top: int, limit: int) -> Fetched:
+    names, is_cut = _names(top)
+    items: list[WorkItem] = []
+    unusable: list[Unusable] = []
+    for name in names:
+        if len(items) == limit:
+            is_cut = True
+            break
+        found = _read(top, name, name)
+        if isinstance(found, WorkItem):
+            items.append(found)
+        elif found is not None and len(unusable) < _MOST_UNUSABLE:
+            unusable.append(found)
+    return Fetched(tuple(items), tuple(unusable), is_cut)
+
+
+def _names(top: int) -> tuple[list[str], bool]:
+    """Names of tasks, the oldest first, and whether there are more than are looked at."""
+    with os.scandir(top) as entries:
+        looked_at = list(itertools.islice(entries, _MOST_ENTRIES + 1))
+        # Whoever makes files may take them away right now.
+        dated = [(_changed(entry), entry.name) for entry in looked_at if _is_task(entry.name)]
+    return [name for _, name in sorted(dated)], len(looked_at) > _MOST_ENTRIES
+
+
+def _changed(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _is_task(name: str) -> bool:
+    return name.endswith(SUFFIXES) and not name.startswith(".") and len(os.fsencode(name)) <= _LONGEST_NAME
+
+
+def _read(directory: int, name: str, id: str) -> WorkItem | Unusable | None:
+    """A task file; None if it is gone."""
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for its writer.
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        return Unusable(id, "it is a link" if exc.errno == errno.ELOOP else exc.strerror or "unreadable")
+    try:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode):
+            return Unusable(id, "it is no plain file")
+        with os.fdopen(file, "rb", closefd=False) as opened:
+            raw = opened.read(BODY_LIMIT_BYTES + 1)
+    finally:
+        os.close(file)
+    if len(raw) > BODY_LIMIT_BYTES:
+        return Unusable(id, f"it has more than {BODY_LIMIT_BYTES} bytes")
+    try:
+        body = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Unusable(id, "it is no UTF-8 text")
+    if not body.strip():
+        return Unusable(id, "it is empty")
+    return WorkItem(id, Path(id).stem, body, datetime.fromtimestamp(facts.st_mtime, UTC))
+
+
+def _claim(top: int, id: str, token: str) -> Claim | None:
+    if not _is_task(id) or "/" in id:
+        return None
+    handle = f"{token}.{id}"
+    with _room(top, _CLAIMED) as claimed:
+        found = _read(claimed, handle, id)
+        if found is None:
+            try:
+                os.rename(id, handle, src_dir_fd=top, dst_dir_fd=claimed)
+            except FileNotFoundError:
+                return None
+            found = _read(claimed, handle, id)
+        if isinstance(found, Unusable):
+            _move(claimed, handle, top, "failed")
+            return None
+    return Claim(found, token, handle) if found else None
+
+
+def _complete(top: int, claim: Claim, outcome: Outcome, text: str) -> None:
+    with _room(top, _CLAIMED) as claimed:
+        if not _exists(claimed, claim.handle):
+            return
+        _write(top, outcome.value, f"{claim.handle}.result", text)
+        _move_comments(claimed, claim.handle, top, outcome.value)
+        _move(claimed, claim.handle, top, outcome.value)
+
+
+def _release(top: int, claim: Claim, reason: str) -> None:
+    with _room(top, _CLAIMED) as claimed:
+        if not _exists(claimed, claim.handle):
+            return
+        if reason:
+            _write(top, _CLAIMED, f"{claim.handle}.released.comment", reason)
+        _move_comments(claimed, claim.handle, top, "released")
+        path = Path(claim.item.id)
+        for name in (path.name, f"{path.stem}.{claim.token}{path.suffix}"):
+            try:
+                # A link is refused where a file is, while a rename would replace it.
+                os.link(claim.handle, name, src_dir_fd=claimed, dst_dir_fd=top, follow_symlinks=False)
+            except FileExistsError:
+                if not _is_same(claimed, claim.handle, top, name):  # as it is after a crash right here
+                    continue
+            os.unlink(claim.handle, dir_fd=claimed)
+            return
+
+
+def _move(source: int, name: str, top: int, room: str) -> None:
+    with _room(top, room) as target:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _move_comments(claimed: int, handle: str, top: int, room: str) -> None:
+    with os.scandir(claimed) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(f"{handle}.")]
+    for name in names:
+        _move(claimed, name, top, room)
+
+
+def _is_same(one: int, name: str, other: int, other_name: str) -> bool:
+    first, second = (
+        os.stat(path, dir_fd=directory, follow_symlinks=False)
+        for directory, path in ((one, name), (other, other_name))
+    )
+    return os.path.samestat(first, second)
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write(top: int, room: str, name: str, text: str) -> None:
+    """Write a new file; one that is there stays as it is."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _room(top, room) as directory:
+        try:
+            file = os.open(name, flags, 0o600, dir_fd=directory)
+        except FileExistsError:
+            return
+        with os.fdopen(file, "wb") as opened:
+            opened.write(cut(text).encode("utf-8", "replace") + b"\n")

@@ -1,0 +1,288 @@
+"""Issues with a label as work. The interface knows no lock, so a claim is an election by comments.
+
+Whoever wants an issue leaves a comment with a word of its own and reads all comments again: of the claims that stand
+there, the one with the lowest number wins; the others take theirs back. Numbers only grow, and a comment is there before
+its answer is, so two claimers cannot both see themselves first. Claims are believed of the token's own user and of those
+who belong to the repository, since anybody may comment.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.fleet.trigger.source.base import (
+    BODY_LIMIT_BYTES,
+    MOST_ITEMS,
+    Claim,
+    Fetched,
+    Outcome,
+    Unusable,
+    WorkItem,
+    WorkSource,
+    cut,
+)
+from ringfence.fleet.trigger.source.github.api import GitHubApi, Token
+
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9-]{1,100}/[A-Za-z0-9._-]{1,100}", re.ASCII)
+_CLAIM: Final = re.compile(r"\A<!-- ringfence-claim ([A-Za-z0-9]{8,64}) -->", re.ASCII)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
+_KEY: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
+_PAGE: Final = 100
+_MOST_PAGES: Final = 10
+_GONE: Final = frozenset({404, 410})
+_BELONG: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_TITLE_LIMIT_BYTES: Final = 1000
+
+_Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GitHubSourceConfig:
+    """Which issues are work.
+
+    Raises:
+        UsageError: The repository's name is none.
+    """
+
+    repository: str
+    """`owner/name`."""
+    label: str = "ready"
+    """Issues with it can be claimed; a claim takes it away, a release puts it back."""
+    claim_label: str = "in progress"
+    """On issues that are claimed."""
+    failed_label: str = "failed"
+    """On issues whose work failed."""
+    closes: bool = False
+    """Whether an issue is closed when its work is done."""
+    base_url: str = "https://api.github.com"
+
+    def __post_init__(self) -> None:
+        if not _REPOSITORY.fullmatch(self.repository):
+            raise UsageError(f"{self.repository[:200]!r} is no repository; write owner/name")
+
+
+class GitHubSource(WorkSource):
+    """Issues of a repository. The token needs to read and write issues, and nothing else.
+
+    Args:
+        config: Which issues.
+        token: Where the token comes from.
+        first_wait_s: Before a request is tried again, in seconds.
+    """
+
+    def __init__(self, config: GitHubSourceConfig, token: Token, *, first_wait_s: float = 0.5) -> None:
+        self._config = config
+        self._api = GitHubApi(config.base_url, token, first_wait_s=first_wait_s)
+        self._issues = f"/repos/{config.repository}/issues"
+
+    async def aclose(self) -> None:
+        """See `WorkSource`."""
+        await self._api.aclose()
+
+    async def fetch(self, limit: int = 100) -> Fetched:
+        """See `WorkSource`. Pull requests are not work."""
+        limit = min(max(1, limit), MOST_ITEMS)
+        items: list[WorkItem] = []
+        unusable: list[Unusable] = []
+        for page in range(1, _MOST_PAGES + 1):
+            found = await self._api.get(
+                self._issues,
+                labels=self._config.label,
+                state="open",
+                sort="created",
+                direction="asc",
+                per_page=_PAGE,
+                page=page,
+            )
+            for issue in _listed(found):
+                if "pull_request" in issue or self._config.claim_label in _labels(issue):
+                    continue
+                item = _item(issue)
+                if isinstance(item, Unusable):
+                    unusable.append(item)
+                elif len(items) < limit:
+                    items.append(item)
+                else:
+                    return Fetched(tuple(items), tuple(unusable), is_cut=True)
+            if len(found) < _PAGE:
+                return Fetched(tuple(items), tuple(unusable))
+        return Fetched(tuple(items), tuple(unusable), is_cut=True)
+
+    async def claim(self, id: str, token: str) -> Claim | None:
+        """See `WorkSource`."""
+        if not _TOKEN.fullmatch(token):
+            raise UsageError(f"claim token {token[:80]!r} must be 8 to 64 letters and digits")
+        path = self._path(id)
+        claims = await self._claims(path)
+        own = [comment for comment in claims if _claim_of(comment) == token]
+        if not own and (claims or not await self._is_free(path)):
+            return None
+        if not own:
+            await self._say(path, f"<!-- ringfence-claim {token} -->\nWork on this has begun.")
+            claims = await self._claims(path)
+        first = min(claims, key=_number, default=None)
+        if first is None or _claim_of(first) != token:
+            await self._withdraw(path, token)
+            return None
+        issue = (await self._api.request("GET", path, allowed=_GONE)).body
+        item = _item(issue) if _is_issue(issue) else None
+        was_ours = bool(own) and _is_issue(issue) and self._config.claim_label in _labels(issue)
+        if not isinstance(item, WorkItem) or not (was_ours or self._is_claimable(issue)):
+            await self._withdraw(path, token)
+            return None
+        await self._label(path, self._config.claim_label)
+        await self._unlabel(path, self._config.label)
+        return Claim(item, token)
+
+    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
+        """See `WorkSource`."""
+        if not _KEY.fullmatch(key):
+            raise UsageError(f"comment key {key[:120]!r} must be 1 to 100 letters, digits and dashes")
+        await self._say(self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}")
+
+    async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
+        """See `WorkSource`."""
+        path = self._path(claim.item.id)
+        if text:
+            await self.comment(claim, text, key=f"end-{outcome.value}")
+        if not await self._is_ours(path, claim.token):
+            return
+        if outcome is Outcome.FAILED:
+            await self._label(path, self._config.failed_label)
+        elif self._config.closes:
+            await self._api.request("PATCH", path, body={"state": "closed"})
+        await self._unlabel(path, self._config.claim_label)
+        await self._withdraw(path, claim.token)
+
+    async def release(self, claim: Claim, reason: str) -> None:
+        """See `WorkSource`."""
+        path = self._path(claim.item.id)
+        if not await self._is_ours(path, claim.token):
+            return
+        if reason:
+            await self.comment(claim, reason, key="released")
+        # The label that lets others claim comes last but one, and the claim itself last: until then it is ours.
+        await self._unlabel(path, self._config.claim_label)
+        await self._label(path, self._config.label)
+        await self._withdraw(path, claim.token)
+
+    def _path(self, id: str) -> str:
+        if not (id.isascii() and id.isdigit() and len(id) <= 18):
+            raise UsageError(f"{id[:80]!r} is no number of an issue")
+        return f"{self._issues}/{id}"
+
+    async def _is_free(self, path: str) -> bool:
+        issue = (await self._api.request("GET", path, allowed=_GONE)).body
+        return self._is_claimable(issue)
+
+    def _is_claimable(self, issue: Any) -> bool:
+        if not _is_issue(issue) or issue.get("state") != "open" or "pull_request" in issue:
+            return False
+        labels = _labels(issue)
+        return self._config.label in labels and self._config.claim_label not in labels
+
+    async def _is_ours(self, path: str, token: str) -> bool:
+        return any(_claim_of(comment) == token for comment in await self._claims(path))
+
+    async def _comments(self, path: str) -> list[_Json]:
+        comments: list[_Json] = []
+        for page in range(1, _MOST_PAGES + 1):
+            answer = await self._api.request(
+                "GET", f"{path}/comments", query={"per_page": _PAGE, "page": page}, allowed=_GONE
+            )
+            if answer.status in _GONE:
+                return []
+            found = _listed(answer.body)
+            comments += found
+            if len(found) < _PAGE:
+                return comments
+        raise UsageError(f"{path} has more than {_PAGE * _MOST_PAGES} comments; go on in a new issue")
+
+    async def _claims(self, path: str) -> list[_Json]:
+        claims = [comment for comment in await self._comments(path) if _claim_of(comment)]
+        if any(comment.get("author_association") not in _BELONG for comment in claims):
+            me = (await self._api.request("GET", "/user", allowed=frozenset({403, 404}))).body
+            login = me.get("login") if isinstance(me, dict) else None
+            claims = [
+                comment
+                for comment in claims
+                if comment.get("author_association") in _BELONG or (login and _author(comment) == login)
+            ]
+        return claims
+
+    async def _say(self, path: str, text: str) -> None:
+        """Comment, unless the very mark in the first line is there already: a lost answer makes no second comment."""
+        mark = text.partition("\n")[0]
+        for _ in range(3):
+            if any(str(comment.get("body", "")).startswith(mark) for comment in await self._comments(path)):
+                return
+            answer = await self._api.post_once(f"{path}/comments", {"body": text})
+            if answer is not None:
+                return
+        raise InfrastructureFault(f"POST {path}/comments: no answer, 3 times; try again later")
+
+    async def _withdraw(self, path: str, token: str) -> None:
+        for comment in await self._claims(path):
+            if _claim_of(comment) == token:
+                await self._api.request(
+                    "DELETE", f"{self._issues}/comments/{_number(comment)}", allowed=_GONE
+                )
+
+    async def _label(self, path: str, label: str) -> None:
+        await self._api.request("POST", f"{path}/labels", body={"labels": [label]})
+
+    async def _unlabel(self, path: str, label: str) -> None:
+        await self._api.request("DELETE", f"{path}/labels/{quote(label, safe='')}", allowed=_GONE)
+
+
+def _listed(body: Any) -> list[_Json]:
+    if not isinstance(body, list) or not all(isinstance(one, dict) for one in body):
+        raise InfrastructureFault("the answer is no list of objects; is this the address of the API?")
+    return body
+
+
+def _is_issue(body: Any) -> bool:
+    return isinstance(body, dict) and isinstance(body.get("number"), int)
+
+
+def _item(issue: _Json) -> WorkItem | Unusable:
+    number = str(issue.get("number", "?"))[:20]
+    body, title, created = issue.get("body") or "", issue.get("title"), issue.get("created_at")
+    if not (isinstance(body, str) and isinstance(title, str) and isinstance(created, str)) or not _is_issue(
+        issue
+    ):
+        return Unusable(number, "it lacks a number, a title or a date")
+    if len(body.encode("utf-8", "replace")) > BODY_LIMIT_BYTES:
+        return Unusable(number, f"its text has more than {BODY_LIMIT_BYTES} bytes")
+    try:
+        created_at = datetime.fromisoformat(created).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return Unusable(number, "its date is none")
+    url = str(issue.get("html_url") or "")[:1000]
+    return WorkItem(number, cut(title, _TITLE_LIMIT_BYTES), body, created_at, url, tuple(_labels(issue)))
+
+
+def _labels(issue: _Json) -> list[str]:
+    labels = issue.get("labels")
+    named = [label.get("name") if isinstance(label, dict) else label for label in labels or []]
+    return [name for name in named if isinstance(name, str)][:100]
+
+
+def _claim_of(comment: _Json) -> str | None:
+    match = _CLAIM.match(str(comment.get("body", "")))
+    return match[1] if match else None
+
+
+def _number(comment: _Json) -> int:
+    number = comment.get("id")
+    if not isinstance(number, int):
+        raise InfrastructureFault("a comment has no number; is this the address of the API?")
+    return number
+
+
+def _author(comment: _Json) -> str:
+    user = comment.get("user")
+    return str(user.get("login", "")) if isinstance(user, dict) else ""

@@ -1,0 +1,1 @@
+"""What runs jobs: a process that takes them from the engine."""

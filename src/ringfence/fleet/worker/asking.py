@@ -1,0 +1,101 @@
+"""From a job to what its run is asked: its agent's configuration as stored with it, within its budget."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ringfence.config.fields import all_fields
+from ringfence.config.layers import Effective
+from ringfence.config.model import LimitSettings, Settings
+from ringfence.config.origin import DEFAULT, Origin
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.config.model import AgentSettings
+from ringfence.fleet.store.agents import AgentState
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.template import PromptTemplate
+from ringfence.job.asked.session import GoingOn
+from ringfence.runtime.surrogates import scrubbed
+
+
+def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
+    """The agent's configuration that was stored with a job.
+
+    Raises:
+        InfrastructureFault: There is none, or another version of ringfence wrote it.
+    """
+    try:
+        return AgentSettings.model_validate_json(content or b"")
+    except ValueError as exc:
+        raise InfrastructureFault(
+            f"the configuration stored with job {job.id!r} cannot be read: {exc}; `ringfence job retry` enters it anew"
+        ) from exc
+
+
+def effective_of(settings: AgentSettings, job: Job) -> Effective:
+    """The agent's settings as those of a run, with no more to spend than was set aside for the job."""
+    said = settings.model_dump(
+        mode="json", include=set(Settings.model_fields), exclude_unset=True, by_alias=True
+    )
+    run = Settings.model_validate(said)
+    limits = within(run.limits, job)
+    origin = Origin("project", name=f"agent {job.agent}")
+    origins = {key: origin if _is_said(said, field.path) else DEFAULT for key, field in all_fields().items()}
+    for key, field in all_fields().items():
+        if field.is_mapping:
+            below = _value(said, field.path) or {}
+            origins |= {f"{key}.{name}": origin for name in below}
+    return Effective(run.model_copy(update={"limits": limits}), origins, ())
+
+
+def within(limits: LimitSettings, job: Job) -> LimitSettings:
+    """Limits that are no larger than what was set aside for a job."""
+    changes: dict[str, Any] = {}
+    if job.allowed_tokens is not None:
+        changes["tokens"] = max(1, min(limits.tokens, job.allowed_tokens))
+    if job.allowed_usd is not None:
+        changes["cost_usd"] = min(
+            job.allowed_usd if limits.cost_usd is None else limits.cost_usd, job.allowed_usd
+        )
+    return limits.model_copy(update=changes)
+
+
+def task_of(prompt: bytes | None, payload: bytes | None) -> str:
+    """The task, with what came with its trigger put in.
+
+    Raises:
+        UsageError: It names what did not come.
+    """
+    text = (prompt or b"").decode("utf-8", "surrogateescape")
+    if payload is None:
+        return text
+    # JSON from outside can spell halves of surrogate pairs, which fit into no request to a model.
+    return PromptTemplate(text).render({}, {"payload": scrubbed(json.loads(payload))})
+
+
+def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) -> GoingOn | None:
+    """The session that a job goes on with, by the agent's policy; None for a new one."""
+    if job.session_id is not None:
+        return GoingOn(job.session_id, is_forked=job.trigger == "fork")
+    policy = settings.session
+    if policy.policy == "fresh" or state.session_run_id is None or state.session_host != host:
+        return None
+    is_old = state.session_used_at is None or datetime.now(UTC) - state.session_used_at > timedelta(
+        seconds=policy.within
+    )
+    if policy.policy == "resume" and is_old:
+        return None
+    return GoingOn(state.session_run_id)
+
+
+def _is_said(said: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    value: Any = said
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _value(said: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    return said if not path else _value(said.get(path[0]) or {}, path[1:])

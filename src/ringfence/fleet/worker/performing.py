@@ -1,0 +1,328 @@
+"""An attempt at a job: a run of its agent, told to stop when the job is cancelled or another's."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import RecordError, RingfenceError, UsageError
+from ringfence.fleet.config.model import (
+    AgentSettings,
+    CommandHook,
+    DirectoryTrigger,
+    GithubTrigger,
+    Hook,
+    HookPoint,
+    RetrySettings,
+)
+from ringfence.fleet.store.agents import AgentStates
+from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import CREW_STOPPED, Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.trigger.source.base import Claim, Outcome
+from ringfence.fleet.trigger.source.opening import claim_of, open_source
+from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, task_of
+from ringfence.fleet.worker.facts import facts_of, points_of
+from ringfence.fleet.worker.hooks import HookResult, run_hook
+from ringfence.fleet.worker.place import Places, bring_in
+from ringfence.fleet.worker.workflow import AttemptResult, Errand
+from ringfence.job.agent import run_agent
+from ringfence.job.asked.agent import agent_run
+from ringfence.job.asked.session import GoingOn
+from ringfence.job.outcome import CONTEXT_FULL, outcome_of, root_cause
+from ringfence.job.recorder import View
+from ringfence.job.request import RunRequest
+from ringfence.job.result import JobResult
+from ringfence.job.run import JobRun
+from ringfence.job.state import JobState
+from ringfence.job.sweep import close_the_dead
+from ringfence.runtime.surrogates import scrubbed
+
+if TYPE_CHECKING:
+    from ringfence.fleet.tracing.traces import Traces
+
+Alive = Callable[[Spent], Awaitable[bool]]
+_CLAIM_ATTEMPTS = 8
+_LOOK_S = 1.0
+_GENTLE_S = 20.0
+_WORKSPACE_WAIT_S = 30.0
+_KEEPS_SESSION = (
+    JobState.SUCCEEDED,
+    JobState.UNVERIFIED,
+    JobState.CHECK_RED,
+    JobState.LIMIT,
+    JobState.BLOCKED,
+)
+
+
+class Performing:
+    """Runs agents' jobs in this process.
+
+    Args:
+        database: Where jobs are.
+        places: Where agents work.
+        host: This machine's name.
+        tell: Is told what a person should know of a job.
+        traces: Where traces of jobs go.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        places: Places,
+        *,
+        host: str,
+        tell: Tell,
+        traces: "Traces | None" = None,
+    ) -> None:
+        self._jobs = Jobs(database)
+        self._attempts = Attempts(database)
+        self._agents = AgentStates(database)
+        self._places = places
+        self._host = host
+        self._tell = tell
+        self._traces = traces
+
+    def _noting(self, job_id: str) -> Callable[[str], None]:
+        """Says lines of a job whose kind is not known here."""
+        return partial(self._tell, event="job.noted", job=job_id)
+
+    async def retry_of(self, job: Job) -> RetrySettings:
+        """When a job is tried again."""
+        return (await self._settings(job)).retry
+
+    async def clear_away(self, attempt: Attempt) -> None:
+        """Close the runs of workers that died on this machine, and remove what their sandboxes left."""
+        if attempt.number > 1:
+            tell = self._noting(attempt.job)
+            try:
+                await close_the_dead(tell)
+            except RingfenceError as exc:  # it hinders no further try; whoever clears away next tries again
+                tell(f"what its last try left could not be cleared away: {exc}")
+
+    def release(self, job_id: str) -> None:
+        """Let others have the clone that a job worked on."""
+        self._places.release(job_id)
+
+    async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
+        """Let the agent work, to its end. Never raises for what goes wrong: that is the result."""
+        about = {"job": job.id, "agent": job.agent, "attempt": attempt.number, "run": attempt.run_id}
+        self._tell(
+            f"attempt {attempt.number}, run {attempt.run_id}", event="job.started", level="info", **about
+        )
+        result = await self._result(job, attempt, alive)
+        line = f"{result.state.value}: {result.reason}" if result.reason else result.state.value
+        self._tell(line, event="job.ended", level="info", state=result.state.value, **about)
+        return result
+
+    async def _result(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
+        try:
+            settings = await self._settings(job)
+            refusal = await self._before(job, settings)
+            if refusal is not None:
+                return AttemptResult(JobState.FAILED, refusal)
+            async with self._places.of(job, settings) as workspace:
+                return await self._perform(job, attempt, settings, workspace, alive)
+        except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: told as its outcome
+            outcome = outcome_of(root_cause(exc))
+            return AttemptResult(outcome.state, outcome.reason)
+
+    async def _perform(
+        self, job: Job, attempt: Attempt, settings: AgentSettings, workspace: Path, alive: Alive
+    ) -> AttemptResult:
+        prompt = task_of(await self._jobs.blob(job.id, "prompt"), await self._jobs.blob(job.id, "payload"))
+        going_on = await self._going_on(job, attempt, settings)
+        try:
+            return await self._run(job, attempt, settings, workspace, prompt, going_on, alive)
+        except (UsageError, RecordError) as exc:
+            if going_on is None or job.session_id is not None:
+                raise
+            # The agent's last session does not fit any more: its policy asks for it where it can be had.
+            self._tell(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
+            return await self._run(job, attempt, settings, workspace, prompt, None, alive)
+
+    async def _going_on(self, job: Job, attempt: Attempt, settings: AgentSettings) -> GoingOn | None:
+        """The session to go on with: that of a try that was broken off comes before the one that the agent had last."""
+        if settings.session.policy != "fresh" and job.session_id is None:
+            broken_off = await self._attempts.broken_off(attempt, host=self._host)
+            if broken_off is not None:
+                return GoingOn(broken_off)
+        return goes_on(settings, await self._agents.get(job.agent), job, host=self._host)
+
+    async def _run(
+        self,
+        job: Job,
+        attempt: Attempt,
+        settings: AgentSettings,
+        workspace: Path,
+        prompt: str,
+        going_on: GoingOn | None,
+        alive: Alive,
+    ) -> AttemptResult:
+        effective = effective_of(settings, job)
+        tell = self._noting(job.id)
+        async with agent_run(prompt, workspace, effective, go_on=going_on, tell=tell) as (request, agent):
+            request = replace(request, wait_s=_WORKSPACE_WAIT_S)
+            with self._traced(job, attempt, settings, request) as (request, see, ended):
+                run = JobRun(request, partial(run_agent, agent), run_id=attempt.run_id, view=see)
+                result = await _watched(run, alive)
+                ended(result)
+        for problem in result.problems:
+            tell(problem)
+        if settings.repository is not None:
+            await bring_in(result.run_dir, tell)
+        await self._jobs.put_blob(job.id, "answer", scrubbed(result.final_text).encode())
+        if result.state in _KEEPS_SESSION:
+            is_full = result.reason.startswith(CONTEXT_FULL)
+            if is_full and settings.session.policy != "fresh":
+                tell("its session is too long to go on with; the agent's next job begins a new one")
+            kept = None if is_full else attempt.run_id
+            await self._agents.used_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
+        return AttemptResult(result.state, result.reason, Spent(*run.spent))
+
+    @contextmanager
+    def _traced(
+        self, job: Job, attempt: Attempt, settings: AgentSettings, request: RunRequest
+    ) -> Iterator[tuple[RunRequest, View | None, Callable[[JobResult], None]]]:
+        """The request of a run that those inside can join the trace of; who is shown its events; who is told its end."""
+        if self._traces is None:
+            yield request, None, lambda _result: None
+            return
+        trace = self._traces.run(job, attempt, settings, tell=self._noting(job.id))
+        ends: list[JobState] = []
+        environment = {**trace.environment, **request.spec.env}
+        try:
+            spec = request.spec.model_copy(update={"env": environment})
+            yield replace(request, spec=spec), trace.see, lambda result: ends.append(result.state)
+        finally:
+            trace.end(ends[0] if ends else None)
+
+    async def after(self, job: Job) -> list[Errand]:
+        """The hooks that a job's end calls for: commands first, in the place where it worked; then that is let go of."""
+        if self._traces is not None:
+            self._traces.ended(job)
+        settings = await self._settings(job)
+        commands, messages = list[Errand](), list[Errand]()
+        for point in points_of(job.state):
+            for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
+                act = partial(self._hook, job, settings, point, hook)
+                if isinstance(hook, CommandHook):
+                    commands.append(Errand(f"{point}.{number}", 1, act))
+                else:
+                    messages.append(Errand(f"{point}.{number}", hook.attempts, act))
+        if not commands:
+            self._places.release(job.id)
+        return commands + await self._claims(job, settings) + messages
+
+    async def _claims(self, job: Job, settings: AgentSettings) -> list[Errand]:
+        """Telling the source of the job's work how it ended."""
+        trigger = settings.triggers.get(job.trigger_name)
+        if job.trigger != "source" or not isinstance(trigger, DirectoryTrigger | GithubTrigger):
+            return []
+        payload = json.loads(await self._jobs.blob(job.id, "payload") or b"{}")
+        answer = (await self._jobs.blob(job.id, "answer") or b"").decode("utf-8", "replace")
+        act = partial(self._end_claim, job, settings, trigger, claim_of(payload["claim"]), answer)
+        return [Errand("claim", _CLAIM_ATTEMPTS, act)]
+
+    async def _end_claim(
+        self,
+        job: Job,
+        settings: AgentSettings,
+        trigger: DirectoryTrigger | GithubTrigger,
+        claim: Claim,
+        answer: str,
+    ) -> bool:
+        text = f"{job.state.value}: {job.reason}\n\n{answer}".strip()
+        try:
+            async with AsyncExitStack() as stack:
+                source = await open_source(trigger, settings, stack=stack, state=state_dir())
+                if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
+                    await source.complete(claim, Outcome.DONE, text)
+                elif job.state is JobState.CANCELLED and job.reason == CREW_STOPPED:
+                    await source.release(claim, text)
+                else:  # given back, it would be taken again at once, for ever: whoever wants that puts it back
+                    await source.complete(claim, Outcome.FAILED, text)
+        except RingfenceError as exc:
+            self._tell(f"the source of its work could not be told: {exc}", event="source.untold", job=job.id)
+            return True
+        return False
+
+    async def _hook(self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook) -> bool:
+        """Do one hook once; whether it is to be tried again."""
+        answer = await self._jobs.blob(job.id, "answer")
+        facts = facts_of(job, point, None if answer is None else answer.decode("utf-8", "replace"))
+        try:
+            if isinstance(hook, CommandHook):
+                result = await self._command(job, settings, hook, facts)
+            else:
+                self._places.release(job.id)
+                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+        except RingfenceError as exc:
+            result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
+        if not result.is_ok:
+            self._tell(f"hook {point}: {result.detail}", event="hook.failed", job=job.id, hook=point)
+        return not result.is_ok and result.may_be_repeated
+
+    async def _command(
+        self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]
+    ) -> HookResult:
+        if job.state.is_terminal and not self._places.is_there(job, settings):
+            line = "what its run made is not here any more: the hook has a new clone"
+            self._tell(line, event="clone.lost", job=job.id)
+        async with self._places.of(job, settings) as workspace:
+            result = await run_hook(hook, facts, effective=effective_of(settings, job), workspace=workspace)
+        if settings.repository is not None and result.run_dir is not None:
+            await bring_in(result.run_dir, self._noting(job.id))
+        return result
+
+    async def _before(self, job: Job, settings: AgentSettings) -> str | None:
+        """Do the hooks before a run; why it must not begin, if one says so."""
+        for number, hook in enumerate(settings.hooks.get("before_run", ()), start=1):
+            facts = facts_of(job, "before_run", None)
+            if isinstance(hook, CommandHook):
+                result = await self._command(job, settings, hook, facts)
+            else:
+                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+            if not result.is_ok:
+                line = f"hook before_run {number}: {result.detail}"
+                self._tell(line, event="hook.failed", job=job.id, hook="before_run")
+                if isinstance(hook, CommandHook) and hook.is_required:
+                    return f"hook {number} before the run failed: {result.detail}"
+        return None
+
+    async def _settings(self, job: Job) -> AgentSettings:
+        return agent_settings(await self._jobs.blob(job.id, "configuration"), job)
+
+
+async def _watched(run: JobRun, alive: Alive) -> JobResult:
+    """Do a run, and stop it when it is told that nobody wants it any more: first gently, then at once."""
+
+    async def watch() -> None:
+        await anyio.sleep(_LOOK_S)  # it was wanted when its attempt began
+        while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process says so, in the database
+            await anyio.sleep(_LOOK_S)
+        run.cancel()
+        await anyio.sleep(_GENTLE_S)
+        run.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        result = await run.run()
+        tasks.cancel_scope.cancel()
+    return result
+
+
+async def _is_wanted(run: JobRun, alive: Alive) -> bool:
+    try:
+        return await alive(Spent(*run.spent))
+    except RingfenceError:
+        return True  # a database that is away for a while decides nothing; the engine stops us if it must

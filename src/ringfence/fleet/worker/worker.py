@@ -1,0 +1,106 @@
+"""A worker: an executor of the engine that runs jobs until it is told to stop."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from ringfence.engine.base import Engine
+from ringfence.engine.opening import open_engine
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.telling import Tell
+from ringfence.fleet.worker.performing import Performing
+from ringfence.fleet.worker.place import Places, clones_dir
+from ringfence.fleet.worker.workflow import JOB_WORKFLOW, JobWorkflow
+from ringfence.job.sweep import close_the_dead
+
+if TYPE_CHECKING:
+    from ringfence.fleet.tracing.traces import Traces
+
+_LAST_TRACES_S = 6.0
+_RECOVERIES = 100
+"""More than any job's tries: those are counted by the job, and end it with a reason."""
+
+
+class Worker:
+    """Runs jobs of one database, in this process.
+
+    Args:
+        url: Of the database.
+        state: The state directory.
+        slots: Jobs at once.
+        tell: Is told what a person should know of a job.
+        say: Is told what a person should know besides.
+        traces: Where traces of jobs go.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        state: Path,
+        slots: int,
+        tell: Tell,
+        say: Callable[[str], None],
+        traces: "Traces | None" = None,
+    ) -> None:
+        self._say = say
+        self._traces = traces
+        # Patient: what has been done must not be lost for a moment's fault.
+        self._database = Database(url, is_patient=True)
+        host = socket.gethostname()
+        performing = Performing(
+            self._database, Places(clones_dir(state)), host=host, tell=tell, traces=traces
+        )
+        self._workflow = JobWorkflow(
+            Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
+        )
+        self._engine: Engine = open_engine(
+            url, workflows={JOB_WORKFLOW: self._workflow}, concurrency=slots, recoveries=_RECOVERIES
+        )
+        self._stopping = anyio.Event()
+
+    def stop(self) -> None:
+        """End, and leave what runs to others: there it begins again, and none of its tries is lost."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Run jobs until told to stop.
+
+        Raises:
+            InfrastructureFault: The database cannot be reached, at the start or for too long; or this worker was silent
+                for so long that others have taken over its jobs.
+        """
+        lost: list[str] = []
+        async with self._engine, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, lost)
+            tasks.start_soon(self._clear_away)
+            await self._stopping.wait()
+            tasks.cancel_scope.cancel()
+        self._database.close()
+        if self._traces is not None:
+            with anyio.move_on_after(_LAST_TRACES_S):
+                await anyio.to_thread.run_sync(self._traces.close, abandon_on_cancel=True)
+        if lost:
+            raise InfrastructureFault(f"this worker has lost its right to run jobs: {lost[0]}; start another")
+
+    async def _clear_away(self) -> None:
+        """Close what workers that died on this machine left, also of jobs that nobody takes up again."""
+        try:
+            await close_the_dead(self._say)
+        except RingfenceError as exc:
+            self._say(f"what dead workers left could not be cleared away: {exc}")
+
+    async def _watch(self, lost: list[str]) -> None:
+        """Stop, as soon as the engine has: what is told to an engine that has stopped is done by nobody."""
+        lost.append(await self._engine.stopped())
+        self._stopping.set()
+
+    def _name(self) -> str:
+        return self._engine.executor or ""

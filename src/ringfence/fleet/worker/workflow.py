@@ -1,0 +1,174 @@
+"""The workflow of a job: an attempt, then what is done around its end.
+
+It is begun again where a worker died: the attempt then is a new one, counted, and what the dead one left is cleared away
+first. It changes the job only through its attempt, so that of two workers that both believe they have a job only the
+later one has it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import anyio
+
+from ringfence.engine.base import Context, Json
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.config.model import RetrySettings
+from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.frozen import frozen
+from ringfence.job.state import JobState
+
+_LEAVE_S = 5.0
+_FIRST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 600.0
+JOB_WORKFLOW = "job"
+"""The name by which workers know the workflow of a job."""
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """How an attempt came out."""
+
+    state: JobState
+    reason: str
+    spent: Spent = field(default_factory=Spent)
+
+
+@frozen
+class Errand:
+    """Something that is done after a job's end, at least once, and again while it may go well later."""
+
+    name: str
+    attempts: int
+    act: Callable[[], Awaitable[bool]]
+    """Whether it is to be tried again."""
+
+
+class Performer(Protocol):
+    """Does the work of attempts. All of it happens in the worker that calls."""
+
+    def retry_of(self, job: Job) -> Awaitable[RetrySettings]:
+        """When a job is tried again, by its agent's configuration."""
+
+    def clear_away(self, attempt: Attempt) -> Awaitable[None]:
+        """Kill and remove what earlier attempts at the job left on this machine."""
+
+    def perform(
+        self, job: Job, attempt: Attempt, alive: Callable[[Spent], Awaitable[bool]]
+    ) -> Awaitable[AttemptResult]:
+        """Let the agent work, to its end.
+
+        Args:
+            job: Which.
+            attempt: Names the run that holds the record.
+            alive: To be told every few seconds what is used; False means: stop, the job is cancelled or another's.
+        """
+
+    def after(self, job: Job) -> Awaitable[Sequence[Errand]]:
+        """What is to be done after a job's end: hooks and messages."""
+
+    def release(self, job_id: str) -> None:
+        """Let go of what was kept of a job for its errands."""
+
+
+class JobWorkflow:
+    """The engine's workflow `job`.
+
+    Args:
+        jobs: Where jobs are.
+        attempts: Where attempts are.
+        performer: Who does the work.
+        worker: Tells the executor's name.
+        host: This machine's name.
+    """
+
+    def __init__(
+        self, jobs: Jobs, attempts: Attempts, performer: Performer, *, worker: Callable[[], str], host: str
+    ) -> None:
+        self._jobs = jobs
+        self._attempts = attempts
+        self._performer = performer
+        self._worker = worker
+        self._host = host
+
+    async def __call__(self, context: Context, argument: Json) -> Json:
+        """Run one admission of a job to its end."""
+        job_id = str(argument["job"])
+        try:
+            return await self._to_its_end(context, job_id)
+        finally:
+            self._performer.release(job_id)
+
+    async def _to_its_end(self, context: Context, job_id: str) -> Json:
+        state = await context.step("attempt", self._attempt, job_id)
+        if state is None:
+            return None
+        job = await self._jobs.get(job_id)
+        if job is not None and job.state.is_terminal:
+            for errand in await self._performer.after(job):
+                await _run(errand, context)
+        return state
+
+    async def _attempt(self, job_id: str) -> Json:
+        """One attempt; its end's state, or None if the job is not ours any more."""
+        attempt = await self._attempts.begin(job_id, worker=self._worker(), host=self._host)
+        job = await self._jobs.get(job_id)
+        if attempt is None or job is None:
+            await self._end_if_cancelled(job)
+            return None
+        try:
+            return await self._tried(job, attempt)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_LEAVE_S, shield=True), suppress(InfrastructureFault):
+                await self._attempts.leave(attempt)
+            raise
+
+    async def _tried(self, job: Job, attempt: Attempt) -> Json:
+        retry = await self._performer.retry_of(job)
+        await self._performer.clear_away(attempt)
+        if attempt.tries > retry.attempts:
+            result = AttemptResult(
+                JobState.INTERRUPTED, f"its worker died in each of {retry.attempts} attempts"
+            )
+        else:
+            result = await self._performer.perform(
+                job, attempt, lambda spent: self._attempts.report(attempt, spent)
+            )
+        ended = await self._attempts.end(
+            attempt,
+            result.state,
+            reason=result.reason,
+            spent=result.spent,
+            retry_at=retry_at(retry, result.state, attempt.tries),
+        )
+        return ended.state.value if ended is not None else await self._ended_before(attempt)
+
+    async def _ended_before(self, attempt: Attempt) -> Json:
+        """The end of a job that this very attempt has ended: the database kept it, and broke off before it said so."""
+        job = await self._jobs.get(attempt.job)
+        is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
+        return job.state.value if job is not None and is_ours and job.state.is_terminal else None
+
+    async def _end_if_cancelled(self, job: Job | None) -> None:
+        if job is not None and job.is_cancel_asked and not job.state.is_terminal:
+            await self._jobs.end(job.id, JobState.CANCELLED, reason=job.reason or "cancelled")
+
+
+async def _run(errand: Errand, context: Context) -> None:
+    for number in range(errand.attempts):
+        if not await context.step(f"{errand.name}.{number + 1}", errand.act):
+            return
+        if number + 1 < errand.attempts:
+            await context.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number))
+
+
+def retry_at(retry: RetrySettings, state: JobState, number: int) -> datetime | None:
+    """When a job is tried again after try `number` ended so; None if it is not."""
+    if state.value not in retry.on or number >= retry.attempts:
+        return None
+    pause_s = min(retry.most_backoff, retry.backoff * 2 ** (number - 1))
+    return datetime.now(UTC) + timedelta(seconds=pause_s)

@@ -1,0 +1,129 @@
+"""What must be true of a crew after whatever was done to it."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import sqlalchemy as sa
+from tests.fleet.crew import Crew
+from tests.leftovers import engines_below, instances_below, processes_below, things_of
+
+from ringfence.fleet.store.tables import ATTEMPTS, JOBS
+from ringfence.job.state import JobState
+
+_TERMINAL = frozenset(state.value for state in JobState if state.is_terminal)
+_AGAIN = frozenset({"infrastructure", "interrupted", "sandbox_start"})
+"""Ends of attempts after which a job may go on."""
+_LOCKS = sa.text(
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+_VERIFY = """
+import json, sys
+from pathlib import Path
+from ringfence.journal import verify
+for folder in map(Path, sys.argv[1:]):
+    found = verify(folder)
+    print(json.dumps([folder.name, found.status, found.reason]))
+"""
+
+
+@dataclass(frozen=True)
+class Books:
+    """The rows of a crew's database."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    attempts: Sequence[Mapping[str, Any]]
+    locks: int
+    """Advisory locks that are held."""
+    executors: int
+    """That are known."""
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many jobs are in each state."""
+        return Counter(job["state"] for job in self.jobs)
+
+    def unended(self) -> list[str]:
+        """Jobs that have no end."""
+        return [f"{job['id']}: {job['state']}" for job in self.jobs if job["state"] not in _TERMINAL]
+
+    def of(self, job: str) -> list[Mapping[str, Any]]:
+        """A job's attempts, in order."""
+        return sorted((row for row in self.attempts if row["job"] == job), key=lambda row: int(row["number"]))
+
+
+def read(url: str) -> Books:
+    """Read them, of Postgres or SQLite."""
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        locks = 0 if url.startswith("sqlite") else connection.execute(_LOCKS).scalar_one()
+        return Books(
+            [dict(row) for row in connection.execute(sa.select(JOBS)).mappings()],
+            [dict(row) for row in connection.execute(sa.select(ATTEMPTS)).mappings()],
+            locks,
+            connection.execute(sa.text("SELECT count(*) FROM ringfence_executors")).scalar_one(),
+        )
+
+
+def wrong_ends(books: Books) -> list[str]:
+    """Jobs without one end, or with ends that their attempts contradict."""
+    wrong = [f"{each}: no end" for each in books.unended()]
+    for job in (each for each in books.jobs if each["state"] in _TERMINAL):
+        tries = books.of(job["id"])
+        ends = [row["state"] for row in tries]
+        is_whole = [row["number"] for row in tries] == [*range(1, job["attempt"] + 1)]
+        if not is_whole or None in ends or set(ends[:-1]) - _AGAIN or job["ended_ms"] is None:
+            wrong.append(f"{job['id']}: attempts {ends}")
+        elif ends and job["state"] not in (ends[-1], "cancelled"):
+            wrong.append(f"{job['id']}: ended {job['state']}, its last attempt {ends[-1]}")
+    return wrong
+
+
+def given_up(books: Books, retries: int) -> list[str]:
+    """Jobs that ended by what was done to them, though they had tries left."""
+    return [
+        f"{job['id']}: {job['state']} after {job['attempt']} attempts: {job['reason']}"
+        for job in books.jobs
+        if job["state"] not in ("succeeded", "unverified", "cancelled") and job["attempt"] < retries
+    ]
+
+
+def own_faults(crew: Crew) -> list[str]:
+    """What the daemon or a worker said of itself that nobody did to it."""
+    return [line for line in crew.log.splitlines() if "Traceback" in line or "internal error" in line]
+
+
+def records(crew: Crew) -> dict[str, tuple[str, str | None]]:
+    """What verification says of each record: its status, and a reason."""
+    folders = sorted(path for path in (crew.state / "runs").iterdir() if (path / "journal.jsonl").exists())
+    found: dict[str, tuple[str, str | None]] = {}
+    for begin in range(0, len(folders), 500):
+        some = [str(path) for path in folders[begin : begin + 500]]
+        said = subprocess.run(
+            [sys.executable, "-c", _VERIFY, *some], env=crew.environment, check=True, stdout=subprocess.PIPE
+        )
+        found |= {
+            name: (status, reason) for name, status, reason in map(json.loads, said.stdout.splitlines())
+        }
+    return found
+
+
+def left_behind(crew: Crew) -> list[str]:
+    """Processes, containers, volumes and temporary files of a crew that is down."""
+    base = crew.home
+    left = [*processes_below(base)]
+    left += anyio.run(things_of, instances_below(base), engines_below(base))
+    temporary = Path(crew.environment.get("TMPDIR") or tempfile.gettempdir())
+    if temporary.is_relative_to(base):
+        left += [f"temporary: {name}" for name in os.listdir(temporary)]  # noqa: PTH208 -- names only
+    views = crew.state / "workspaces"
+    return left + ([f"view: {path.name}" for path in views.iterdir()] if views.is_dir() else [])

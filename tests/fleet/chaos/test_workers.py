@@ -1,0 +1,156 @@
+"""What happens to jobs when their worker, their sandbox or the daemon dies: one crew for all of it but containers."""
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.fleet.chaos import accounts
+from tests.fleet.chaos.holding import Holding
+from tests.fleet.chaos.machine import send
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew, is_alive
+from tests.leftovers import engines_below, instances_below, things_of
+from tests.sandbox.conftest import image_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def shared(make_crew: Make) -> Holding:
+    """A crew with an agent that is tried once only, and one that goes on with its sessions."""
+    others: dict[str, dict[str, Any]] = {
+        "once": {"retry": {"attempts": 1}},
+        "remembers": {"session": {"policy": "always"}},
+    }
+    made = Holding(make_crew(), others=others)
+    made.up()
+    return made
+
+
+@pytest.fixture
+def holding(shared: Holding) -> Iterator[Holding]:
+    """The crew with all of its workers, and agents that are held."""
+    shared.again()
+    yield shared
+    shared.let_go()
+
+
+def _verified(crew: Crew, run: str) -> dict[str, Any]:
+    """A record's summary, after it was verified."""
+    crew.does("audit", "verify", run)
+    return next(one for one in crew.does("audit", "ls", "--json").json if one["id"] == run)
+
+
+def test_a_killed_workers_job_runs_on_another(holding: Holding):
+    """Its sandbox is gone, the job runs again in another worker, and the first try's record is closed and sealed."""
+    crew = holding.crew
+    job = holding.begin()
+    worker = holding.worker()
+    (fence,) = holding.machine.fences(worker)
+    crew.kill(worker)
+    holding.begun(2)
+    assert not is_alive(fence)
+    assert holding.worker() != worker
+    holding.let_go()
+    assert holding.ends(job) == ["interrupted", "unverified"]
+    first, second = (_verified(crew, run) for run in holding.runs(job))
+    assert (first["state"], first["is_sealed"]) == ("interrupted", True)
+    assert (second["state"], second["is_sealed"]) == ("unverified", True)
+
+
+def test_what_no_try_clears_away_the_next_worker_does(holding: Holding):
+    """The record of a job that was cancelled as its worker died is closed by whichever worker starts next."""
+    crew = holding.crew
+    job = holding.begin()
+    worker = holding.worker()
+    assert send(worker, signal.SIGSTOP)
+    crew.does("job", "cancel", job)
+    crew.kill(worker)
+    assert holding.ends(job) == ["cancelled"]
+    (run,) = holding.runs(job)
+    crew.waits(lambda: crew.run("audit", "verify", run).code, lambda code: code == 0)
+    assert _verified(crew, run)["state"] == "interrupted"
+
+
+def test_a_stopped_workers_job_is_taken_over(holding: Holding):
+    """A worker of this machine that is silent (SIGSTOP) is ended with its sandbox: the job has one end."""
+    job = holding.begin()
+    worker = holding.worker()
+    (fence,) = holding.machine.fences(worker)
+    assert send(worker, signal.SIGSTOP)
+    holding.begun(2)
+    assert [pid for pid in (worker, fence) if is_alive(pid)] == []
+    holding.let_go()
+    assert holding.ends(job) == ["interrupted", "unverified"]
+
+
+def test_a_job_whose_sandbox_dies_is_tried_again(holding: Holding):
+    """That is a fault of the machinery, not of the agent: the same worker tries again, as its policy says."""
+    job = holding.begin()
+    worker = holding.worker()
+    (fence,) = holding.machine.fences(worker)
+    holding.crew.kill(fence)
+    holding.begun(2)
+    holding.let_go()
+    assert holding.ends(job) == ["infrastructure", "unverified"]
+    assert is_alive(worker)
+
+
+def test_a_daemon_killed_at_work_loses_nothing(holding: Holding):
+    """Its workers leave what they do to those of the next daemon, which costs no try; none of them stays."""
+    crew = holding.crew
+    job = holding.begin("once")
+    waiting = crew.trigger("once", "--key", "waits")
+    workers = holding.machine.workers()
+    crew.kill(crew.status()["pid"])
+    crew.up()
+    holding.begun(2)
+    crew.waits(lambda: [pid for pid in workers if is_alive(pid)], lambda left: left == [])
+    assert crew.trigger("once", "--key", "waits") == waiting
+    holding.let_go()
+    assert (holding.ends(job)[-1], holding.ends(waiting)) == ("unverified", ["unverified"])
+    assert accounts.wrong_ends(accounts.read(holding.url)) == []
+
+
+def test_an_interrupted_job_goes_on_in_its_session(holding: Holding):
+    """Where the agent's policy is to go on with sessions, the next try goes on with the conversation of the last."""
+    crew = holding.crew
+    job = holding.begin("remembers")
+    crew.kill(holding.worker())
+    holding.let_go()
+    assert holding.ends(job) == ["interrupted", "unverified"]
+    first, second = holding.runs(job)
+    assert first in crew.does("audit", "show", "--json", second).out
+
+
+@pytest.mark.docker
+def test_a_killed_workers_container_is_removed(crew: Crew):
+    """A container does not die with the worker: it is removed before the job runs again."""
+    image = image_for("docker")
+    holding = Holding(crew, sandbox={"backend": "docker", "image": image})
+    holding.up()
+    job = holding.begin()
+    (before,) = _containers(crew)
+    crew.kill(_busy(holding))
+    holding.begun(2)
+    (after,) = _containers(crew)
+    assert after != before
+    holding.let_go()
+    assert holding.ends(job) == ["interrupted", "unverified"]
+    assert _containers(crew) == []
+
+
+def _containers(crew: Crew) -> list[str]:
+    return anyio.run(things_of, instances_below(crew.home), engines_below(crew.home))
+
+
+def _busy(holding: Holding) -> int:
+    """The worker of a job in a container, by what the database says of it."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(holding.url, poolclass=sa.NullPool)
+    query = "SELECT e.pid FROM ringfence_executors e JOIN crew_jobs j ON j.worker = e.id WHERE j.state = 'running'"
+    with engine.connect() as connection:
+        return int(connection.execute(sa.text(query)).scalar_one())

@@ -1,0 +1,31 @@
+"""Files of a crew in a directory of their own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.loading import load_fleet
+
+Load = Callable[..., Fleet]
+
+
+@pytest.fixture(autouse=True)
+def _no_user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of these tests has no file of his own, unless a test writes one."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Writes files by their names and reads the first one."""
+
+    def act(text: str, *, environ: dict[str, str] | None = None, **files: str) -> Fleet:
+        for name, content in {"ringfence": text, **files}.items():
+            file = tmp_path / "crew" / f"{name.replace('__', '/')}.yaml"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        return load_fleet(tmp_path / "crew" / "ringfence.yaml", environ=environ or {})
+
+    return act

@@ -1,0 +1,310 @@
+"""The daemon's interface: described whole, and refusing in one form."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.testclient import TestClient
+from tests.cases import examples, slow_after
+
+from ringfence.config.trust import trust_content
+from ringfence.engine.memory import Memory, MemoryEngine
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.daemon.api import api
+from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.daemon.edge import BODY_BYTES
+from ringfence.fleet.daemon.serving import serving
+
+_CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+_CREW = """
+agents:
+  a: {prompt: do it, workspace: ., schedules: {daily: {cron: "@daily"}}}
+  mute: {workspace: .}
+  full: {prompt: do it, workspace: ., queue: 1}
+"""
+
+
+def _daemon(home: Path) -> Daemon:
+    file = home / "p" / "ringfence.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(_CREW)
+    trust_content(file, file.read_bytes())
+
+    async def make() -> Daemon:
+
+        def say(line: str, /, **_fields: object) -> None:
+            print(line)
+
+        daemon = Daemon(file, home / "s", {}, say, engine=MemoryEngine(Memory()))
+        daemon.database.create_tables()
+        await daemon.scheduling.take(daemon.fleet)
+        return daemon
+
+    return anyio.run(make)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """One whose loop does not turn: what it is asked changes its database only."""
+    made = _daemon(tmp_path)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def app(daemon: Daemon) -> FastAPI:
+    """Its interface."""
+    return api(daemon)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    """Asks it."""
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseSchema]:
+    """The description of one, and whom to ask."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("described")
+        for name in ("STATE", "CONFIG"):
+            patch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+        made = _daemon(home)
+        made.is_ready = True
+        yield schemathesis.openapi.from_asgi("/openapi.json", api(made))
+        made.database.close()
+
+
+_OPERATIONS = [
+    "GET /v1/status",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /v1/diff",
+    "POST /v1/reload",
+    "POST /v1/forget",
+    "POST /v1/down",
+    "GET /v1/agents",
+    "POST /v1/agents/{name}/jobs",
+    "POST /v1/agents/{name}/{act}",
+    "GET /v1/jobs",
+    "GET /v1/jobs/{reference}",
+    "GET /v1/jobs/{reference}/events",
+    "POST /v1/jobs/{reference}/cancel",
+    "POST /v1/jobs/{reference}/{act}",
+    "DELETE /v1/jobs/{reference}",
+    "GET /v1/schedules",
+    "GET /v1/schedules/{agent}/{name}/next",
+    "POST /v1/schedules/{agent}/{name}/{act}",
+]
+
+
+def _operations(described: schemathesis.BaseSchema) -> dict[str, Any]:
+    found: list[Any] = [each.ok() for each in described.get_all_operations() if isinstance(each, Ok)]
+    return {operation.label: operation for operation in found}
+
+
+@pytest.mark.slow
+def test_each_operation_is_tried(described: schemathesis.BaseSchema):
+    """The test below knows every operation that there is."""
+    assert sorted(_operations(described)) == sorted(_OPERATIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("label", _OPERATIONS)
+def test_it_is_as_it_is_described(described: schemathesis.BaseSchema, label: str, mode: GenerationMode):
+    """Whatever is sent, status and body of the answer are among those that are described; none is an internal error."""
+    operation = _operations(described)[label]
+    if mode is GenerationMode.NEGATIVE and not any(operation.iter_parameters()):
+        return
+
+    @settings(
+        max_examples=examples(15), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def ask(case: Any) -> None:
+        case.call_and_validate(checks=_CHECKS)
+
+    ask()
+
+
+def test_a_job_is_entered_shown_and_listed(client: TestClient):
+    """What was asked for by hand is there as it was asked, and once for one key."""
+    asked = {"prompt": "look", "priority": 7, "key": "k"}
+    first, second = (client.post("/v1/agents/a/jobs", json=asked) for _ in range(2))
+    assert (first.status_code, first.json()["is_new"], second.json()["is_new"]) == (201, True, False)
+    job = first.json()["job"]
+    assert (job["state"], job["trigger"], job["priority"]) == ("queued", "manual", 7)
+    shown = client.get(f"/v1/jobs/{job['id'][-6:]}").json()
+    assert (shown["id"], shown["prompt"], shown["answer"]) == (job["id"], "look", None)
+    assert [each["id"] for each in client.get("/v1/jobs").json()] == [job["id"]]
+
+
+def test_a_queue_that_is_full_is_told(client: TestClient):
+    """Another job of an agent that has as many waiting as may is refused for now, and says what can be done."""
+    assert client.post("/v1/agents/full/jobs", json={}).status_code == 201
+    refused = client.post("/v1/agents/full/jobs", json={})
+    assert (refused.status_code, refused.json()["error"]["exit_code"]) == (503, 75)
+    assert "agent 'full' has 1 jobs waiting, and may have no more" in refused.json()["error"]["message"]
+
+
+def test_lists_are_paged_and_filtered(client: TestClient):
+    """`before` goes on where a page ended; agent and states narrow it; more than 1,000 at once are refused."""
+    made = [client.post("/v1/agents/a/jobs", json={"prompt": str(n)}).json()["job"]["id"] for n in range(5)]
+    client.post(f"/v1/jobs/{made[0]}/cancel")
+    first = [job["id"] for job in client.get("/v1/jobs?limit=2").json()]
+    for last in (first[-1], first[-1][-6:]):
+        rest = [job["id"] for job in client.get(f"/v1/jobs?limit=9&before={last}").json()]
+        assert first + rest == made[::-1]
+    gone = "20000101-000000-000000-5f3a9c"
+    assert client.get(f"/v1/jobs?before={gone}").json() == []
+    assert [job["id"] for job in client.get("/v1/jobs?state=cancelled&state=running").json()] == made[:1]
+    assert client.get("/v1/jobs?agent=mute").json() == []
+    assert client.get("/v1/jobs?limit=1001").status_code == 422
+
+
+_REFUSED = {
+    "unknown agent": ("POST", "/v1/agents/b/jobs", {}, 400, "there is no agent 'b'"),
+    "no prompt": ("POST", "/v1/agents/mute/jobs", {}, 400, "no prompt of its own"),
+    "unknown key": ("POST", "/v1/agents/a/jobs", {"promt": "x"}, 422, "promt"),
+    "priority": ("POST", "/v1/agents/a/jobs", {"priority": 5000}, 422, "priority"),
+    "unknown query": ("GET", "/v1/jobs?agnt=a", None, 400, "no query parameter 'agnt'; known here: agent,"),
+    "state": (
+        "GET",
+        "/v1/jobs?state=gone",
+        None,
+        422,
+        "state.0: 'gone' is none of 'queued', 'starting', 'running'",
+    ),
+    "page": ("GET", "/v1/jobs?before=nope", None, 400, "there is no job 'nope'"),
+    "unknown job": ("GET", "/v1/jobs/nope", None, 400, "there is no job 'nope'"),
+    "unknown schedule": ("POST", "/v1/schedules/a/none/pause", None, 400, "no schedule 'none'"),
+    "retry with a key": ("POST", "/v1/jobs/x/retry", {"key": "x"}, 422, "key"),
+    "unknown path": ("GET", "/v1/nothing", None, 404, "Not Found"),
+    "method": ("DELETE", "/v1/status", None, 405, "Method Not Allowed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "status", "said"), slow_after(3, _REFUSED.values()), ids=_REFUSED
+)
+def test_refusals_have_one_form(client: TestClient, method: str, url: str, body: Any, status: int, said: str):
+    """Whatever is refused is told in a line, with the exit code that a command ends with."""
+    answer = client.request(method, url, json=body)
+    problem = answer.json()["error"]
+    assert (answer.status_code, problem["exit_code"]) == (status, 2)
+    assert said in problem["message"]
+    assert "\n" not in problem["message"]
+
+
+def test_a_job_that_goes_on_is_not_removed_or_repeated(client: TestClient):
+    """What has not ended can be neither forgotten nor done again; once cancelled it can, and is cancelled only once."""
+    job = client.post("/v1/agents/a/jobs", json={}).json()["job"]["id"]
+    assert client.delete(f"/v1/jobs/{job}").status_code == 400
+    assert client.post(f"/v1/jobs/{job}/retry", json={}).status_code == 400
+    assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
+    assert "has ended" in client.post(f"/v1/jobs/{job}/cancel").json()["error"]["message"]
+    again = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
+    assert (again["parent"], again["trigger"]) == (job, "retry")
+    assert client.delete(f"/v1/jobs/{job}").status_code == 200
+    assert client.get(f"/v1/jobs/{job}").status_code == 400
+
+
+@pytest.mark.slow
+def test_a_body_is_not_read_beyond_its_bound(client: TestClient):
+    """A request may be as long as the longest prompt; the rest of a longer one is not read."""
+    read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal read
+        for _ in range(100):
+            read += 1024 * 1024
+            yield b" " * 1024 * 1024
+
+    answer = client.post("/v1/agents/a/jobs", content=endless())
+    assert answer.status_code == 413
+    longest = {"prompt": "\u4e2d" * 1024 * 1024}
+    assert client.post("/v1/agents/a/jobs", json=longest).status_code == 201
+    assert len("\\u4e2d" * 1024 * 1024) < BODY_BYTES
+
+
+def test_only_its_owner_can_open_the_socket(daemon: Daemon, app: FastAPI, tmp_path: Path):
+    """The socket and its directory are its owner's alone: another user cannot even connect, and there is no TCP port."""
+    path = tmp_path / "s" / "fleet" / "daemon.sock"
+    before = os.umask(0)
+
+    async def look() -> tuple[int, int, int]:
+        async with serving(app, path):
+            refused = await anyio.to_thread.run_sync(_connect_as_nobody, path)
+            return stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode), refused
+
+    try:
+        socket_mode, folder_mode, refused = anyio.run(look)
+    finally:
+        os.umask(before)
+    assert (socket_mode, folder_mode) == (0o600, 0o700)
+    assert refused == (errno.EACCES if os.getuid() == 0 else 0)
+
+
+def _connect_as_nobody(path: Path) -> int:
+    """What another user gets who connects; 0 where nobody may become another."""
+    if os.getuid() != 0:
+        return 0
+    program = (
+        "import os, socket, sys\n"
+        "place = os.open(sys.argv[1], os.O_PATH)\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "sys.exit(socket.socket(socket.AF_UNIX).connect_ex(f'/proc/self/fd/{place}'))\n"
+    )
+    return subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode
+
+
+def test_a_browser_cannot_drive_it(daemon: Daemon, app: FastAPI, tmp_path: Path):
+    """While it serves, the process listens at no address of the network."""
+
+    def listening() -> list[str]:
+        inodes = {str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()}
+        rows = [
+            line.split()
+            for name in ("tcp", "tcp6")
+            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        ]
+        return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+
+    async def look() -> list[str]:
+        async with serving(app, tmp_path / "s" / "fleet" / "daemon.sock"):
+            return listening()
+
+    assert anyio.run(look) == []
+
+
+def test_a_state_directory_nobody_may_write_to_is_told(app: FastAPI, tmp_path: Path):
+    """Where no socket can be made, the error names it and what to do."""
+    nowhere = tmp_path / "none" / "daemon.sock"
+
+    async def serve() -> None:
+        async with serving(app, nowhere):
+            pass
+
+    with pytest.raises(InfrastructureFault, match="another state directory by RINGFENCE_STATE_DIR"):
+        anyio.run(serve)

@@ -1,0 +1,326 @@
+"""The commands on a crew that works: one daemon for all of these tests."""
+
+import json
+import os
+from datetime import datetime
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+
+pytestmark = pytest.mark.slow
+
+
+def _shell(command: str) -> dict[str, object]:
+    return {"name": "shell", "input": {"command": command, "reasoning": "r"}}
+
+
+@pytest.fixture(scope="module")
+def works(make_crew: Make) -> Crew:
+    """A crew with an agent for each way in which a job can end."""
+    crew = make_crew()
+    quick = crew.script("quick", {"text": "done \x1b[31mred\u202e"})
+    slow = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
+    busy = crew.script("busy", {"text": "wait", "tools": [_shell("true")]}, {"text": "done"})
+    writes = crew.script("writes", {"text": "so", "tools": [_shell("echo 1 > made")]}, {"text": "done"})
+    common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
+    crew.write(
+        fleet={"name": "c", "concurrency": 8, "drain": "1s"},
+        run={"model": quick},
+        agents={
+            "good": {**common, "concurrency": 4},
+            "red": {**common, "run": {"model": quick, "verify": "false"}},
+            "limited": {**common, "run": {"model": busy}, "limits": {"turns": 1}},
+            "broken": {**common, "run": {"model": "scripted:/nowhere.yaml"}},
+            "slow": {**common, "run": {"model": slow}},
+            "writes": {**common, "run": {"model": writes}},
+            "resting": {**common, "enabled": False},
+            "timed": {
+                **common,
+                "schedules": {
+                    "daily": {"cron": "30 6 * * *", "timezone": "Europe/Berlin"},
+                    "often": {"every": "1h", "enabled": False},
+                },
+            },
+        },
+    )
+    crew.up()
+    return crew
+
+
+@pytest.mark.parametrize(
+    ("agent", "code", "state"),
+    [
+        ("good", 0, "unverified"),
+        ("red", 3, "check_red"),
+        ("limited", 5, "limit"),
+        ("broken", 78, "configuration"),
+    ],
+)
+def test_the_exit_code_of_a_wait_is_the_jobs(works: Crew, agent: str, code: int, state: str):
+    """`fleet trigger --wait` ends as `ringfence run` would, by what became of the job."""
+    ended = works.run("fleet", "trigger", agent, "--wait", "--json")
+    assert (ended.json["state"], ended.code) == (state, code)
+
+
+def test_asking_twice_with_one_key_gives_one_job(works: Crew):
+    """The second one is told that the job was there already."""
+    first = works.does("fleet", "trigger", "good", "--key", "monday").out.strip()
+    second = works.does("fleet", "trigger", "good", "--key", "monday").out
+    assert second == f"{first} (it was there already)\n"
+
+
+def test_a_running_job_is_cancelled_from_another_process(works: Crew):
+    """It ends as cancelled, by the hand that asked, and a waiting command ends with 130; an ended one is refused."""
+    job = works.trigger("slow")
+    waiting = works.start("fleet", "trigger", "slow", "--wait")
+    works.waits(lambda: works.job(job), lambda found: found["state"] == "running")
+    assert "is being cancelled" in works.does("job", "cancel", job).out
+    ended = works.ends(job)
+    assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by hand")
+    (other,) = works.jobs(agent="slow", limit=1)
+    works.does("job", "cancel", other["id"])
+    waiting.communicate(timeout=90)
+    assert waiting.returncode == 130
+    late = works.run("job", "cancel", job)
+    assert (late.code, "has ended: cancelled" in late.err) == (2, True)
+
+
+def test_a_waiting_job_is_cancelled_at_once(works: Crew):
+    """A queued job that is cancelled never starts; it says before why it waits."""
+    job = works.trigger("resting")
+    said = works.waits(lambda: works.job(job), lambda found: found["waits_for"])
+    assert said["state"] == "queued"
+    assert works.does("job", "cancel", job).out == f"{job}: cancelled\n"
+    assert (works.job(job)["state"], works.job(job)["attempt"]) == ("cancelled", 0)
+
+
+def test_who_waits_is_told_why(works: Crew):
+    """`fleet trigger --wait` says once what a job waits for, if that takes long."""
+    waiting = works.start("fleet", "trigger", "resting", "--wait")
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    assert said.startswith("ringfence: job ")
+    assert "waits: the agent is disabled by its configuration" in said
+    works.does("job", "cancel", works.jobs(agent="resting", limit=1)[0]["id"])
+    assert waiting.communicate(timeout=90)[1] == ""
+    assert waiting.returncode == 130
+
+
+def test_a_job_is_retried_forked_and_removed(works: Crew):
+    """A retry has the same task; a fork goes on from the session with another; what is removed is gone."""
+    job = works.trigger("good", "--prompt", "count to three")
+    works.ends(job)
+    retried = works.does("job", "retry", job).out.strip()
+    forked = works.does("job", "fork", job, "--prompt", "and on").out.strip()
+    found, other = works.ends(retried), works.ends(forked)
+    assert (found["prompt"], found["parent"], found["trigger"]) == ("count to three", job, "retry")
+    assert (other["prompt"], other["parent"], other["trigger"]) == ("and on", job, "fork")
+    assert other["state"] == "unverified"
+    works.does("job", "rm", job)
+    assert works.run("job", "show", job).code == 2
+
+
+def test_logs_follow_a_job_to_its_end(works: Crew):
+    """`job logs -f` begins before the job has, and ends with it; on a terminal nothing of the agent's acts."""
+    works.does("agent", "disable", "good")
+    job = works.trigger("good")
+    following = works.start("job", "logs", "--follow", job)
+    works.does("agent", "enable", "good")
+    out, said = following.communicate(timeout=90)
+    assert following.returncode == 0, said
+    assert "sealed" in out.splitlines()[-1]
+    assert "\x1b[31m" not in out
+    assert "\u202e" not in out
+    lines = [json.loads(line) for line in works.does("job", "logs", "--json", job).out.splitlines()]
+    assert lines[0]["event"] == "journal.opened"
+
+
+def test_logs_follow_a_job_through_its_attempts(crew: Crew):
+    """Where a worker dies, `job logs -f` says so, goes on with the next attempt, and ends with the job."""
+    model = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
+    common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
+    crew.write(agents={"a": {**common, "run": {"model": model}}})
+    crew.up()
+    job = crew.trigger("a")
+    crew.waits(lambda: crew.job(job)["state"], lambda state: state == "running")
+    following = crew.start("job", "logs", "-f", "--json", job)
+    assert following.stdout is not None
+    first = following.stdout.readline()
+    crew.kill(crew.status()["workers"][0])
+    crew.waits(lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2))
+    crew.does("job", "cancel", job)
+    out, said = following.communicate(timeout=90)
+    events = [json.loads(line)["event"] for line in (first + out).splitlines()]
+    assert (following.returncode, events.count("journal.opened"), events[-1]) == (0, 2, "journal.sealed"), (
+        said
+    )
+    assert said == f"ringfence: job {job}: that was not its end; attempt 2 follows\n"
+
+
+def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
+    """Whoever waits for a job, or shows it, is told the command that brings its changes into the workspace."""
+    waited = works.does("fleet", "trigger", "writes", "--wait")
+    run = works.job(waited.out.split()[0])["run_id"][-8:]
+    told = f"ringfence: the work is on a private copy: bring it in with `ringfence apply {run}`\n"
+    assert (waited.err, works.does("job", "show", waited.out.split()[0]).err) == (told, told)
+    assert works.does("fleet", "trigger", "good", "--wait").err == ""
+
+
+def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: Crew):
+    """A job that waits for an agent which is not configured any more is shown with its agent's name."""
+    agent = {
+        "prompt": "do it",
+        "workspace": ".",
+        "enabled": False,
+        "run": {"model": "scripted:/nowhere.yaml"},
+    }
+    crew.write(agents={"old": agent})
+    crew.up()
+    crew.trigger("old")
+    crew.write(agents={"new": agent})
+    crew.does("fleet", "reload")
+    assert "  old: 1 queued  waits: there is no such agent any more\n" in crew.does("fleet", "status").out
+    assert len(crew.jobs(agent="old")) == 1
+    assert crew.jobs(agent="old", state="failed") == []
+
+
+def test_who_waits_is_told_that_the_daemon_died(crew: Crew):
+    """Who waits for a job when the daemon is killed learns that the job is kept, and what goes on with it."""
+    agent = {
+        "prompt": "do it",
+        "workspace": ".",
+        "enabled": False,
+        "run": {"model": "scripted:/nowhere.yaml"},
+    }
+    crew.write(agents={"a": agent})
+    crew.up()
+    waiting = crew.start("fleet", "trigger", "a", "--wait")
+    (job,) = crew.waits(crew.jobs, bool)
+    crew.kill(crew.status()["pid"])
+    _, said = waiting.communicate(timeout=90)
+    last = said.splitlines()[-1]
+    assert waiting.returncode == 75
+    assert f"while job {job['id']} was waited for" in last
+    assert f"`ringfence fleet up -d` goes on with it, then `ringfence job show {job['id']}`" in last
+
+
+def test_what_will_not_work_here_is_foreseen(crew: Crew):
+    """`fleet validate` names workspaces and scripts that are not there, root's own workspaces, and a crew of nobody."""
+    crew.write(agents={})
+    assert crew.does("fleet", "validate", "--json").json["doubts"] == [
+        "there are no agents; write some under `agents:`"
+    ]
+    lost = {"workspace": "gone", "run": {"model": "scripted:gone.yaml"}}
+    crew.write(agents={"lost": lost, "own": {"workspace": "."}, "copy": {"sandbox": {"mode": "clone"}}})
+    place, script, *others = crew.does("fleet", "validate", "--json").json["doubts"]
+    assert place.startswith(f"agents.lost.workspace: there is no directory '{crew.project}/gone'")
+    assert script.startswith(f"agents.lost.run.model: there is no file '{crew.project}/gone.yaml'")
+    roots = [f"agents.own.workspace: '{crew.project}' is root's, so its jobs work on private copies"]
+    assert [other.partition(";")[0] for other in others] == (roots if os.geteuid() == 0 else [])
+
+
+def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
+    """`fleet validate` and `fleet up`, here and in the log, say which variable an agent's secret is not in."""
+    agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
+    crew.write(agents=dict.fromkeys("abcdefg", agent))
+    said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the crew is started where it is"
+    doubts = crew.does("fleet", "validate", "--json").json["doubts"]
+    assert (doubts[0], len(doubts)) == (said, 7)
+    up = crew.does("fleet", "up", "--detach").err.splitlines()
+    assert (up[0], len(up)) == (f"ringfence: {said}", 6)
+    assert up[-1].endswith("there is more of the kind (2); `ringfence fleet validate` names all")
+    crew.waits(lambda: crew.log, lambda log: said in log)
+    crew.environment["CREW_TOKEN"] = "t"
+    assert crew.does("fleet", "validate", "--json").json["doubts"] == []
+
+
+def test_what_an_agent_says_is_harmless_on_a_terminal(works: Crew):
+    """An answer with escape sequences is shown, not obeyed, as text and as JSON."""
+    job = works.trigger("good")
+    works.ends(job)
+    for words in (("job", "show", job), ("job", "show", job, "--json"), ("job", "ls")):
+        out = works.does(*words).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+def test_jobs_are_paged_and_filtered(works: Crew):
+    """`--before` goes on where a page ended; a state that is none is told with those that are."""
+    made = [works.trigger("good") for _ in range(3)]
+    for job in made:
+        works.ends(job)
+
+    def jobs(*words: str) -> list[Any]:
+        return list(works.does("job", "ls", "--json", *words).json["jobs"])
+
+    first = jobs("--agent", "good", "--limit", "2")
+    rest = jobs("--agent", "good", "--limit", "1", "--before", first[-1]["id"])
+    assert [job["id"] for job in (*first, *rest)] == made[::-1]
+    assert {job["state"] for job in jobs("--state", "unverified", "--limit", "1000")} == {"unverified"}
+    wrong = works.run("job", "ls", "--state", "done")
+    assert wrong.code == 2
+    assert "'succeeded'" in wrong.err
+
+
+def test_an_agent_can_rest(works: Crew):
+    """A disabled agent's jobs wait until it is enabled; both are seen in the list."""
+    works.does("agent", "disable", "good")
+    job = works.trigger("good")
+    agents = {each["name"]: each for each in works.does("agent", "ls", "--json").json["agents"]}
+    assert (agents["good"]["is_enabled"], agents["slow"]["is_enabled"]) == (False, True)
+    works.waits(lambda: works.job(job), lambda found: found["waits_for"])
+    works.does("agent", "enable", "good")
+    assert works.ends(job)["state"] == "unverified"
+    assert works.does("agent", "show", "timed", "--json").json["schedules"][0]["name"] == "daily"
+
+
+def test_schedules_are_listed_paused_and_resumed(works: Crew):
+    """A schedule's next times are told in its zone; a paused one has none, until it is resumed."""
+
+    def next_at() -> Any:
+        found = works.does("schedule", "ls", "--json").json["schedules"]
+        return {each["name"]: each["next_at"] for each in found}
+
+    assert next_at()["often"] is None
+    times = works.does("schedule", "next", "timed/daily", "--count", "3", "--json").json["next"]
+    assert times[0] == next_at()["daily"]
+    assert [datetime.fromisoformat(each).minute for each in times] == [30, 30, 30]
+    works.does("schedule", "pause", "timed/daily")
+    assert next_at()["daily"] is None
+    works.does("schedule", "resume", "timed/daily")
+    assert next_at()["daily"] == times[0]
+
+
+def test_each_command_that_acts_tells_programs(works: Crew):
+    """Those that say nothing to people print with `--json` what they did."""
+    for act, is_enabled in (("disable", False), ("enable", True)):
+        done = works.does("agent", act, "red", "--json").json
+        assert done == {"schema_version": 1, "agent": "red", "is_enabled": is_enabled}
+    for act, is_paused in (("pause", True), ("resume", False)):
+        done = works.does("schedule", act, "timed/daily", "--json").json
+        assert done == {"schema_version": 1, "agent": "timed", "schedule": "daily", "is_paused": is_paused}
+    job = works.ends(works.trigger("good"))["id"]
+    assert works.does("job", "rm", job[-8:], "--json").json == {"schema_version": 1, "id": job}
+
+
+_WRONG = {
+    "agent": (("fleet", "trigger", "god"), "did you mean 'good'?"),
+    "jobs of an agent": (("job", "ls", "--agent", "god"), "did you mean 'good'?"),
+    "jobs of nobody": (("job", "ls", "--agent", "nobody", "--state", "queued"), "there is no agent 'nobody'"),
+    "values of an agent": (("fleet", "show", "--agent", "god"), "did you mean 'good'?"),
+    "job": (("job", "show", "nothing"), "there is no job 'nothing'"),
+    "schedule": (("schedule", "next", "timed"), "no AGENT/SCHEDULE"),
+    "unknown schedule": (("schedule", "pause", "timed/never"), "no schedule 'never'"),
+    "enable": (("agent", "enable", "nobody"), "there is no agent 'nobody'"),
+    "show": (("agent", "show", "nobody"), "there is no agent 'nobody'"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), _WRONG.values(), ids=_WRONG)
+def test_what_is_not_there_is_told_in_a_line(works: Crew, words: tuple[str, ...], said: str):
+    """A name that is none ends with exit code 2, one line, and what is there."""
+    ended = works.run(*words)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert said in ended.err

@@ -1,0 +1,113 @@
+"""`ringfence gc` on a crew, with its daemon and without: one crew, whose state is as it was before each test."""
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+
+from ringfence.removal import remove_tree
+
+pytestmark = pytest.mark.slow
+ALL = ("gc", "--older-than", "1ms", "--keep", "0")
+
+
+def _write(crew: Crew, *, workers: int = 0, **retention: object) -> None:
+    crew.write(
+        fleet={"name": "c", "drain": "1s", "workers": workers, "retention": retention},
+        run={"model": crew.script("quick", {"text": "done"})},
+        agents={"a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}},
+    )
+
+
+def _copy(crew: Crew, source: str, target: str) -> None:
+    subprocess.run(["cp", "-a", crew.home / source, crew.home / target], check=True)
+
+
+@pytest.fixture(scope="module")
+def ended(make_crew: Make) -> tuple[Crew, list[Any]]:
+    """A crew of which two jobs have ended, and its daemon; the jobs, the older first."""
+    crew = make_crew()
+    _write(crew, workers=1)
+    crew.up()
+    jobs = [crew.ends(crew.trigger("a")) for _ in range(2)]
+    crew.does("fleet", "down")
+    _copy(crew, "s", "kept")
+    return crew, jobs
+
+
+@pytest.fixture
+def jobs(ended: tuple[Crew, list[Any]]) -> Iterator[list[Any]]:
+    """The two, as they were."""
+    crew, found = ended
+    yield found
+    crew.down()
+    remove_tree(crew.home / "s")
+    _copy(crew, "kept", "s")
+
+
+@pytest.fixture
+def crew(ended: tuple[Crew, list[Any]]) -> Crew:
+    """The crew."""
+    return ended[0]
+
+
+def _runs(crew: Crew) -> set[str]:
+    return {path.name for path in (crew.state / "runs").iterdir()}
+
+
+@pytest.mark.parametrize("is_up", [True, False], ids=["daemon", "no daemon"])
+def test_jobs_go_by_the_crews_retention(crew: Crew, jobs: list[Any], is_up: bool):
+    """What would go is named first, to programs too, and goes then with its record, whether the daemon runs or not."""
+    older, newer = jobs
+    _write(crew, count=1)
+    if is_up:
+        crew.up()
+    told = crew.does("gc", "--dry-run")
+    assert (told.out.split(), _runs(crew)) == ([older["id"]], {older["run_id"], newer["run_id"]})
+    program = crew.does("gc", "--dry-run", "--json").json
+    assert (program["is_dry_run"], program["jobs"], program["records"], program["runs"]) == (
+        True,
+        [older["id"]],
+        1,
+        [],
+    )
+    assert program["size_bytes"] > 0
+    done = crew.does("gc")
+    assert (done.out.split(), _runs(crew)) == ([older["id"]], {newer["run_id"]})
+    assert "forgot 1 job with 1 record" in done.err
+    if not is_up:
+        crew.up()
+    assert [job["id"] for job in crew.jobs()] == [newer["id"]]
+
+
+def test_records_of_jobs_go_with_these_only(crew: Crew, jobs: list[Any]):
+    """However old runs may be for `gc`, those of a crew's jobs stay for as long as the jobs do; others go."""
+    _write(crew, age=None)
+    theirs = _runs(crew)
+    assert theirs == {job["run_id"] for job in jobs}
+    crew.does("exec", "--", "true")
+    (other,) = _runs(crew) - theirs
+    done = crew.does(*ALL, "--json").json
+    assert (done["is_dry_run"], done["jobs"], done["runs"], _runs(crew)) == (False, [], [other], theirs)
+
+
+def test_a_daemon_that_was_killed_is_none(crew: Crew, jobs: list[Any]):
+    """Its socket is there still, and nobody answers: its part is done without it."""
+    _write(crew, count=1)
+    crew.up()
+    crew.kill(crew.status()["pid"])
+    assert crew.does("gc").out.split() == [jobs[0]["id"]]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_who_cannot_ask_the_crew_removes_nothing(crew: Crew):
+    """With a crew's file that does not hold nobody knows whose records are needed: none is removed."""
+    _write(crew, age=None)
+    before = _runs(crew)
+    crew.file.write_text("fleet: {retention: {aeg: 1d}}")
+    ended = crew.run(*ALL)
+    assert (ended.code, _runs(crew)) == (78, before)
+    assert "aeg" in ended.err

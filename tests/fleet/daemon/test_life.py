@@ -1,0 +1,166 @@
+"""The daemon from its start to its end, and what is left when it is killed."""
+
+import signal
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+from tests.fleet.chaos import accounts
+from tests.fleet.crew import Crew, is_alive
+
+pytestmark = pytest.mark.slow
+
+
+def _shell(command: str) -> dict[str, object]:
+    return {"name": "shell", "input": {"command": command, "reasoning": "r"}}
+
+
+_SLOWLY = {"text": "wait", "tools": [_shell("sleep 600")]}
+
+
+def _write(crew: Crew, fleet: Mapping[str, object] | None = None, **agent: object) -> None:
+    crew.write(
+        fleet={"name": "c", "drain": "1s", **(fleet or {})},
+        run={"model": crew.script("quick", {"text": "done"})},
+        agents={"a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}, **agent}},
+    )
+
+
+def _write_slow(crew: Crew, **fleet: object) -> None:
+    _write(crew, fleet, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})})
+
+
+def _running(crew: Crew, job: str) -> None:
+    crew.waits(lambda: crew.job(job), lambda found: found["state"] == "running")
+
+
+def _kept(crew: Crew) -> tuple[str, str]:
+    """State and reason of the crew's one job, as a daemon left it that is gone."""
+    (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/crew.db").jobs
+    return job["state"], job["reason"]
+
+
+def test_up_works_and_down_ends_it(crew: Crew):
+    """A crew comes up, does a job, and is gone when `fleet down` has come back: daemon, workers and socket."""
+    _write(crew)
+    up = crew.does("fleet", "up", "--detach", "--json").json
+    status = crew.status()
+    assert (up["pid"], up["log"]) == (status["pid"], str(crew.state / "fleet" / "daemon.log"))
+    done = crew.does("fleet", "trigger", "a", "--wait", "--json").json
+    assert (done["state"], done["answer"], done["attempt"]) == ("unverified", "done", 1)
+    workers = crew.waits(crew.status, lambda found: len(found["workers"]) == 1)["workers"]
+    assert crew.does("fleet", "down", "--json").json == {"schema_version": 1, "pid": status["pid"]}
+    assert [pid for pid in (status["pid"], *workers) if is_alive(pid)] == []
+    assert not (crew.state / "fleet" / "daemon.sock").exists()
+    again = crew.run("fleet", "status")
+    assert again.code == 2
+    assert "ringfence fleet up" in again.err
+
+
+def test_a_second_daemon_is_refused(crew: Crew):
+    """One state directory has one daemon, in whichever way a second one is started; it says which process has it."""
+    _write(crew, {"workers": 0})
+    crew.up()
+    pid = crew.status()["pid"]
+    for words in (("fleet", "up"), ("fleet", "up", "--detach")):
+        second = crew.run(*words)
+        assert second.code == 2
+        assert str(pid) in second.err
+    assert crew.status()["pid"] == pid
+
+
+def test_without_a_daemon_files_can_be_looked_at(crew: Crew):
+    """`fleet validate` and `fleet show` need no daemon; what needs one says so, and how it is started."""
+    _write(crew)
+    assert "1 agent\n" in crew.does("fleet", "validate").out
+    assert f'agents.a.prompt: "do it"  # {crew.file}:1:' in crew.does("fleet", "show", "--origin").out
+    for words in (
+        ("job", "ls"),
+        ("agent", "ls"),
+        ("schedule", "ls"),
+        ("fleet", "trigger", "a"),
+        ("fleet", "down"),
+    ):
+        ended = crew.run(*words)
+        assert (ended.code, ended.out) == (2, "")
+        assert "start one with `ringfence fleet up`" in ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_told_to_stop_it_lets_jobs_end_and_then_cancels_them(crew: Crew, number: signal.Signals):
+    """A signal begins the end: after `drain` what still runs is cancelled, and the daemon ends with 0."""
+    _write_slow(crew)
+    daemon = crew.start("fleet", "up")
+    crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+    job = crew.trigger("a")
+    _running(crew, job)
+    daemon.send_signal(number)
+    _, said = daemon.communicate(timeout=80)
+    assert daemon.returncode == 0, said
+    assert _kept(crew) == ("cancelled", "the crew was told to stop")
+
+
+def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
+    """Who kills the daemon loses nothing: what ran runs again, what waited comes, each once."""
+    _write(crew)
+    crew.up()
+    first = crew.trigger("a")
+    crew.ends(first)
+    crew.does("agent", "disable", "a")
+    waiting = [crew.trigger("a", "--key", str(number)) for number in range(3)]
+    crew.kill(crew.status()["pid"])
+    assert crew.run("fleet", "status").code == 2
+    crew.up()
+    assert crew.trigger("a", "--key", "1") == waiting[1]
+    crew.does("agent", "enable", "a")
+    assert [crew.ends(job)["attempt"] for job in waiting] == [1, 1, 1]
+    assert sorted(job["id"] for job in crew.jobs()) == sorted([first, *waiting])
+
+
+def test_what_kills_its_worker_each_time_is_given_up(crew: Crew):
+    """A job whose worker dies in each attempt ends as interrupted, and is not tried for ever."""
+    _write(crew, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
+    crew.up()
+    job = crew.trigger("a")
+    _running(crew, job)
+    (worker,) = crew.status()["workers"]
+    crew.kill(worker)
+    ended = crew.ends(job)
+    assert ended["state"] == "interrupted"
+    assert "in each of 1 attempts" in ended["reason"]
+
+
+def test_stopped_twice_it_does_not_wait(crew: Crew):
+    """`fleet down --now` cancels what runs at once, however long `drain` is."""
+    _write_slow(crew, drain="1h")
+    crew.up()
+    _running(crew, crew.trigger("a"))
+    crew.does("fleet", "down", "--now")
+    assert _kept(crew)[0] == "cancelled"
+
+
+def test_a_daemon_that_cannot_come_up_says_why(crew: Crew):
+    """In the background as in the foreground: one line, and the exit code of what is wrong."""
+    _write(crew)
+    crew.file.write_text(crew.file.read_text().replace('"prompt"', '"promt"'))
+    for words in (("fleet", "up"), ("fleet", "up", "--detach")):
+        ended = crew.run(*words)
+        assert ended.code == 78
+        assert "did you mean 'prompt'?" in ended.err
+        assert ended.err.count("\n") == 1
+    crew.file.write_text(crew.file.read_text().replace('"promt"', '"prompt"') + " ")
+    untrusted = crew.run("fleet", "up", "--detach")
+    assert untrusted.code == 4
+    assert "ringfence trust" in untrusted.err
+
+
+def test_the_daemon_outlives_its_terminal(crew: Crew):
+    """In the background it belongs to no terminal and no session of the command that started it."""
+    _write(crew, {"workers": 0})
+    crew.up()
+    pid = crew.status()["pid"]
+    said = subprocess.run(
+        ["ps", "-o", "ppid=,tty=", "-p", str(pid)], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split()[1] == "?"
+    assert is_alive(pid)

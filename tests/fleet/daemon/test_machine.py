@@ -1,0 +1,235 @@
+"""What the machine, the database and other machines do to a crew."""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.fleet.crew import Crew
+from tests.postgres import Cluster, cluster
+
+from ringfence.engine.liveness import Database
+from ringfence.fleet.daemon.owning import KEY
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A Postgres of these tests' own."""
+    with cluster() as running:
+        yield running
+
+
+def _write(crew: Crew, url: str, **fleet: Any) -> None:
+    agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
+    crew.write(
+        fleet={"name": "c", "drain": "1s", "engine": {"type": "postgres", "url": url}, **fleet},
+        run={"model": crew.script("quick", {"text": "done"})},
+        agents={"a": agent},
+    )
+
+
+def test_a_database_that_is_away_at_the_start_is_told(crew: Crew, tmp_path: Path):
+    """The daemon does not come up, with one line that names the database and not its password, and exit code 75."""
+    _write(crew, f"postgresql://me:${{PASSWORD:-letmein}}@/crew?host={tmp_path}")
+    for words in (("fleet", "up"), ("fleet", "up", "--detach")):
+        ended = crew.run(*words)
+        assert (ended.code, ended.err.count("\n")) == (75, 1)
+        assert "database" in ended.err
+        assert "letmein" not in ended.err
+
+
+def test_another_machine_works_for_a_crew(crew: Crew, postgres: Cluster):
+    """A crew without workers of its own has its jobs done by `ringfence worker`, which ends when it is told to."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    job = crew.trigger("a")
+    other = {**crew.environment, "RINGFENCE_FLEET_DATABASE": url}
+    with crew.start("worker", "--slots", "2", env=other) as worker:
+        assert crew.ends(job)["state"] == "unverified"
+        worker.terminate()
+        _, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0, said
+
+
+def test_a_worker_must_know_its_database(crew: Crew):
+    """Without RINGFENCE_FLEET_DATABASE a worker says what it needs."""
+    ended = crew.run("worker")
+    assert (ended.code, "RINGFENCE_FLEET_DATABASE is not set" in ended.err) == (2, True)
+
+
+def test_a_database_that_goes_away_is_waited_for(crew: Crew, postgres: Cluster):
+    """While the database is away commands say so with 75; when it is back, the same daemon goes on."""
+    _write(crew, postgres.make_database())
+    crew.up()
+    pid = crew.status()["pid"]
+    assert crew.ends(crew.trigger("a"))["state"] == "unverified"
+    postgres.stop()
+    try:
+        away = crew.run("fleet", "trigger", "a")
+        assert (away.code, "database" in away.err, away.err.count("\n")) == (75, True, 1)
+    finally:
+        postgres.start()
+    job = crew.trigger("a")
+    assert crew.ends(job)["state"] == "unverified"
+    assert crew.status()["pid"] == pid
+
+
+def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Cluster):
+    """`fleet down` needs no database: the daemon ends, and says so."""
+    _write(crew, postgres.make_database())
+    crew.up()
+    pid = crew.status()["pid"]
+    postgres.stop()
+    try:
+        assert crew.does("fleet", "down", "--json").json["pid"] == pid
+        assert "no daemon" in crew.run("fleet", "status").err
+    finally:
+        postgres.start()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk_is_told(crew: Crew):
+    """A state directory without room is told in a line, at the start; nothing is lost once there is room again."""
+    crew.write(
+        agents={"a": {"prompt": "do it", "workspace": "."}},
+        run={"model": crew.script("quick", {"text": "done"})},
+    )
+    small = crew.home / "small"
+    small.mkdir()
+    environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(small)}
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", small], check=True)
+    try:
+        crew.run("trust", "--yes", env=environment)
+        with (small / "filler").open("wb", buffering=0) as filler:
+            _fill(filler.fileno())
+        ended = crew.run("fleet", "up", env=environment)
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert ended.code in (1, 75), ended
+    assert "Traceback" not in ended.err
+    assert ended.err.strip().count("\n") == 0
+
+
+def _fill(file: int) -> None:
+    piece = b"x" * 4096
+    try:
+        while os.write(file, piece):
+            pass
+    except OSError:
+        return
+
+
+def test_a_state_directory_of_any_length_will_do(crew: Crew):
+    """Longer than a socket's address may be (108 bytes, unix(7)): the daemon listens, and commands reach it."""
+    deep = crew.home / ("d" * 100) / ("e" * 100)
+    environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(deep)}
+    crew.write(agents={"a": {"prompt": "do it", "workspace": "."}}, fleet={"workers": 0})
+    crew.run("trust", "--yes", env=environment)
+    begun = crew.run("fleet", "up", "--detach", env=environment)
+    try:
+        assert begun.code == 0, begun
+        assert (deep / "fleet" / "daemon.sock").is_socket()
+        assert crew.run("fleet", "status", env=environment).code == 0
+    finally:
+        assert crew.run("fleet", "down", env=environment).code == 0
+
+
+def test_many_commands_at_once_are_answered(crew: Crew):
+    """Twenty clients that ask with one key at the same time get one job."""
+    crew.write(
+        agents={"a": {"prompt": "do it", "workspace": ".", "enabled": False}},
+        fleet={"workers": 0, "drain": "1s"},
+    )
+    crew.up()
+    from ringfence.fleet.client import FleetClient
+
+    found: list[Any] = []
+
+    def ask() -> None:
+        client = FleetClient(crew.state / "fleet" / "daemon.sock")
+        found.append(client.post("agents", "a", "jobs", body={"key": "one"}))
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({each["job"]["id"] for each in found}) == 1
+    assert sum(each["is_new"] for each in found) == 1
+    assert json.loads(crew.does("job", "ls", "--json").out)["schema_version"] == 1
+
+
+@contextmanager
+def _beside(crew: Crew, folder: Path, url: str) -> Iterator[Crew]:
+    """Another crew's files and state directory, on the same database."""
+    other = Crew(folder, dict(crew.environment))
+    _write(other, url)
+    try:
+        yield other
+    finally:
+        other.down()
+
+
+def test_a_database_has_one_daemon(crew: Crew, postgres: Cluster, tmp_path: Path):
+    """A second one with another state directory is refused and told whose it is; once the first is killed it may."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    pid = crew.status()["pid"]
+    with _beside(crew, tmp_path / "b", url) as other:
+        refused = other.run("fleet", "up")
+        assert (refused.code, refused.err.count("\n")) == (75, 1), refused
+        assert f", process {pid}, fleet c; end that one" in refused.err
+        crew.kill(pid)
+        other.up()
+        assert other.ends(other.trigger("a"))["state"] == "unverified"
+
+
+def test_a_daemon_whose_database_another_has_taken_ends(crew: Crew, postgres: Cluster):
+    """Its lock is gone with its connection, and another's now: it ends with code 75 and cancels nothing."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    with crew.start("fleet", "up") as daemon:
+        crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+        job = crew.trigger("a")
+        engine = sa.create_engine(Database(url).url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        with engine.connect() as link:
+            holders = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = :key"
+            holder = link.execute(sa.text(holders), {"key": KEY}).scalar_one()
+            link.execute(
+                sa.text("SELECT pg_terminate_backend(:pid), pg_advisory_lock(:key)"),
+                {"pid": holder, "key": KEY},
+            )
+            _, said = daemon.communicate(timeout=60)
+            state = link.execute(
+                sa.text("SELECT state FROM crew_jobs WHERE id = :id"), {"id": job}
+            ).scalar_one()
+    assert (daemon.returncode, "works for its crew no more" in said) == (75, True), said
+    assert state in ("queued", "starting")
+
+
+def test_a_daemon_whose_connection_broke_goes_on(crew: Crew, postgres: Cluster):
+    """It has the lock again, and another one is still refused."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    engine = sa.create_engine(Database(url).url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    holders = sa.text("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = :key")
+    with engine.connect() as link:
+
+        def held_by() -> list[int]:
+            return list(link.execute(holders, {"key": KEY}).scalars())
+
+        (first,) = held_by()
+        link.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": first})
+        crew.waits(held_by, lambda found: found != [] and found != [first])
+    assert crew.status()["is_ready"]

@@ -1,0 +1,150 @@
+"""Work that others leave as issues, in daemons that work, against a stand-in of GitHub's interface."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+from tests.fleet.trigger.source.github_api import TOKEN, GitHub, serving
+
+pytestmark = pytest.mark.slow
+_SLEEP = {"name": "shell", "input": {"command": "sleep 600", "reasoning": "r"}}
+
+
+@pytest.fixture(scope="module")
+def github() -> Iterator[GitHub]:
+    """The repository."""
+    with serving(GitHub()) as served:
+        yield served
+
+
+def _crew(crew: Crew, github: GitHub) -> Crew:
+    (crew.home / "token").write_text(TOKEN)
+    (crew.home / "token").chmod(0o600)
+    issues = {"type": "github", "repository": "o/r", "token": "${secret:gh}", "base_url": github.url}
+    common: dict[str, Any] = {"workspace": ".", "sandbox": {"mode": "clone"}, "concurrency": 4}
+
+    def agent(model: str, label: str) -> dict[str, Any]:
+        trigger = {**issues, "label": label, "every": "0.2s"}
+        return {**common, "run": {"model": model}, "triggers": {"issues": trigger}}
+
+    crew.write(
+        fleet={"name": "c", "drain": "1s"},
+        secrets={"gh": f"file:{crew.home / 'token'}"},
+        agents={
+            "quick": agent(crew.script("quick", {"text": "it is mended"}), "ready"),
+            "slow": agent(crew.script("slow", {"text": "wait", "tools": [_SLEEP]}, {"text": "x"}), "hard"),
+        },
+    )
+    crew.up()
+    return crew
+
+
+@pytest.fixture(scope="module")
+def crews(make_crew: Make, github: GitHub) -> list[Crew]:
+    """Two crews that are alike to the letter, and know nothing of each other."""
+    return [_crew(make_crew(), github) for _ in range(2)]
+
+
+def _is_done(github: GitHub, issue: str) -> bool:
+    said = "".join(github.words(issue))
+    return "it is mended" in said and not github.labels(issue) and "ringfence-claim" not in said
+
+
+def _jobs(crews: list[Crew], words: str) -> list[tuple[Crew, Any]]:
+    """The jobs that were made of an issue, the newest first."""
+    return [
+        (crew, job)
+        for crew in crews
+        for job in crew.jobs(agent="quick", limit=1000)
+        if words.encode() in b"".join(crew.client.lines("jobs", job["id"], "events"))
+    ]
+
+
+def test_an_issue_is_done_once_whoever_sees_it(crews: list[Crew], github: GitHub):
+    """Of two crews that look at one repository, one takes an issue, works on its words, answers and lets it go."""
+    issues = [github.open_issue(f"Door number {number} squeaks", "Oil it.", "ready") for number in range(3)]
+    for issue in issues:
+        crews[0].waits(partial(_is_done, github, issue), bool)
+    for number, issue in enumerate(issues):
+        ((crew, job),) = _jobs(crews, f"Door number {number} squeaks")
+        assert (job["trigger"], job["state"]) == ("source", "unverified")
+        assert sum("it is mended" in words for words in github.words(issue)) == 1
+        assert "Oil it." in crew.does("job", "logs", job["id"]).out
+
+
+def test_an_issue_that_is_ready_again_is_done_again(crews: list[Crew], github: GitHub):
+    """Who puts the label back has another job made of it."""
+    issue = github.open_issue("Window sticks", "Plane it.", "ready")
+    crews[0].waits(lambda: _is_done(github, issue), bool)
+    github.issues[int(issue)]["labels"] = [{"name": "ready"}]
+    crews[0].waits(
+        lambda: sum("it is mended" in words for words in github.words(issue)), lambda times: times == 2
+    )
+    assert len(_jobs(crews, "Window sticks")) == 2
+
+
+def _running(crews: list[Crew]) -> list[tuple[Crew, Any]]:
+    made = [(crew, job) for crew in crews for job in crew.jobs(agent="slow")]
+    return [(crew, job) for crew, job in made if job["state"] == "running"]
+
+
+def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[Crew], github: GitHub):
+    """It is marked as failed, with the reason, and not taken again by itself."""
+    issue = github.open_issue("Roof leaks", "Tar it.", "hard")
+    ((crew, job),) = crews[0].waits(lambda: _running(crews), bool)
+    assert github.labels(issue) == {"agent-working"}
+    crew.does("job", "cancel", job["id"])
+    crews[0].waits(lambda: github.labels(issue), lambda labels: labels == {"failed"})
+    assert "cancelled by hand" in "".join(github.words(issue))
+
+
+def test_an_issue_of_a_crew_that_stops_is_taken_by_another(crews: list[Crew], github: GitHub):
+    """Its claim is given back with the reason, and the next crew that sees it works on it."""
+    issue = github.open_issue("Gate hangs", "Lift it.", "hard")
+    ((first, _),) = crews[0].waits(lambda: _running(crews), bool)
+    (second,) = (crew for crew in crews if crew is not first)
+    first.does("fleet", "down", "--now")
+    ((_, job),) = second.waits(lambda: _running([second]), bool)
+    assert github.labels(issue) == {"agent-working"}
+    assert "told to stop" in "".join(github.words(issue))
+    second.does("job", "cancel", job["id"])
+    second.waits(lambda: github.labels(issue), lambda labels: labels == {"failed"})
+    first.up()
+
+
+def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: Crew):
+    """A daemon that dies between its claim and the job makes the job when it is there again."""
+    tasks = crew.home / "tasks"
+    (tasks / ".claimed").mkdir(parents=True)
+    trigger = {"type": "directory", "path": str(tasks), "every": "0.2s"}
+    agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "triggers": {"tasks": trigger}}
+    crew.write(run={"model": crew.script("quick", {"text": "done"})}, agents={"a": agent})
+    _dies_after_claiming(crew, tasks)
+    crew.up()
+    done = tasks / "done"
+    crew.waits(lambda: sorted(done.glob("*fix-it.md")) if done.is_dir() else [], bool)
+    (job,) = crew.jobs(agent="a")
+    assert (job["trigger"], job["state"]) == ("source", "unverified")
+
+
+def _dies_after_claiming(crew: Crew, tasks: Path) -> None:
+    """What a daemon leaves that is killed once its claim is made: the note, and the claimed file."""
+    import anyio
+
+    from ringfence.fleet.store.claims import Intent, Intents
+    from ringfence.fleet.store.database import Database, sqlite_url
+    from ringfence.fleet.trigger.source.directory import DirectorySource
+
+    async def leave() -> None:
+        (tasks / "fix-it.md").write_text("Fix the door.")
+        database = Database(sqlite_url(crew.state))
+        database.create_tables()
+        await Intents(database).add(Intent("a", "tasks", "fix-it.md", "0123456789abcdef"))
+        assert await DirectorySource(tasks).claim("fix-it.md", "0123456789abcdef") is not None
+        database.close()
+
+    anyio.run(leave)

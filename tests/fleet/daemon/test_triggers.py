@@ -1,0 +1,228 @@
+"""What makes jobs by itself, in a daemon that works: requests, files, tasks that others leave, other jobs."""
+
+import http.client
+import json
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+from tests.ports import kept_port
+
+from ringfence.fleet.trigger.webhook import LIMIT_BYTES, sign
+
+pytestmark = pytest.mark.slow
+_SECRET = secrets.token_hex(16)
+
+
+class Triggered(Crew):
+    """A crew that is triggered."""
+
+    port: int
+
+    def post(self, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
+        """Send a request; status and answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(
+                "POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+            )
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def deliver(self, body: bytes, **headers: str) -> tuple[int, Any]:
+        """Send a request that is signed as it should be."""
+        signature = sign(_SECRET.encode(), body)
+        return self.post(
+            "/hooks/hooked/push",
+            body,
+            Content_Type="application/json",
+            X_Hub_Signature_256=signature,
+            **headers,
+        )
+
+
+@pytest.fixture(scope="module")
+def works(make_crew: Make) -> Iterator[Triggered]:
+    """A crew with an agent for each kind of trigger."""
+    made = make_crew()
+    made.__class__ = Triggered
+    assert isinstance(made, Triggered)
+    with kept_port() as made.port:
+        model = {"model": made.script("quick", {"text": "done"})}
+        (made.home / "secret").write_text(_SECRET)
+        (made.home / "secret").chmod(0o600)
+        for name in ("tasks", "broken", "watched"):
+            (made.home / name).mkdir()
+        common = {"workspace": ".", "sandbox": {"mode": "clone"}, "run": model}
+        push = {"type": "webhook", "secret": "${secret:hook}", "prompt": "Look at {{ payload.ref }}"}
+        timed = {**push, "secret": "${secret:asked}", "signature": "stripe"}
+        made.write(
+            fleet={"name": "c", "webhooks": {"address": f"127.0.0.1:{made.port}"}, "drain": "1s"},
+            secrets={
+                "hook": f"file:{made.home / 'secret'}",
+                "asked": {"cmd": ["/bin/sh", "-c", f"echo x >>{made.home}/asked; cat {made.home}/secret"]},
+            },
+            agents={
+                "hooked": {**common, "triggers": {"push": push, "timed": timed}},
+                "tasked": {
+                    **common,
+                    "triggers": {
+                        "tasks": {"type": "directory", "path": str(made.home / "tasks"), "every": "0.2s"}
+                    },
+                },
+                "failing": {
+                    **common,
+                    "run": {"model": "scripted:/nowhere.yaml"},
+                    "triggers": {
+                        "tasks": {"type": "directory", "path": str(made.home / "broken"), "every": "0.2s"}
+                    },
+                },
+                "watching": {
+                    **common,
+                    "workspace": str(made.home / "watched"),
+                    "triggers": {
+                        "changed": {"type": "files", "paths": ["*.txt"], "settle": "0.2s", "prompt": "look"}
+                    },
+                },
+                "after": {
+                    **common,
+                    "triggers": {
+                        "next": {
+                            "type": "after",
+                            "agent": "hooked",
+                            "prompt": "{{ payload.agent }} {{ payload.state }}",
+                        }
+                    },
+                },
+            },
+        )
+        made.up()
+        yield made
+
+
+def test_a_signed_request_makes_one_job(works: Triggered):
+    """A new request is 202, the same again is 200 and the same job, under whatever key; its payload is in the prompt."""
+    body = json.dumps({"ref": "main", "is": "first"}).encode()
+    first = works.deliver(body, X_GitHub_Delivery="one")
+    again = works.deliver(body, X_GitHub_Delivery="one")
+    replayed = works.deliver(body, X_GitHub_Delivery="two")
+    assert (first[0], again[0], replayed[0]) == (202, 200, 200)
+    assert first[1]["job"] == again[1]["job"] == replayed[1]["job"]
+    job = works.ends(first[1]["job"])
+    assert (job["trigger"], job["trigger_name"], job["state"]) == ("webhook", "push", "unverified")
+    said = works.does("job", "logs", first[1]["job"]).out
+    assert "payload.ref>\n    main\n" in said
+
+
+def test_a_signed_time_counts(works: Triggered):
+    """Of a signature with a time: the same request is one job under whatever key, an old one none, another's none."""
+    body = json.dumps({"ref": "timed"}).encode()
+
+    def send(signature: str, **headers: str) -> tuple[int, Any]:
+        kind = {"Content_Type": "application/json"}
+        return works.post("/hooks/hooked/timed", body, Stripe_Signature=signature, **kind, **headers)
+
+    now = datetime.now(UTC)
+    good = sign(_SECRET.encode(), body, at=now)
+    status, answer = send(good, Idempotency_Key="one")
+    assert status == 202
+    assert send(good, Idempotency_Key="two") == (200, {"job": answer["job"], "is_new": False})
+    assert send(sign(_SECRET.encode(), body, at=now - timedelta(minutes=6)))[0] == 401
+    assert send(sign(b"another", body, at=now))[0] == 401
+    assert works.ends(answer["job"])["trigger_name"] == "timed"
+
+
+def test_strangers_do_not_have_secrets_fetched(works: Triggered):
+    """Without a well-formed signature, a request is refused before the program that prints the secret is started."""
+    asked = works.home / "asked"
+    before = asked.read_text() if asked.exists() else ""
+    assert works.post("/hooks/hooked/timed", b"{}")[0] == 401
+    assert works.post("/hooks/hooked/timed", b"{}", Stripe_Signature="t=1")[0] == 400
+    assert (asked.read_text() if asked.exists() else "") == before
+    send = {"Stripe_Signature": sign(b"another", b"{}", at=datetime.now(UTC))}
+    assert works.post("/hooks/hooked/timed", b"{}", **send)[0] == 401
+    assert asked.read_text() == before + "x\n"
+
+
+def test_a_retry_has_what_came_with_the_trigger(works: Triggered):
+    """The task of a job that is done again holds the same payload; a task given by hand is no template."""
+    first = works.ends(works.deliver(json.dumps({"ref": "retried"}).encode())[1]["job"])
+    again = works.does("job", "retry", first["id"], "--json").json["job"]["id"]
+    assert works.ends(again)["state"] == "unverified"
+    assert "payload.ref>\n    retried\n" in works.does("job", "logs", again).out
+    other = works.does("job", "retry", first["id"], "--prompt", "say {{ this }}", "--json").json["job"]["id"]
+    assert works.ends(other)["state"] == "unverified"
+    assert "say {{ this }}" in works.does("job", "logs", other).out
+
+
+def test_what_is_not_as_it_should_be_is_refused(works: Triggered):
+    """No signature, a wrong one, another's hook, no JSON, too much: each has its status, and none makes a job."""
+    before = len(works.jobs(agent="hooked", limit=1000))
+    body = b'{"ref": "x"}'
+    wrong = sign(b"another", body)
+    assert works.post("/hooks/hooked/push", body)[0] == 401
+    assert works.post("/hooks/hooked/push", body, X_Hub_Signature_256=wrong)[0] == 401
+    assert works.post("/hooks/hooked/push", body, X_Hub_Signature_256="none")[0] == 400
+    assert works.post("/hooks/hooked/other", body)[0] == 404
+    assert works.post("/hooks/nobody/push", body)[0] == 404
+    assert works.deliver(b"{")[0] == 400
+    assert works.post("/hooks/hooked/push", b"", Content_Length=str(LIMIT_BYTES + 1))[0] == 413
+    assert len(works.jobs(agent="hooked", limit=1000)) == before
+
+
+def test_the_address_of_webhooks_drives_nothing(works: Triggered):
+    """At `fleet.webhooks.address` are the hooks and nothing of the daemon's own interface."""
+    for path in ("/v1/down", "/v1/reload", "/v1/agents/hooked/jobs", "/openapi.json", "/metrics", "/hooks"):
+        connection = http.client.HTTPConnection("127.0.0.1", works.port, timeout=30)
+        try:
+            connection.request("POST", path, b"{}", {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 404
+        finally:
+            connection.close()
+    assert works.status()["is_ready"]
+
+
+def test_a_job_follows_another(works: Triggered):
+    """The end of one agent's job makes one of another, which knows whose it is."""
+    _, answer = works.deliver(json.dumps({"ref": "followed"}).encode())
+    works.ends(answer["job"])
+    (job,) = works.waits(
+        lambda: [job for job in works.jobs(agent="after") if job["parent"] == answer["job"]], bool
+    )
+    ended = works.ends(job["id"])
+    assert (ended["trigger"], ended["trigger_name"]) == ("after", "next")
+    assert "payload.state>\n    unverified\n" in works.does("job", "logs", job["id"]).out
+
+
+def test_a_changed_file_makes_a_job(works: Triggered):
+    """A file that fits the patterns does, one that does not makes none."""
+    (works.home / "watched" / "a.log").write_text("no")
+    (works.home / "watched" / "a.txt").write_text("yes")
+    (job,) = works.waits(lambda: works.jobs(agent="watching"), bool)
+    assert works.ends(job["id"])["trigger"] == "files"
+
+
+def test_a_task_that_was_left_is_done(works: Triggered):
+    """A file becomes a job's prompt, and lies in `done` with the answer beside it."""
+    (works.home / "tasks" / "fix-it.md").write_text("Fix the door.")
+    done = works.home / "tasks" / "done"
+    works.waits(lambda: sorted(done.glob("*fix-it.md")) if done.is_dir() else [], bool)
+    (job,) = works.jobs(agent="tasked")
+    assert job["state"] == "unverified"
+    assert "Fix the door." in works.does("job", "logs", job["id"]).out
+    assert not (works.home / "tasks" / "fix-it.md").exists()
+
+
+def test_a_task_that_failed_is_put_aside(works: Triggered):
+    """What an agent could not do lies in `failed`, and is not tried for ever."""
+    (works.home / "broken" / "fix-it.md").write_text("Fix the window.")
+    failed = works.home / "broken" / "failed"
+    works.waits(lambda: sorted(failed.glob("*fix-it.md")) if failed.is_dir() else [], bool)
+    (job,) = works.jobs(agent="failing")
+    assert job["state"] == "configuration"

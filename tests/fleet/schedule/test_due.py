@@ -1,0 +1,165 @@
+"""What is due, by policy, after any stretch of time and any jump of the clock; and intervals."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cases import examples
+
+from ringfence.errors import UsageError
+from ringfence.fleet.schedule import CatchUp, CronSchedule, IntervalSchedule, due, parse_interval, slot_id
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+MINUTELY = CronSchedule("* * * * *", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("policy", "late_s", "fired", "dropped"),
+    [
+        (CatchUp.SKIP, 0.0, [3], 2),
+        (CatchUp.SKIP, 0.999, [3], 2),
+        (CatchUp.SKIP, 1.0, [], 3),
+        (CatchUp.ONCE, 0.0, [3], 2),
+        (CatchUp.ONCE, 30.0, [3], 2),
+        (CatchUp.ALL, 0.0, [1, 2, 3], 0),
+        (CatchUp.ALL, 30.0, [1, 2, 3], 0),
+    ],
+)
+def test_catching_up(policy, late_s, fired, dropped):
+    """Of three slots since the last one, the policy says which fire; all are handled then."""
+    now = NOON + timedelta(minutes=3, seconds=late_s)
+    found = due(MINUTELY, handled=NOON, now=now, catch_up=policy)
+    assert found.slots == tuple(NOON + timedelta(minutes=minute) for minute in fired)
+    assert (found.dropped, found.counts_all) == (dropped, True)
+    assert found.handled == NOON + timedelta(minutes=3)
+    assert found.next_slot == NOON + timedelta(minutes=4)
+
+
+@pytest.mark.parametrize("policy", CatchUp)
+def test_nothing_is_due_before_its_time(policy):
+    """Right before a slot nothing happens, and nothing is handled."""
+    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(seconds=59.999), catch_up=policy)
+    assert (found.slots, found.handled, found.next_slot) == ((), NOON, NOON + timedelta(minutes=1))
+
+
+def test_all_is_the_newest_hundred():
+    """After days without anybody, a hundred slots fire, and the others are counted."""
+    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(minutes=750), catch_up=CatchUp.ALL)
+    assert len(found.slots) == 100
+    assert found.slots[-1] == NOON + timedelta(minutes=750)
+    assert (found.dropped, found.counts_all) == (650, True)
+
+
+def test_what_is_not_counted_is_said():
+    """After years of minutes the count of what is dropped ends at a thousand, and says that there is more."""
+    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(days=3000), catch_up=CatchUp.ALL)
+    assert len(found.slots) == 100
+    assert (found.dropped, found.counts_all) == (1000, False)
+
+
+@pytest.mark.parametrize("policy", CatchUp)
+def test_a_clock_that_went_back_fires_nothing_twice(policy):
+    """What is handled stays so, however far back the clock goes."""
+    for hours in (1, 24, 10_000):
+        found = due(MINUTELY, handled=NOON, now=NOON - timedelta(hours=hours), catch_up=policy)
+        assert (found.slots, found.dropped, found.handled) == ((), 0, NOON)
+        assert found.next_slot == NOON + timedelta(minutes=1)
+
+
+SCHEDULES = st.one_of(
+    st.sampled_from(["* * * * *", "*/7 3-5 * * *", "0 0 * * *", "* * 1 1 *"]).map(
+        lambda text: CronSchedule(text, "Europe/Berlin")
+    ),
+    st.builds(
+        lambda seconds, ahead: IntervalSchedule(timedelta(seconds=seconds), NOON + timedelta(seconds=ahead)),
+        st.floats(1, 90_000).map(lambda seconds: round(seconds, 3)),
+        st.integers(-90_000, 90_000),
+    ),
+)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(SCHEDULES, st.sampled_from(CatchUp), st.lists(st.integers(-90_000, 200_000), min_size=1, max_size=8))
+def test_no_slot_fires_twice_and_none_is_lost(schedule, policy, moves):
+    """Over any wandering of the clock each slot is fired or counted as dropped, once, and in order."""
+    handled, now, dropped = NOON, NOON, 0
+    fired: list[datetime] = []
+    for move in moves:
+        now += timedelta(seconds=move)
+        found = due(schedule, handled=handled, now=now, catch_up=policy)
+        assert found.handled >= handled
+        assert len(found.slots) <= 100
+        fired += found.slots
+        dropped += found.dropped
+        handled = found.handled
+        if not found.counts_all:
+            return
+    slots = schedule.between(NOON, handled, 100_000)
+    assert fired == sorted(set(fired) & set(slots))
+    assert len(fired) + dropped == len(slots)
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.integers(1_000, 10**9),
+    st.integers(-(10**9), 10**9),
+    st.integers(-(10**9), 10**9),
+    st.integers(0, 10**8),
+)
+def test_slots_of_an_interval_are_its_multiples(milliseconds, anchor_s, start_s, length_s):
+    """The next slot is the least `anchor + n * interval` after the moment, and counting agrees with listing."""
+    epoch, interval = datetime(2026, 1, 1, tzinfo=UTC), timedelta(milliseconds=milliseconds)
+    anchor, start = epoch + timedelta(seconds=anchor_s), epoch + timedelta(seconds=start_s)
+    schedule = IntervalSchedule(interval, anchor)
+    slot = schedule.next_after(start)
+    assert slot is not None
+    assert slot > start
+    assert (slot - anchor) % interval == timedelta()
+    assert slot == anchor or slot - interval <= start
+    end = start + timedelta(seconds=length_s)
+    assert schedule.count(start, end, 50) == len(schedule.between(start, end, 50))
+
+
+def test_the_first_slot_of_an_interval():
+    """A new schedule's first slot comes within a second, or after one interval if so asked."""
+    created = NOON + timedelta(microseconds=1)
+    at_once = IntervalSchedule.beginning(timedelta(minutes=5), created)
+    later = IntervalSchedule.beginning(timedelta(minutes=5), created, first_at_once=False)
+    assert at_once.next_after(created) == NOON + timedelta(seconds=1)
+    assert later.next_after(created) == NOON + timedelta(minutes=5, seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("1h 30m", 5400),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("90", 90),
+        (90, 90),
+        (" 2 d ", 172_800),
+    ],
+)
+def test_intervals_are_read(text, seconds):
+    """People write intervals in several ways."""
+    assert parse_interval(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["banana", "", "0", "-5m", "500ms", "1h m", "5 5", "1w", "9" * 500 + "d", "5m,3s", "1h 20"]
+)
+def test_what_is_no_interval_is_refused(text):
+    """A refusal is short and shows how to write one."""
+    with pytest.raises(UsageError) as refused:
+        parse_interval(text)
+    assert len(str(refused.value)) < 250
+
+
+def test_a_slot_has_one_name():
+    """A slot's name does not depend on the zone in which it is told."""
+    from zoneinfo import ZoneInfo
+
+    assert slot_id(NOON) == slot_id(NOON.astimezone(ZoneInfo("Asia/Kolkata"))) == "2026-06-01T12:00:00Z"

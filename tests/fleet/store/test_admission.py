@@ -1,0 +1,173 @@
+"""Admission: what may start, whoever asked for it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ringfence.fleet.store.admission import Admission, Admitted, AgentBounds, Bounds, Budget, Rate
+from ringfence.fleet.store.attempts import Attempts, Spent
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import NewJob
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.tables import AGENTS
+from ringfence.job.state import JobState
+
+pytestmark = pytest.mark.anyio
+DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+NOON = DAY + timedelta(hours=12)
+
+
+class Queue:
+    """A database with jobs in it, and a look at it."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def add(self, agent: str = "a", **changes: object) -> str:
+        """Enter a job; returns its id."""
+        job, _ = await Jobs(self.database).add(
+            NewJob(**{"agent": agent, "trigger": "manual", "prompt": "p", **changes})  # type: ignore[arg-type]
+        )
+        return job.id
+
+    async def admit(
+        self,
+        agents: Mapping[str, AgentBounds],
+        *,
+        at: datetime = NOON,
+        concurrency: int = 100,
+        day: Budget | None = None,
+    ) -> Admitted:
+        """What starts now."""
+        bounds = Bounds(agents, concurrency=concurrency, day=day or Budget())
+        return await Admission(self.database).admit(bounds, now=at, day_began=DAY)
+
+    async def end(self, job: str, **spent: float) -> None:
+        """Have a job run and end."""
+        attempt = await Attempts(self.database).begin(job, worker="w", host="h")
+        assert attempt is not None
+        await Attempts(self.database).end(attempt, JobState.SUCCEEDED, spent=Spent(**spent))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def queue(database: Database) -> Queue:
+    """An empty one."""
+    return Queue(database)
+
+
+def ids(admitted: Admitted) -> list[str]:
+    """Of the jobs that start."""
+    return [job.id for job in admitted.jobs]
+
+
+async def test_the_urgent_first_then_the_old(queue: Queue):
+    """Priority decides, then age."""
+    old = await queue.add()
+    young = await queue.add()
+    urgent = await queue.add(priority=5)
+    started = ids(await queue.admit({"a": AgentBounds(concurrency=3)}))
+    assert started == [urgent, old, young]
+
+
+async def test_one_agent_does_not_hold_back_another(queue: Queue):
+    """An agent at its limit leaves the place to the next one's jobs, and it is said why its own wait."""
+    first = await queue.add("a", priority=9)
+    await queue.add("a", priority=9)
+    other = await queue.add("b")
+    admitted = await queue.admit({"a": AgentBounds(), "b": AgentBounds()})
+    assert ids(admitted) == [first, other]
+    assert admitted.waiting == {
+        "a": "1 of its jobs at once is the limit",
+        "b": "1 of its jobs at once is the limit",
+    }
+
+
+async def test_the_limit_of_the_fleet(queue: Queue):
+    """No more run at once than the fleet allows; the next starts when one ends."""
+    agents = {name: AgentBounds() for name in "abc"}
+    for name in agents:
+        await queue.add(name)
+    first = ids(await queue.admit(agents, concurrency=2))
+    assert len(first) == 2
+    assert ids(await queue.admit(agents, concurrency=2)) == []
+    await queue.end(first[0])
+    assert len(ids(await queue.admit(agents, concurrency=2))) == 1
+
+
+async def test_one_at_a_time_on_a_workspace(queue: Queue):
+    """Jobs of different agents on one workspace follow each other; those without one do not wait."""
+    agents = {name: AgentBounds(concurrency=9) for name in "ab"}
+    one = await queue.add("a", workspace="/w")
+    two = await queue.add("b", workspace="/w")
+    free = [await queue.add("a"), await queue.add("b")]
+    started = ids(await queue.admit(agents))
+    assert len(set(started) & {one, two}) == 1
+    assert set(free) <= set(started)
+
+
+async def test_a_rate(queue: Queue):
+    """Not more starts in any window than allowed, and it is known when the next may be."""
+    agents = {"a": AgentBounds(concurrency=9, rate=Rate(2, 60))}
+    for _ in range(3):
+        await queue.add()
+    assert len(ids(await queue.admit(agents))) == 2
+    waiting = await queue.admit(agents, at=NOON + timedelta(seconds=30))
+    assert (waiting.jobs, waiting.next_at) == ([], NOON + timedelta(seconds=60))
+    assert waiting.waiting["a"] == "2 starts in 1m is the limit"
+    assert len(ids(await queue.admit(agents, at=NOON + timedelta(seconds=61)))) == 1
+
+
+async def test_side_by_side_within_a_budget(queue: Queue):
+    """What jobs may spend is set aside as they start: together they cannot spend more than the day's budget."""
+    agents = {"a": AgentBounds(concurrency=9, job=Budget(cost_usd=4), day=Budget(cost_usd=10))}
+    for _ in range(4):
+        await queue.add()
+    admitted = await queue.admit(agents)
+    assert [job.allowed_usd for job in admitted.jobs] == [4, 4, 2]
+    assert "budget for the day" in admitted.waiting["a"]
+    assert admitted.next_at == DAY + timedelta(days=1)
+
+
+async def test_what_was_set_aside_and_not_spent_comes_back(queue: Queue):
+    """After a job's end only what it used is gone from the day's budget."""
+    agents = {"a": AgentBounds(concurrency=9, job=Budget(tokens=100), day=Budget(tokens=100))}
+    await queue.add()
+    await queue.add()
+    first = await queue.admit(agents)
+    assert [job.allowed_tokens for job in first.jobs] == [100]
+    await queue.end(first.jobs[0].id, tokens=30)
+    # The end is dated by the real clock, so the day must have begun before it.
+    assert [job.allowed_tokens for job in (await queue.admit(agents)).jobs] == [70]
+
+
+async def test_the_fleets_budget_is_everybodys(queue: Queue):
+    """The day's budget of the fleet is shared by all agents."""
+    agents = {name: AgentBounds(job=Budget(cost_usd=3)) for name in "ab"}
+    await queue.add("a")
+    await queue.add("b")
+    admitted = await queue.admit(agents, day=Budget(cost_usd=5))
+    assert [job.allowed_usd for job in admitted.jobs] == [3, 2]
+
+
+async def test_a_retry_has_what_its_job_has_left(queue: Queue):
+    """A job that is tried again may spend what its first attempt left of its own budget."""
+    agents = {"a": AgentBounds(job=Budget(tokens=100))}
+    job = await queue.add()
+    await queue.admit(agents)
+    attempt = await Attempts(queue.database).begin(job, worker="w", host="h")
+    assert attempt is not None
+    await Attempts(queue.database).end(
+        attempt, JobState.INFRASTRUCTURE, spent=Spent(tokens=60), retry_at=NOON - timedelta(hours=1)
+    )
+    assert [each.allowed_tokens for each in (await queue.admit(agents)).jobs] == [40]
+
+
+async def test_unknown_and_disabled_agents_wait(queue: Queue):
+    """Jobs of an agent that is disabled, or no longer configured, stay queued."""
+    await queue.add("gone")
+    await queue.add("off")
+    await queue.database.write(lambda c: c.execute(AGENTS.insert().values(name="off", is_enabled=False)))
+    admitted = await queue.admit({"off": AgentBounds()})
+    assert admitted.jobs == []
+    assert admitted.waiting == {"off": "the agent is disabled"}

@@ -1,0 +1,217 @@
+"""What is kept of jobs that have ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from tests.postgres import Cluster, cluster
+
+from ringfence.engine.liveness.database import RECOVERIES
+from ringfence.engine.liveness.database import Database as EngineDatabase
+from ringfence.engine.memory import Memory, MemoryEngine
+from ringfence.engine.opening import open_engine
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.config.model import RetentionSettings
+from ringfence.fleet.retention import Retention
+from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
+from ringfence.fleet.store.agents import AgentStates
+from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import Job, NewJob
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.job.state import JobState
+from ringfence.journal import Journal, run_dir, runs_dir, summarize
+
+pytestmark = pytest.mark.anyio
+BOUNDS = Bounds({"mender": AgentBounds(concurrency=100)}, concurrency=100)
+NOTHING = RetentionSettings(age=None)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A Postgres of these tests' own."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'crew.db'}"
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.make_database()
+
+
+@pytest.fixture
+def database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """An empty one, in a state directory of its own."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
+    made = Database(url)
+    made.create_tables()
+    yield made
+    made.close()
+
+
+async def ended(database: Database, *, is_sealed: bool = True, is_followed: bool = True) -> Job:
+    """A job that came to its end, with the record of its run."""
+    job, _ = await Jobs(database).add(NewJob(agent="mender", trigger="manual", prompt="p"))
+    await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
+    attempt = await Attempts(database).begin(job.id, worker="w", host="h")
+    assert attempt is not None
+    journal = Journal.create(run_dir(attempt.run_id), attempt.run_id)
+    if is_sealed:
+        await journal.finish()
+    else:
+        journal.close()
+    done = await Attempts(database).end(attempt, JobState.SUCCEEDED)
+    assert done is not None
+    if is_followed:
+        await Jobs(database).follow(lambda _: [])
+    return done
+
+
+async def left(database: Database) -> list[str]:
+    """The jobs that are there, the oldest first."""
+    return sorted(job.id for job in await Jobs(database).list(limit=100_000))
+
+
+def retention(database: Database, memory: Memory | None = None) -> Retention:
+    """The retention of a database, with an engine in memory."""
+    return Retention(database, MemoryEngine(memory or Memory()))
+
+
+async def test_the_oldest_go_with_their_records(database: Database):
+    """Beyond so many of an agent the oldest go; a dry run says which, and leaves them."""
+    jobs = [await ended(database) for _ in range(3)]
+    settings = RetentionSettings(age=None, count=1)
+    told = await retention(database).round(settings, dry_run=True)
+    assert (told.jobs, len(await left(database))) == ([job.id for job in jobs[:2]], 3)
+    done = await retention(database).round(settings)
+    assert (done.jobs, done.runs, done.size_bytes) == (told.jobs, 2, told.size_bytes)
+    assert await left(database) == [jobs[2].id]
+    assert [run_dir(str(job.run_id)).is_dir() for job in jobs] == [False, False, True]
+
+
+async def test_records_go_until_they_are_small_enough(database: Database):
+    """By size the oldest go first, and no more than must."""
+    jobs = [await ended(database) for _ in range(3)]
+    sizes = [
+        sum(file.stat().st_size for file in run_dir(str(job.run_id)).rglob("*") if file.is_file())
+        for job in jobs
+    ]
+    assert (await retention(database).round(RetentionSettings(age=None, size=sum(sizes)))).jobs == []
+    done = await retention(database).round(RetentionSettings(age=None, size=sum(sizes) - 1))
+    assert done.jobs == [jobs[0].id]
+
+
+@pytest.mark.parametrize("why", ["unsealed", "not followed", "session", "hooks"])
+async def test_what_is_needed_stays(database: Database, why: str):
+    """Records that nobody signed, followers to come, sessions to go on with, and hooks that go on keep their jobs."""
+    memory = Memory()
+    job = await ended(database, is_sealed=why != "unsealed", is_followed=why != "not followed")
+    if why == "session":
+        await AgentStates(database).used_session("mender", run_id=job.run_id, host="h", at=datetime.now(UTC))
+    if why == "hooks":
+        await MemoryEngine(memory).enqueue("job", id=job.workflow_id)
+    done = await retention(database, memory).round(RetentionSettings(age=0.001))
+    assert (done.jobs, await left(database)) == ([], [job.id])
+    assert run_dir(str(job.run_id)).is_dir()
+
+
+class _Broken(MemoryEngine):
+    async def forget(self, ids):
+        """It breaks off, when the records are gone already."""
+        raise InfrastructureFault("away")
+
+
+async def test_who_was_interrupted_does_the_rest(database: Database):
+    """A round that broke off between a record and its job is finished by the next."""
+    job = await ended(database)
+    settings = RetentionSettings(age=0.001)
+    with pytest.raises(InfrastructureFault):
+        await Retention(database, _Broken(Memory())).round(settings)
+    assert (await left(database), run_dir(str(job.run_id)).is_dir()) == ([job.id], False)
+    assert (await retention(database).round(settings)).jobs == [job.id]
+
+
+async def test_a_round_is_bounded(database: Database):
+    """Of many, so many go in a round, and it says that there are more."""
+    for _ in range(5):
+        await ended(database)
+    settings = RetentionSettings(age=0.001)
+    first = await retention(database).round(settings, most=3)
+    second = await retention(database).round(settings, most=3)
+    assert (len(first.jobs), first.is_all, len(second.jobs), second.is_all) == (3, False, 2, True)
+
+
+async def test_without_bounds_all_stays(database: Database):
+    """Who bounds nothing keeps everything."""
+    job = await ended(database)
+    await retention(database).round(NOTHING)
+    assert await left(database) == [job.id]
+
+
+async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Database):
+    """What a job in the queue forks or retries from stays until that has ended, too."""
+    job = await ended(database)
+    await Jobs(database).add(NewJob(agent="other", trigger="fork", prompt="p", session_id=job.run_id))
+    done = await retention(database).round(RetentionSettings(age=0.001))
+    assert (done.jobs, run_dir(str(job.run_id)).is_dir()) == ([], True)
+
+
+async def test_counts_of_recoveries_go_with_their_workflows(database: Database, url: str):
+    """Of a job that is forgotten nothing is left in the engine, nor how often it was taken over."""
+    job = await ended(database)
+    async with open_engine(url) as engine:
+        tables = EngineDatabase(url)
+        with tables.engine.begin() as connection:
+            connection.execute(sa.insert(RECOVERIES).values(workflow_id=job.workflow_id, count=2))
+        await engine.enqueue("job", id=job.workflow_id)
+        await engine.cancel(job.workflow_id)
+        done = await Retention(database, engine).round(RetentionSettings(age=0.001))
+        with tables.engine.connect() as connection:
+            counts = connection.execute(sa.select(RECOVERIES)).all()
+        tables.close()
+        assert (done.jobs, counts, await engine.get(job.workflow_id)) == ([job.id], [], None)
+
+
+ROUND = """
+import anyio, sys
+from ringfence.engine.memory import Memory, MemoryEngine
+from ringfence.fleet.config.model import RetentionSettings
+from ringfence.fleet.retention import Retention
+from ringfence.fleet.store.database import Database
+anyio.run(Retention(Database(sys.argv[1]), MemoryEngine(Memory())).round, RetentionSettings(age=0.001))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left_over", [11, 2])
+async def test_a_round_that_is_killed_leaves_whole_records(database: Database, url: str, left_over: int):
+    """A record is there whole or not at all, wherever the process died, and the next round does the rest."""
+    jobs = [await ended(database) for _ in range(12)]
+    for job in jobs:
+        for number in range(50):
+            (run_dir(str(job.run_id)) / f"file-{number}").touch()
+    dying = subprocess.Popen(  # noqa: ASYNC220 -- nothing else goes on here
+        [sys.executable, "-c", ROUND, url], env=os.environ.copy()
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while sum(path.name[0] != "." for path in runs_dir().iterdir()) > left_over and dying.poll() is None:
+            assert time.monotonic() < deadline
+    finally:
+        dying.send_signal(signal.SIGKILL)
+        dying.wait()
+    for path in (path for path in runs_dir().iterdir() if path.name[0] != "."):
+        assert (summarize(path).is_sealed, len([*path.glob("file-*")])) == (True, 50)
+    await retention(database).round(RetentionSettings(age=0.001))
+    assert (await left(database), [*runs_dir().iterdir()]) == ([], [])

@@ -1,0 +1,101 @@
+"""A crew whose traces go to a collector over HTTP."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+from tests.fleet.receiver import Receiver, receiver
+
+pytestmark = pytest.mark.slow
+SHELL = {
+    "text": "a look",
+    "tools": [{"name": "shell", "input": {"command": "echo at $TRACEPARENT", "reasoning": "r"}}],
+}
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Receiver]:
+    """One that refuses the first request, and takes the others."""
+    with receiver(503) as running:
+        yield running
+
+
+def _write(crew: Crew, endpoint: str) -> None:
+    crew.write(
+        fleet={"name": "c", "drain": "1s", "traces": {"endpoint": endpoint}},
+        run={"model": crew.script("looks", SHELL, {"text": "the answer"})},
+        agents={"a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}},
+    )
+
+
+@pytest.fixture(scope="module")
+def works(make_crew: Make, collector: Receiver) -> Crew:
+    """A crew whose collector has a secret of its own."""
+    crew = make_crew()
+    crew.environment["OTEL_EXPORTER_OTLP_HEADERS"] = "x-key=letmein"
+    _write(crew, collector.url.removesuffix("/told"))
+    crew.up()
+    return crew
+
+
+def _spans(collector: Receiver, wanted: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """So many spans by name, as they come, and the headers of the last request."""
+    found: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    while len(found) < wanted:
+        headers, body = collector.take()
+        asked = ExportTraceServiceRequest.FromString(_unpacked(headers, body))
+        found |= {
+            span.name: span for one in asked.resource_spans for of in one.scope_spans for span in of.spans
+        }
+    return found, headers
+
+
+def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
+    import gzip
+
+    return gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
+
+
+def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver):
+    """Job, run, sandbox, model and tool; those inside know the trace; a collector that was busy is asked again."""
+    job = works.does("fleet", "trigger", "a", "--wait", "--json").json
+    found, headers = _spans(collector, 5)
+    assert headers["x-key"] == "letmein"
+    assert {
+        "job a",
+        "invoke_agent a",
+        "chat scripted",
+        "execute_tool shell",
+        "start sandbox bubblewrap",
+    } == found.keys()
+    run = found["invoke_agent a"]
+    traceparent = f"at 00-{run.trace_id.hex()}-{run.span_id.hex()}-01"
+    record = works.does("audit", "show", "--json", job["run_id"]).out
+    assert traceparent in record
+    assert {span.trace_id for span in found.values()} == {run.trace_id}
+
+
+def test_a_collector_that_is_away_harms_no_job(crew: Crew):
+    """A job ends as it would, and the daemon does too."""
+    _write(crew, "http://127.0.0.1:9")
+    crew.up()
+    ended = crew.does("fleet", "trigger", "a", "--wait", "--json").json
+    crew.does("fleet", "down")
+    assert ended["state"] == "unverified"
+
+
+def test_without_the_extra_a_crew_with_traces_does_not_start(crew: Crew):
+    """What to install is told, with the exit code of a wrong configuration; without the key nobody misses it."""
+    _write(crew, "http://127.0.0.1:9")
+    program = "import sys; sys.modules['opentelemetry'] = None\nfrom ringfence.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "fleet", "up"],
+        cwd=crew.project, env=crew.environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "pip install 'ringfence[otel]'" in done.stderr) == (78, True)

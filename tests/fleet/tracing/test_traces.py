@@ -1,0 +1,240 @@
+"""Traces of jobs, as the SDK's own exporter in memory gets them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import error_attributes, gen_ai_attributes
+from opentelemetry.trace import StatusCode
+
+from ringfence.events import (
+    Event,
+    JobCreated,
+    JobEnded,
+    ModelAsked,
+    ModelExchanged,
+    ModelReplied,
+    SandboxCreated,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+    VerificationEnded,
+)
+from ringfence.fleet.config.model import AgentSettings
+from ringfence.fleet.store.attempts import Attempt
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.tracing import conventions
+from ringfence.fleet.tracing.traces import Traces
+from ringfence.job.state import JobState
+
+pytestmark = pytest.mark.anyio
+NOW = datetime.now(UTC)
+SETTINGS = AgentSettings.model_validate({"prompt": "p", "run": {"model": "claude-x"}})
+USAGE = Usage(input_tokens=10, output_tokens=5, cache_creation_input_tokens=3, cache_read_input_tokens=4)
+CREATED = JobCreated(
+    job_id="r", session_id="s", prompt="the task", model="claude-x", runtime="api", toolset="", workspace="/w",
+    version="1",
+)  # fmt: skip
+SANDBOX = SandboxCreated(
+    sandbox_id="b", backend="bubblewrap", purpose="agent", chosen_because="", image=None, policy={}, enforced={},
+    started_in_ms=20.0,
+)  # fmt: skip
+REPLIED = ModelReplied(
+    model="claude-x-1", message_id="m1", content=[{"type": "text", "text": "the answer"}], stop_reason="end_turn",
+    usage=USAGE, cost_usd=None, duration_ms=500.0, request_digest="",
+)  # fmt: skip
+CALLED = ToolCalled(call_id="c1", tool="shell", arguments={"command": "make secret-thing"})
+RETURNED = ToolReturned(call_id="c1", tool="shell", is_error=True, content="it failed", duration_ms=7.0)
+CHECKED = VerificationEnded(
+    command="make", passed=False, exit_code=2, ended_by="exit", output="", duration_ms=1.0
+)
+ASKED = ModelAsked(
+    sandbox_id="b", exchange=1, method="POST", path="/v1/messages", model="claude-y", allowed=True, reason=""
+)
+EXCHANGED = ModelExchanged(
+    sandbox_id="b", exchange=1, status=529, ended_by="closed", model="", usage=Usage(), is_estimated=False,
+    cost_usd=None, first_byte_ms=1.0, duration_ms=2.0, answer_bytes=0,
+)  # fmt: skip
+ENDED = JobEnded(state="unverified", exit_code=0, reason="", turns=1, usage=USAGE)
+EVENTS = (CREATED, SANDBOX, REPLIED, CALLED, RETURNED, ASKED, EXCHANGED, CHECKED, ENDED)
+
+
+def a_job(**changes: object) -> Job:
+    """A job that has ended, begun a minute ago."""
+    times = {"created_at": NOW - timedelta(minutes=1), "started_at": NOW, "ended_at": NOW, "not_before": None}
+    ids = {"worker": "w", "run_id": "r", "session_id": None, "parent": None, "workspace": "", "reason": ""}
+    counts = {"priority": 0, "admissions": 1, "attempt": 1, "tokens": 22, "cost_usd": 0.5}
+    rest = {"is_cancel_asked": False, "allowed_tokens": None, "allowed_usd": None}
+    told = {
+        "id": "j",
+        "agent": "mender",
+        "state": JobState.UNVERIFIED,
+        "trigger": "manual",
+        "trigger_name": "",
+    }
+    return Job(**{**times, **ids, **counts, **rest, **told, **changes})  # type: ignore[arg-type]
+
+
+class Kept:
+    """Traces, and what became of them."""
+
+    def __init__(self, exporter: SpanExporter, *, with_content: bool = False) -> None:
+        self.told: list[str] = []
+        self.traces = Traces(exporter, fleet="c", with_content=with_content, tell=self.told.append)
+
+    async def attempt(
+        self, *events: Event, number: int = 1, state: JobState | None = JobState.UNVERIFIED
+    ) -> None:
+        """An attempt in which these happened."""
+        run = self.traces.run(a_job(), Attempt("j", number, "w", "r"), SETTINGS, tell=self.told.append)
+        for event in events:
+            await run.see(event)
+        run.end(state)
+
+
+async def spans(*events: Event, with_content: bool = False, **options: object) -> dict[str, ReadableSpan]:
+    """The spans of a job with one attempt, by name."""
+    exporter = InMemorySpanExporter()
+    kept = Kept(exporter, with_content=with_content)
+    await kept.attempt(*events, **options)  # type: ignore[arg-type]
+    kept.traces.ended(a_job())
+    kept.traces.close()
+    assert kept.told == []
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+async def test_a_job_is_one_trace():
+    """Job, run, sandbox, model, tool and check: one trace, the run below its job, the others below the run."""
+    found = await spans(*EVENTS)
+    job, run = found.pop("job mender"), found.pop("invoke_agent mender")
+    assert {
+        "start sandbox bubblewrap",
+        "chat claude-x",
+        "execute_tool shell",
+        "chat claude-y",
+        "verify",
+    } == found.keys()
+    assert job.context is not None
+    assert run.context is not None
+    assert (job.parent, run.parent and run.parent.span_id) == (None, job.context.span_id)
+    assert {span.parent.span_id for span in found.values() if span.parent} == {run.context.span_id}
+    assert {span.context.trace_id for span in found.values() if span.context} == {job.context.trace_id}
+
+
+async def test_attempts_on_other_machines_join_the_jobs_trace():
+    """Two workers that know nothing of each other make one trace of a job."""
+    exporters = [InMemorySpanExporter(), InMemorySpanExporter()]
+    for number, exporter in enumerate(exporters, start=1):
+        kept = Kept(exporter)
+        await kept.attempt(number=number)
+        kept.traces.close()
+    first, second = (exporter.get_finished_spans()[0] for exporter in exporters)
+    assert first.parent == second.parent
+    assert first.context != second.context
+
+
+async def test_tokens_are_told_as_the_conventions_say():
+    """Input tokens include cached ones; the model that was asked and the one that answered are told apart."""
+    chat = (await spans(*EVENTS))["chat claude-x"].attributes or {}
+    assert chat == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "claude-x",
+        "gen_ai.response.model": "claude-x-1",
+        "gen_ai.response.id": "m1",
+        "gen_ai.response.finish_reasons": ("end_turn",),
+        "gen_ai.usage.input_tokens": 17,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_creation.input_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+    }
+
+
+async def test_what_failed_is_an_error():
+    """Tools, requests and checks that failed have a class of error; so have runs, and calls that were broken off."""
+    found = await spans(*EVENTS, unanswered(CALLED), state=JobState.TIMED_OUT)
+    errors = {
+        name: (span.attributes or {}).get("error.type")
+        for name, span in found.items()
+        if span.status.status_code is StatusCode.ERROR
+    }
+    assert errors == {
+        "execute_tool shell": "tool_error",
+        "execute_tool other": "interrupted",
+        "chat claude-y": "529",
+        "verify": "check_red",
+        "invoke_agent mender": "timed_out",
+    }
+
+
+def unanswered(called: ToolCalled) -> ToolCalled:
+    """Another call, that never returns."""
+    return ToolCalled(call_id="c2", tool="other", arguments=called.arguments)
+
+
+@pytest.mark.parametrize("with_content", [False, True])
+async def test_content_is_there_only_if_asked_for(with_content: bool):
+    """What was asked, answered, called and returned is in no span, unless the setting says so."""
+    found = await spans(*EVENTS, with_content=with_content)
+    text = repr([dict(span.attributes or {}) for span in found.values()])
+    words = ("the task", "the answer", "secret-thing", "it failed")
+    assert [word in text for word in words] == [with_content] * 4
+
+
+async def test_those_inside_can_join():
+    """`TRACEPARENT` names the trace and the run's span, as W3C's Trace Context writes them."""
+    exporter = InMemorySpanExporter()
+    kept = Kept(exporter)
+    run = kept.traces.run(a_job(), Attempt("j", 1, "w", "r"), SETTINGS, tell=kept.told.append)
+    run.end(None)
+    kept.traces.close()
+    (span,) = exporter.get_finished_spans()
+    assert span.context is not None
+    ids = f"{span.context.trace_id:032x}-{span.context.span_id:016x}"
+    assert run.environment == {"TRACEPARENT": f"00-{ids}-01"}
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=()), max_size=400))
+def test_text_of_agents_can_be_sent(text: str):
+    """Whatever a model calls a tool, it is cut and can be encoded: else a whole batch of spans would be lost."""
+    told = conventions.of_tool(
+        ToolCalled(call_id=text, tool=text, arguments={text: text}), None, with_content=True
+    )
+    sent = [told.name, *(value for value in told.attributes.values() if isinstance(value, str))]
+    assert all(len(each.encode()) <= 4 * 16 * 1024 for each in sent)
+    assert len(told.name) <= 300
+
+
+def test_names_are_those_of_the_conventions():
+    """Each name that we use is known to OpenTelemetry's own list."""
+    known = {
+        value
+        for module in (gen_ai_attributes, error_attributes)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    ours = {value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)}
+    assert len(ours) > 15
+    assert ours - known == set()
+
+
+class Broken(SpanExporter):
+    """An exporter that cannot."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """It raises what nobody expects."""
+        raise RuntimeError("away")
+
+
+async def test_an_exporter_that_breaks_harms_nothing():
+    """The run goes on as if nobody traced it, and the fault is told once."""
+    kept = Kept(Broken())
+    await kept.attempt(*EVENTS)
+    await kept.attempt(*EVENTS)
+    kept.traces.close()
+    assert [line.startswith("traces: ") for line in kept.told] == [True]

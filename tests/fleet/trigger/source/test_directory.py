@@ -1,0 +1,152 @@
+"""A directory of task files as a work source."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.fleet.trigger.source import Outcome, WorkItem, WorkSource
+from ringfence.fleet.trigger.source.base import BODY_LIMIT_BYTES
+from ringfence.fleet.trigger.source.directory import DirectorySource
+from ringfence.testing.work_source import CHECKS, Check
+
+TOKEN = "claim00000001"
+
+
+class Tasks:
+    """A directory, as its owner sees it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.count = 0
+
+    async def put(self, title: str, body: str) -> str:
+        self.count += 1
+        file = self.root / f"{title.replace(' ', '-')}.md"
+        file.write_text(body)
+        os.utime(file, (self.count, self.count))
+        return file.name
+
+    async def words(self, item: WorkItem) -> list[str]:
+        return [
+            file.read_text()
+            for file in self.root.rglob("*")
+            if item.id in file.name and file.suffix in {".comment", ".result"}
+        ]
+
+    def open(self) -> WorkSource:
+        return DirectorySource(self.root)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Tasks:
+    """An empty directory."""
+    return Tasks(tmp_path)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_conforms(place: Tasks, check: Check):
+    """A directory keeps what every work source promises."""
+    await check(place)
+
+
+async def test_what_is_no_task_is_told_and_never_read(place: Tasks, tmp_path_factory):
+    """Links, pipes, directories, what is too large, empty or no text is named with its reason, and harms nothing."""
+    secret = tmp_path_factory.mktemp("outside") / "secret.md"
+    secret.write_text("secret")
+    (place.root / "link.md").symlink_to(secret)
+    os.mkfifo(place.root / "pipe.md")
+    (place.root / "folder.md").mkdir()
+    (place.root / "large.md").write_bytes(b"x" * (BODY_LIMIT_BYTES + 1))
+    (place.root / "bytes.md").write_bytes(b"\xff")
+    (place.root / "empty.md").write_text(" \n")
+    (place.root / ".hidden.md").write_text("x")
+    (place.root / "other.py").write_text("x")
+    id = await place.put("good", "do")
+    found = await place.open().fetch(1)
+    assert [item.id for item in found.items] == [id]
+    assert {one.id: one.reason for one in (await place.open().fetch()).unusable} == {
+        "link.md": "it is a link",
+        "pipe.md": "it is no plain file",
+        "folder.md": "it is no plain file",
+        "large.md": f"it has more than {BODY_LIMIT_BYTES} bytes",
+        "bytes.md": "it is no UTF-8 text",
+        "empty.md": "it is empty",
+    }
+
+
+async def test_a_link_cannot_be_claimed(place: Tasks, tmp_path_factory):
+    """What a link points to is not read by a claim either; the link is put aside."""
+    secret = tmp_path_factory.mktemp("outside") / "secret.md"
+    secret.write_text("secret")
+    (place.root / "link.md").symlink_to(secret)
+    assert await place.open().claim("link.md", TOKEN) is None
+    assert (place.root / "failed" / f"{TOKEN}.link.md").is_symlink()
+
+
+async def test_rooms_that_are_links_are_not_entered(place: Tasks, tmp_path_factory):
+    """Where `.claimed` is a link to elsewhere, nothing is moved there."""
+    outside = tmp_path_factory.mktemp("outside")
+    (place.root / ".claimed").symlink_to(outside)
+    id = await place.put("task", "do")
+    with pytest.raises(InfrastructureFault, match="cannot be handled"):
+        await place.open().claim(id, TOKEN)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "id", ["../outside.md", "sub/task.md", "/etc/passwd", ".claimed", "absent.md", "x" * 300 + ".md"]
+)
+async def test_names_lead_nowhere_else(place: Tasks, id):
+    """A name that is no task of this directory is no task."""
+    (place.root.parent / "outside.md").write_text("x")
+    (place.root / "sub").mkdir()
+    (place.root / "sub" / "task.md").write_text("x")
+    assert await place.open().claim(id, TOKEN) is None
+    (place.root.parent / "outside.md").unlink()
+
+
+async def test_a_release_replaces_no_new_file(place: Tasks):
+    """Released work comes back beside a new file of its name, and both are there."""
+    source = place.open()
+    claim = await source.claim(await place.put("task", "old"), TOKEN)
+    assert claim is not None
+    await place.put("task", "new")
+    await source.release(claim, "")
+    assert {item.body for item in (await source.fetch()).items} == {"old", "new"}
+
+
+async def test_a_release_that_was_cut_short_is_finished(place: Tasks):
+    """A crash in the middle of a release makes no second task of one."""
+    source = place.open()
+    claim = await source.claim(await place.put("task", "do"), TOKEN)
+    assert claim is not None
+    os.link(place.root / ".claimed" / claim.handle, place.root / "task.md")
+    await source.release(claim, "")
+    assert [item.id for item in (await source.fetch()).items] == ["task.md"]
+    assert list((place.root / ".claimed").iterdir()) == []
+
+
+async def test_ends_lie_where_they_are_looked_for(place: Tasks):
+    """What is done and what failed lie in rooms of their own, each with its result."""
+    source = place.open()
+    for number, outcome in enumerate(Outcome):
+        claim = await source.claim(await place.put(f"task {outcome}", "do"), f"claim{number:08}")
+        assert claim is not None
+        await source.complete(claim, outcome, "said")
+        assert (place.root / outcome / claim.handle).read_text() == "do"
+        assert (place.root / outcome / f"{claim.handle}.result").read_text() == "said\n"
+
+
+async def test_what_cannot_be_used_is_refused(place: Tasks, tmp_path: Path):
+    """A directory that is none, and words that could be parts of paths, are errors."""
+    with pytest.raises(UsageError, match="no directory"):
+        DirectorySource(tmp_path / "absent")
+    source = place.open()
+    with pytest.raises(UsageError, match="8 to 64 letters"):
+        await source.claim("a.md", "../../x")
+    claim = await source.claim(await place.put("task", "do"), TOKEN)
+    assert claim is not None
+    with pytest.raises(UsageError, match="letters, digits and dashes"):
+        await source.comment(claim, "x", key="../x")

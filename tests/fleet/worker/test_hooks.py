@@ -1,0 +1,114 @@
+"""Hooks around jobs of a crew that works."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+from tests.fleet.receiver import receiver
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def works(make_crew: Make) -> Crew:
+    """A crew with an agent for each kind of hook."""
+    crew = make_crew()
+    common: dict[str, Any] = {
+        "prompt": "do it",
+        "workspace": ".",
+        "sandbox": {"mode": "clone"},
+        "run": {"model": crew.script("quick", {"text": "the answer"})},
+    }
+    looks = 'grep -q \'"answer": "the answer"\' && test ! -e /etc/shadow-copy && exit 5'
+    host = f"env > {crew.home}/variables; cat > {crew.home}/facts.json"
+    crew.environment["SOME_API_KEY"] = "not for hooks"
+
+    def command(text: str, **more: Any) -> list[Any]:
+        return [{"type": "command", "command": text, **more}]
+
+    crew.write(
+        fleet={"name": "c", "drain": "1s"},
+        agents={
+            "guarded": {**common, "hooks": {"before_run": command("exit 3", required=True)}},
+            "warned": {**common, "hooks": {"before_run": command("exit 3")}},
+            "looking": {**common, "hooks": {"after_run": command(looks)}},
+            "host": {
+                **common,
+                "unsafe": ["host_hooks"],
+                "hooks": {"on_success": command(host, where="host")},
+            },
+            "slowly": {**common, "hooks": {"before_run": command("sleep 60", required=True, timeout="1s")}},
+        },
+    )
+    crew.up()
+    return crew
+
+
+def test_a_required_hook_stops_a_job(works: Crew):
+    """A job whose required hook fails is not begun, and fails with the hook's reason."""
+    ended = works.run("fleet", "trigger", "guarded", "--wait", "--json")
+    assert (ended.code, ended.json["state"], ended.json["tokens"]) == (1, "failed", 0)
+    assert "hook 1 before the run failed" in ended.json["reason"]
+
+
+def test_another_hook_that_fails_is_only_told(works: Crew):
+    """A hook that nothing depends on does not hold its job up; the log says that it failed."""
+    ended = works.does("fleet", "trigger", "warned", "--wait", "--json").json
+    assert ended["state"] == "unverified"
+    works.waits(lambda: works.log, lambda log: f"job {ended['id']}: hook before_run 1" in log)
+
+
+def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
+    """It has the facts on its stdin, and its run is recorded as any other: sealed, with its command and exit code."""
+    job = works.does("fleet", "trigger", "looking", "--wait", "--json").json["id"]
+    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run: run " in log)
+    run = log.partition(f"job {job}: hook after_run: run ")[2].partition(":")[0]
+    records = works.does("audit", "show", "--json", run).out
+    assert '"purpose":"exec"' in records.replace(" ", "")
+    assert works.does("audit", "verify", run).code == 0
+    assert "5" in log.partition(run)[2].partition("\n")[0]
+
+
+def test_a_hook_that_hangs_is_ended(works: Crew):
+    """A hook has its time, and no more."""
+    ended = works.run("fleet", "trigger", "slowly", "--wait", "--json")
+    assert (ended.json["state"], "longer than 1 s" in ended.json["reason"]) == ("failed", True)
+
+
+def test_a_hook_on_the_host_has_the_facts_too(works: Crew):
+    """Where the configuration names it, a hook runs outside of any fence."""
+    job = works.does("fleet", "trigger", "host", "--wait", "--json").json["id"]
+    facts = works.waits(lambda: works.home / "facts.json", lambda file: file.exists() and file.read_text())
+    told = json.loads(facts.read_text())
+    assert (told["event"], told["job"]["id"], told["answer"]) == ("on_success", job, "the answer")
+    assert "not for hooks" not in (works.home / "variables").read_text()
+    assert "PATH=" in (works.home / "variables").read_text()
+
+
+def test_a_hook_on_the_host_must_be_named(crew: Crew):
+    """Without `unsafe: [host_hooks]` the configuration is refused, at its place."""
+    hook = {"type": "command", "command": sys.executable, "where": "host"}
+    crew.file.write_text(json.dumps({"agents": {"a": {"prompt": "x", "hooks": {"after_run": [hook]}}}}))
+    ended = crew.run("fleet", "validate")
+    assert (ended.code, "unsafe: [host_hooks]" in ended.err) == (78, True)
+
+
+def test_a_message_is_sent_again_until_it_is_taken(crew: Crew):
+    """A service that was busy is told later, by the same name."""
+    with receiver(503) as told:
+        hook = {"type": "webhook", "url": told.url}
+        agent = {
+            "prompt": "do it",
+            "workspace": ".",
+            "sandbox": {"mode": "clone"},
+            "hooks": {"on_success": [hook]},
+        }
+        crew.write(agents={"a": agent}, run={"model": crew.script("quick", {"text": "done"})})
+        crew.up()
+        crew.does("fleet", "trigger", "a", "--wait")
+        first, second = told.take(), told.take()
+    assert first[0]["x-ringfence-delivery"] == second[0]["x-ringfence-delivery"]
+    assert json.loads(second[1])["event"] == "on_success"

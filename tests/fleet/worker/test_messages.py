@@ -1,0 +1,170 @@
+"""Messages that tell other services of a job: signed, tried again, and harmless."""
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.fleet.receiver import Receiver, receiver
+from tests.ports import kept_port
+
+from ringfence.config.layers import Effective
+from ringfence.fleet.config.model import AgentSettings, WebhookHook
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.worker.asking import effective_of
+from ringfence.fleet.worker.facts import facts_of
+from ringfence.fleet.worker.hooks import HookResult, message_of, run_hook
+from ringfence.job.state import JobState
+
+_HOSTILE = "<!channel> <@U1> @everyone [x](http://e) & \ud800\x1b[31m" + "x" * 5000
+
+
+def _job(**more: Any) -> Job:
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    nothing = dict.fromkeys(Job.__dataclass_fields__)
+    known = {
+        "id": "j1",
+        "agent": "a",
+        "state": JobState.FAILED,
+        "reason": _HOSTILE,
+        "attempt": 1,
+        "cost_usd": 0.5,
+    }
+    return Job(**{**nothing, **known, "created_at": now, "trigger": "manual", "tokens": 7, **more})
+
+
+@pytest.fixture
+def facts() -> dict[str, Any]:
+    """What is told of a job whose agent wrote what would act elsewhere."""
+    return facts_of(_job(), "after_run", _HOSTILE)
+
+
+def _effective(tmp_path: Path) -> Effective:
+    (tmp_path / "secret").write_text("s3cr3t-value")
+    (tmp_path / "secret").chmod(0o600)
+    settings = AgentSettings.model_validate({"secrets": {"hook": f"file:{tmp_path / 'secret'}"}})
+    return effective_of(settings, _job())
+
+
+def _send(hook: WebhookHook, facts: dict[str, Any], tmp_path: Path) -> HookResult:
+    return anyio.run(partial(run_hook, hook, facts, effective=_effective(tmp_path), workspace=tmp_path))
+
+
+@pytest.fixture
+def told() -> Iterator[Receiver]:
+    """A service."""
+    with receiver() as running:
+        yield running
+
+
+def test_a_message_is_signed(told: Receiver, facts: dict[str, Any], tmp_path: Path):
+    """The body is the facts, signed by the secret whose name is in the configuration; secrets fill headers as well."""
+    hook = WebhookHook(
+        type="webhook", url=told.url, secret="${secret:hook}", headers={"X-Key": "is ${secret:hook}"}
+    )
+    result = _send(hook, facts, tmp_path)
+    headers, body = told.take()
+    digest = hmac.new(b"s3cr3t-value", body, hashlib.sha256).hexdigest()
+    assert headers["x-ringfence-signature-256"] == f"sha256={digest}"
+    assert headers["x-key"] == "is s3cr3t-value"
+    assert json.loads(body)["job"]["state"] == "failed"
+    assert (result.is_ok, result.detail) == (True, "delivered: 200")
+
+
+_ENDLESS = {
+    "body": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"4\r\nmore\r\n", "delivered: 200"),
+    "head": (b"HTTP/1.1 200 OK\r\n", b"X-More: more\r\n", "not delivered: RemoteProtocolError"),
+    "silence": (b"", b"", "not delivered: TimeoutError"),
+    "line": (b"HTTP/1.1 2", b"", "not delivered: TimeoutError"),
+}
+
+
+@pytest.mark.parametrize("kind", _ENDLESS)
+def test_an_answer_without_an_end_holds_nobody(facts: dict[str, Any], tmp_path: Path, kind: str):
+    """A service that goes on answering, or never begins to, keeps the worker for the hook's time at most."""
+    first, more, said = _ENDLESS[kind]
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(first)
+            while more:
+                connection.sendall(more)
+            while connection.recv(65536):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        result = _send(WebhookHook(type="webhook", url=url, timeout=1.0), facts, tmp_path)
+        thread.join()
+    assert result.detail == said
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:99999/", "nowhere"])
+def test_an_address_that_is_none_is_a_result(facts: dict[str, Any], tmp_path: Path, url: str):
+    """It is told, and the other hooks go on."""
+    assert not _send(WebhookHook(type="webhook", url=url), facts, tmp_path).is_ok
+
+
+def test_each_try_has_the_same_name(told: Receiver, facts: dict[str, Any], tmp_path: Path):
+    """Who was told twice knows it by the delivery's name; that of another job is another."""
+    hook = WebhookHook(type="webhook", url=told.url)
+    for job in ("j1", "j1", "j2"):
+        _send(hook, {**facts, "job": {**facts["job"], "id": job}}, tmp_path)
+    names = [told.take()[0]["x-ringfence-delivery"] for _ in range(3)]
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [(500, True), (503, True), (429, True), (408, True), (302, False), (400, False), (404, False)],
+)
+def test_what_may_pass_is_tried_again(status: int, again: bool, facts: dict[str, Any], tmp_path: Path):
+    """Another's bad moment passes; a refusal does not, and no redirection is followed."""
+    with receiver(status) as told:
+        result = _send(WebhookHook(type="webhook", url=told.url), facts, tmp_path)
+        told.take()
+        assert told.got == []
+    assert (result.is_ok, result.may_be_repeated, result.detail) == (False, again, f"refused: {status}")
+
+
+def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
+    facts: dict[str, Any], tmp_path: Path
+):
+    """The address of an incoming webhook is a secret: no message holds it."""
+    with kept_port() as port:
+        hook = WebhookHook(type="webhook", url=f"http://127.0.0.1:{port}/${{secret:hook}}")
+        result = _send(hook, facts, tmp_path)
+    assert (result.is_ok, result.may_be_repeated) == (False, True)
+    assert "127.0.0.1" not in result.detail
+    assert "s3cr3t" not in result.detail
+
+
+def test_a_secret_that_is_not_there_is_told(told: Receiver, facts: dict[str, Any], tmp_path: Path):
+    """Nothing is sent unsigned."""
+    result = _send(WebhookHook(type="webhook", url=told.url, secret="${secret:other}"), facts, tmp_path)
+    assert "nothing says where secret 'other' is" in result.detail
+    assert told.got == []
+
+
+@pytest.mark.parametrize("kind", ["slack", "discord"])
+def test_nobody_is_called_by_what_an_agent_wrote(kind: str, facts: dict[str, Any]):
+    """Mentions, links and channels in a reason are taken apart; a message has a bound."""
+    message = message_of(kind, facts)
+    text = str(message.get("text", message.get("content")))
+    assert not [mark for mark in ("<!", "<@", "@everyone", "<http") if mark in text]
+    assert len(text) <= 5000
+    if kind == "discord":
+        assert message["allowed_mentions"] == {"parse": []}
+        assert len(text) <= 2000

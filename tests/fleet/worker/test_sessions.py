@@ -1,0 +1,171 @@
+"""Whether an agent's next job goes on with its last conversation, and where its repository comes from."""
+
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet.conftest import Make
+from tests.fleet.crew import Crew
+
+pytestmark = pytest.mark.slow
+
+
+def _shell(command: str) -> dict[str, Any]:
+    return {"name": "shell", "input": {"command": command, "reasoning": "r"}}
+
+
+_MAKE = _shell("echo made > made.txt")
+
+
+def _git(place: Path, *words: str) -> None:
+    identity = ["-c", "user.name=T", "-c", "user.email=t@t"]
+    subprocess.run(["git", *identity, *words], cwd=place, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def works(make_crew: Make) -> Crew:
+    """A crew with an agent for each policy, and one with a repository that would do harm."""
+    crew = make_crew()
+    model = crew.script("quick", {"text": "done"})
+    full = crew.script("full", {"text": "and", "stop_reason": "model_context_window_exceeded"})
+    leaving = crew.script(
+        "leaving", {"text": "now", "tools": [_shell("echo mine > ~/left")]}, {"text": "done"}
+    )
+    looks = _shell("cat ~/left || echo nothing of others")
+    looking = crew.script("looking", {"text": "now", "tools": [looks]}, {"text": "done"})
+    making = crew.script("making", {"text": "now", "tools": [_MAKE]}, {"text": "done"})
+    common: dict[str, Any] = {
+        "prompt": "do it",
+        "workspace": ".",
+        "sandbox": {"mode": "clone"},
+        "run": {"model": model},
+    }
+    repository = crew.home / "repository"
+    repository.mkdir()
+    _git(repository, "init", "-q", "-b", "main")
+    (repository / ".gitattributes").write_text("*.txt filter=evil\n")
+    (repository / "a.txt").write_text("as it is in git\n")
+    _git(repository, "add", "-A")
+    _git(repository, "commit", "-qm", "first")
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {crew.home}/ran\n")
+    hook.chmod(0o755)
+    (crew.home / "gitconfig").write_text(f'[filter "evil"]\n smudge = touch {crew.home}/ran; cat\n')
+    crew.environment["GIT_CONFIG_GLOBAL"] = str(crew.home / "gitconfig")
+    crew.write(
+        fleet={"name": "c", "drain": "1s"},
+        agents={
+            "fresh": common,
+            "always": {**common, "session": {"policy": "always"}},
+            "lately": {**common, "session": {"policy": "resume", "within": "1h"}},
+            "expired": {**common, "session": {"policy": "resume", "within": "1ms"}},
+            "leaving": {**common, "run": {"model": leaving}},
+            "looking": {**common, "run": {"model": looking}},
+            "full": {**common, "session": {"policy": "always"}, "run": {"model": full}},
+            "cloned": {
+                **{key: value for key, value in common.items() if key != "workspace"},
+                "run": {"model": model, "verify": "grep -q 'as it is in git' a.txt"},
+                "repository": {"url": str(repository), "ref": "main"},
+            },
+            "making": {
+                **{key: value for key, value in common.items() if key not in ("workspace", "sandbox")},
+                "run": {"model": making, "verify": "test -f prepared"},
+                "repository": {"url": str(repository), "ref": "main"},
+                "hooks": {
+                    "before_run": [{"type": "command", "command": "touch prepared", "required": True}],
+                    "after_run": [{"type": "command", "command": "grep -q made made.txt && exit 7"}],
+                },
+            },
+            "lost": {
+                **{key: value for key, value in common.items() if key != "workspace"},
+                "repository": {"url": str(repository), "ref": "gone"},
+                "retry": {"attempts": 1},
+            },
+        },
+    )
+    crew.up()
+    return crew
+
+
+def _tokens(crew: Crew, agent: str) -> list[str]:
+    """The runs of two jobs one after the other, and what the second one's record says it goes on with."""
+    jobs = [crew.does("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
+    assert [job["state"] for job in jobs] == ["unverified"] * 2
+    return [str(jobs[0]["run_id"]), crew.does("audit", "show", "--json", jobs[1]["run_id"]).out]
+
+
+@pytest.mark.parametrize(
+    ("agent", "goes_on"), [("fresh", False), ("always", True), ("lately", True), ("expired", False)]
+)
+def test_a_policy_says_whether_a_job_goes_on(works: Crew, agent: str, goes_on: bool):
+    """`always` goes on with the last conversation, `resume` only where that was lately, `fresh` never."""
+    first, record = _tokens(works, agent)
+    assert (first in record) == goes_on
+
+
+def test_no_agent_has_anothers_home(works: Crew):
+    """What one leaves in its home is not there for another on the same workspace."""
+    left = works.does("fleet", "trigger", "leaving", "--wait", "--json").json
+    assert (left["state"], works.does("job", "logs", left["id"]).out.count("No such file")) == (
+        "unverified",
+        0,
+    )
+    looked = works.does("fleet", "trigger", "looking", "--wait", "--json").json
+    said = works.does("audit", "show", "--json", looked["run_id"]).out
+    assert "nothing of others" in said
+    assert "No such file" in said
+
+
+def test_a_session_that_is_too_long_is_begun_anew(works: Crew):
+    """A conversation that fills the model's window is not gone on with, and the log says so."""
+    first, second = (works.run("fleet", "trigger", "full", "--wait", "--json").json for _ in range(2))
+    assert (first["state"], second["state"]) == ("limit", "limit")
+    assert f"job {first['id']}: its session is too long" in works.log
+    assert first["run_id"] not in works.does("audit", "show", "--json", second["run_id"]).out
+
+
+def test_a_session_that_is_gone_is_begun_anew(works: Crew):
+    """Where the last conversation cannot be had any more, a job begins a new one, and the log says so."""
+    first = works.does("fleet", "trigger", "always", "--wait", "--json").json
+    subprocess.run(["rm", "-rf", works.state / "runs" / first["run_id"]], check=True)
+    second = works.does("fleet", "trigger", "always", "--wait", "--json").json
+    assert second["state"] == "unverified"
+    assert f"job {second['id']}: it begins a new session" in works.log
+
+
+def test_a_repository_is_cloned_and_nothing_of_it_runs(works: Crew):
+    """An agent works on files as they are in git; no hook and no filter is run on the host for that."""
+    done = works.run("fleet", "trigger", "cloned", "--wait", "--json")
+    assert done.json["state"] == "succeeded", done.json["reason"]
+    assert not (works.home / "ran").exists()
+
+
+def _said(crew: Crew, words: str) -> bool:
+    return words in crew.log
+
+
+def test_hooks_and_run_have_one_clone(works: Crew):
+    """What a hook prepares is there for the run, and what the run made for the hooks after it; its patch is kept."""
+    runs = []
+    for _ in range(2):
+        job = works.does("fleet", "trigger", "making", "--wait", "--json").json
+        assert job["state"] == "succeeded", job["reason"]
+        mark = f"job {job['id']}: hook after_run: run "
+        works.waits(partial(_said, works, mark), bool)
+        assert "7" in works.log.partition(mark)[2].partition("\n")[0].partition(": ")[2]
+        runs.append(job["run_id"])
+    assert "+made" in works.does("diff", runs[0], "--raw").out
+    assert (
+        f"ringfence diff {runs[0][-8:]} --raw"
+        in works.does("job", "show", works.jobs(agent="making")[1]["id"]).out
+    )
+
+
+def test_a_ref_that_is_not_there_is_told(works: Crew):
+    """A repository that has not what is asked for ends the job as a fault around it, with git's own words."""
+    ended = works.run("fleet", "trigger", "lost", "--wait", "--json")
+    assert (ended.json["state"], ended.code) == ("infrastructure", 75)
+    assert "git fetch failed" in ended.json["reason"]
