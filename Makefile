@@ -1,12 +1,14 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-user test-fast test-latest demo docs bench lock clean
+.PHONY: help setup check test test-user test-fast test-latest test-chaos demo demo-loop docs bench lock clean
 .PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests that need a container engine skip themselves with the reason; those that cost money run only by name.
-WORKERS ?= auto
+# One more than there are cores: tests wait for deadlines and each other's processes much of their time.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+CHAOS_S ?= 1800
 # Tests start ringfence hundreds of times: without bytecode each start compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -36,20 +38,26 @@ check-examples: setup
 	$(PYTEST) -q -n $(WORKERS) tests/docs
 
 test: setup ## The whole suite
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live" --durations=15
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live and not chaos" --durations=15
 
 test-user: setup ## The suite without what cannot depend on who runs it (tests/any_user.py); properties on few examples
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not live and not any_user" --durations=15
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not live and not chaos and not any_user" --durations=15
 
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live"
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live and not chaos"
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
 	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=latest RINGFENCE_CLIENT__FORCE=true \
 		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients
 
+test-chaos: setup ## A crew of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
+	$(BIN)/python -m tests.fleet.chaos.storm --seconds $(CHAOS_S)
+
 demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence (SANDBOX=docker: in a container)
 	@./scripts/demo.sh
+
+demo-loop: setup ## A loop: five stories for examples/loop, tests first, each in sandboxes, what passes on a branch
+	@./scripts/demo-loop.sh
 
 docs: setup ## Write the reference pages that are made from the code
 	$(BIN)/python scripts/generate_reference.py

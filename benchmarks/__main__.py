@@ -14,6 +14,7 @@ from benchmarks import (
     containers,
     crew,
     gateway,
+    loop,
     pool,
     proxy,
     sandbox_speed,
@@ -52,6 +53,7 @@ _GROUPS: dict[str, Callable[[], Sequence[Row]]] = {
     "checkpoint": lambda: anyio.run(checkpoint.measure),
     "schedules": lambda: anyio.run(schedules.measure),
     "crew": crew.measure,
+    "loop": loop.measure,
 }
 
 

@@ -13,6 +13,7 @@ from reference import (
     environment,
     events,
     exit_codes,
+    loop,
     policy,
     runtimes,
 )
@@ -26,6 +27,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "environment.md": environment.page,
     "events.md": events.page,
     "exit-codes.md": exit_codes.page,
+    "loop.md": loop.page,
     "policy.md": policy.page,
     "runtimes.md": runtimes.page,
 }

@@ -8,7 +8,7 @@ Conventions, in every Markdown file:
   `examples/` and nothing else, with a clean home.
 * A block after `<!-- file: NAME -->` is written to that file first.
 * ```` ```python ```` compiles, and what it imports from ringfence is there.
-* `<!-- needs: MODULE -->` anywhere in a page: its commands need a package that the usual set-up leaves out.
+* `<!-- needs: NAME -->` anywhere in a page: its commands need a module or program that the usual set-up leaves out.
 * Any other block (`sh`, `yaml`, `text`) is for reading.
 """
 
@@ -110,17 +110,21 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
             for command in _commands(block):
                 script.append(_step(command, len(said), place.parent))
                 said.append(command)
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
-        cwd=place,
-        env=_environment(open_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    environment = _environment(open_path)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(script)],
+            cwd=place,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+    finally:
+        _end_crew(environment)
     parts = re.split(r"^@@@(\d+) (\d+)\n", done.stdout, flags=re.MULTILINE)
     for number, command in enumerate(said):
         printed, code = parts[3 * number], int(parts[3 * number + 2])
@@ -130,10 +134,16 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
             assert follows == "echo $?", f"{command.place}: {command.text}\nexit code {code}:\n{printed}"
 
 
+def _end_crew(environment: dict[str, str]) -> None:
+    """End the daemon of a page that did not come to its end."""
+    if any(Path(environment["HOME"]).rglob("daemon.sock")):
+        subprocess.run(["ringfence", "fleet", "down", "--now"], env=environment, timeout=60, check=True)
+
+
 def _check_needs(page: Path) -> None:
-    for module in NEEDS.findall(page.read_text()):
-        if find_spec(module) is None:
-            lacking = f"{module} is not installed: uv sync --group clients"
+    for name in NEEDS.findall(page.read_text()):
+        if find_spec(name) is None and shutil.which(name) is None:
+            lacking = f"{name} is not installed: uv sync --group clients, or your system's packages"
             (pytest.fail if os.environ.get("TEST_REQUIRES_CLIENTS") else pytest.skip)(lacking)
 
 

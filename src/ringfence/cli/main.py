@@ -20,6 +20,7 @@ from ringfence.cli.fleet import fleet_app
 from ringfence.cli.gc import gc
 from ringfence.cli.image import image_app
 from ringfence.cli.job import job_app
+from ringfence.cli.loop import loop_app
 from ringfence.cli.policy import policy_app
 from ringfence.cli.pool import pool_app
 from ringfence.cli.replay import replay
@@ -49,6 +50,7 @@ app.command("exec", context_settings=_FREE)(execute)
 app.command("shell")(shell)
 app.command("claude", cls=ClientCommand)(client_command("claude", "Claude Code"))
 app.command("codex", cls=ClientCommand)(client_command("codex", "Codex"))
+app.add_typer(loop_app)
 app.add_typer(fleet_app)
 app.add_typer(job_app)
 app.add_typer(agent_app)

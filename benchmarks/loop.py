@@ -1,0 +1,164 @@
+"""What ringfence itself takes of a loop: scripted roles that answer at once, tests that check next to nothing.
+
+python -m benchmarks loop
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
+
+from benchmarks.claim import Row, p50_p99
+
+_STORIES = 10
+_RESUMED = 5
+_ROLES = ("tests.", "code.", "review.", "judgement.")
+
+
+def measure() -> list[Row]:
+    """All of it."""
+    with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as folder:
+        project = _project(Path(folder) / "whole")
+        began = time.time() * 1000
+        done = project.start("--json")
+        if done.returncode:
+            raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
+        rows = [_per_story(project), _first_request(project, began), _steps(project)]
+        return [*rows, _resumed(Path(folder) / "killed")]
+
+
+def _project(root: Path) -> Project:
+    names = [f"piece{number}" for number in range(_STORIES)]
+    return Project.make(
+        root, [story_of(name) for name in names], [part for name in names for part in parts_of(name)]
+    )
+
+
+def _ask(project: Project, query: str) -> list[Any]:
+    (file,) = (project.root / "state" / "loops").glob("*/loop.db")
+    with sqlite3.connect(file) as database:
+        return database.execute(query).fetchall()
+
+
+def _per_story(project: Project) -> Row:
+    told = _ask(
+        project, "SELECT type, at_ms FROM loop_events WHERE type IN ('story.dispatched', 'story.passed')"
+    )
+    begun = [at for kind, at in told if kind == "story.dispatched"]
+    passed = [at for kind, at in told if kind == "story.passed"]
+    took = [(end - start) / 1000 for start, end in zip(begun, passed, strict=True)]
+    bare = _suite_alone(project)
+    return Row(
+        "a loop's story: tests, code, review, judgement, 2 gates, 2 commits, merge",
+        "≤ 1.5 s",
+        p50_p99(took, "s"),
+        f"6 runs with a record each; the suite alone, run twice: {2 * bare:.2f} s",
+        statistics.median(took) <= 1.5,
+    )
+
+
+def _suite_alone(project: Project) -> float:
+    began = time.monotonic()
+    subprocess.run(
+        ["python3", "-m", "unittest", "discover"], cwd=project.work, capture_output=True, check=False
+    )
+    return time.monotonic() - began
+
+
+def _first_request(project: Project, began_ms: float) -> Row:
+    (first_turn,), *_ = _ask(
+        project, "SELECT run_id FROM loop_steps WHERE role != '' ORDER BY began_ms LIMIT 1"
+    )
+    (base,), *_ = _ask(
+        project, "SELECT run_id FROM loop_steps WHERE name LIKE 'base.%' ORDER BY began_ms LIMIT 1"
+    )
+    asked = next(line for line in _journal(project, first_turn) if line["event"] == "model.asked")
+    suite_s = sum(
+        line["data"]["duration_ms"] / 1000
+        for line in _journal(project, base)
+        if line["event"] == "command.ended"
+    )
+    took = (_moment(asked["time"]) - began_ms) / 1000
+    return Row(
+        "`loop start` to the first role's request: interpreter, imports, the loop's repository, the suite on the base",
+        "≤ 1 s",
+        f"{took:.2f} s",
+        f"a new process; of it the project's own suite on the base: {suite_s:.2f} s; bubblewrap, which needs no pool",
+        took <= 1.0,
+    )
+
+
+def _journal(project: Project, run: str) -> list[dict[str, Any]]:
+    text = (project.root / "state" / "runs" / run / "journal.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _moment(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp() * 1000
+
+
+def _steps(project: Project) -> Row:
+    times = []
+    for (run,) in _ask(project, "SELECT run_id FROM loop_steps WHERE role != ''"):
+        called = [line for line in _journal(project, run) if line["event"] == "tool.returned"]
+        times += [line["data"]["duration_ms"] for line in called if "duration_ms" in line["data"]]
+    return Row(
+        "a command of a role in its sandbox",
+        "≤ 5 ms beyond the command",
+        p50_p99(times) if times else "not told",
+        "`cat > FILE` by sh, started anew each time",
+        bool(times) and statistics.median(times) <= 5 + 5,
+    )
+
+
+def _resumed(root: Path) -> Row:
+    times = []
+    for number in range(_RESUMED):
+        project = _project(root / str(number))
+        words = ["loop", "start", "--prd", str(project.prd), "--model", f"scripted:{project.script}"]
+        with subprocess.Popen(
+            [*COMMAND, *words], cwd=project.work, env=project.environment, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            _until(lambda project=project, most=8 + number: len(_known(project)) > most)
+            os.kill(process.pid, signal.SIGKILL)
+        before, began = _known(project), time.monotonic()
+        with subprocess.Popen(
+            [*COMMAND, "loop", "resume"], cwd=project.work, env=project.environment, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            _until(lambda project=project, before=before: _known(project) != before)
+            times.append(time.monotonic() - began)
+            process.kill()
+    return Row(
+        "`loop resume` after kill -9, until the next step is done or another begun",
+        "≤ 2 s",
+        f"{p50_p99(times, 's')}",
+        f"{_RESUMED} loops, interpreter and imports included",
+        max(times) <= 2.0,
+    )
+
+
+def _known(project: Project) -> list[Any]:
+    try:
+        return _ask(project, "SELECT story, name, tries, ended_ms FROM loop_steps ORDER BY 1, 2")
+    except (ValueError, sqlite3.Error):
+        return []
+
+
+def _until(is_so: Any) -> None:
+    end = time.monotonic() + 120
+    while not is_so():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)

@@ -1,0 +1,144 @@
+"""docs/reference/loop.md."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import get_args
+
+from reference.answers import shape
+from reference.commands import overview
+from reference.crew import settings_table
+from reference.markdown import attribute_docs, code, first_paragraph, table
+from ringfence import events
+from ringfence.config.descriptions import describe
+from ringfence.loop.report.model import STAGES
+from ringfence.loop.role import Role, schema_for
+from ringfence.loop.settings import (
+    CheckSettings,
+    LoopLimits,
+    LoopSettings,
+    ModelChoice,
+    RoleName,
+    RoleSettings,
+)
+from ringfence.loop.state import EXIT_CODES, LoopState, StoryState
+
+_HEAD = """\
+# Loops
+
+What `ringfence.yaml` can say of test-first loops, their commands, states, exit codes and events. How they are used:
+[have a list of stories done](../how-to/loop.md); how stories are written: [stories](stories.md).
+
+The other sections of the file, such as `sandbox`, `run`, `limits` and `egress`, are those of
+[runs](configuration.md), and hold for every role. A loop works unattended, so `ringfence trust` has to be said for a
+project's file that has `loop:`.
+"""
+_ROLES = "Roles are {names}. Each key under `loop.roles` is optional.\n"
+_ANSWERS = """\
+## What roles answer
+
+One JSON object, as the last thing that they say; runtimes that can hold an agent to a form are given it as a schema.
+Every field must be there, and no other. A scripted model has to say the same, and so has a prompt of your own.
+"""
+_SPEAKERS: tuple[tuple[str, Role], ...] = (
+    ("The planner", "planner"),
+    ("The test writer and the implementor, who may also just say what they did", "implementor"),
+    ("The reviewer, each of the four questions once", "reviewer"),
+    ("The judge, each criterion once, counted from 1; what is `met` has evidence that exists", "judge"),
+)
+_FILES = """\
+## Files
+
+In the state directory, `loops/ID/`; only its owner can read it. `ringfence loop clean` leaves them, with `--all` it
+does not.
+
+| file | what it is |
+|---|---|
+| `loop.db`, `engine.db` | where the loop and its steps stand, without a Postgres |
+| `database.json` | with one: which it is, as `loop.engine.url` says it; variables are not put in |
+| `report.md`, `report.html` | the report, written at the end; `ringfence loop show` makes it anew at any time |
+| `proposal.md` | the same without paths of your machine and commands: the text of a pull request |
+| `loop.patch` | all of the work that passed, for `git apply` |
+
+The page needs nothing but itself, holds no script, and a policy in it forbids that one runs or that anything is
+loaded. What agents wrote is shown there, in `report.md` and on the terminal as text that does nothing: no link, no
+markup, no control character (`tests/loop/report/test_inert.py`, `test_page.py`, `test_report.py`).
+
+The clones and the patches of rejected work are in the cache directory, `ringfence/loops/`, until `ringfence loop
+clean`.
+"""
+_STATUS = """\
+`ringfence loop status` and the table under a loop at work show for each story the present attempt, and of it the
+stages {stages}: `ok` is done, `no` rejected it, `...` goes on. A loop whose process died is shown as `interrupted`.
+"""
+_EVENTS = """\
+## Events
+
+`ringfence loop start`, `resume`, `retry` and `watch` print them with `--json`, one object a line, with
+`schema_version`, `event`, `number`, `at_ms` and, where it is about one, `story`; the fields are those of the
+[events](events.md) in the loop's record. The last line is `loop.summary`: `id`, `state`, `reason`, `exit_code`,
+`branch`, `patch`, `report`, `runs_on_your_machine` (files of the branch to look at first, at most 50) and `next`, a list
+of commands.
+"""
+
+
+def page() -> str:
+    """The page."""
+    for model in (LoopSettings, LoopLimits, RoleSettings, CheckSettings, ModelChoice):
+        describe(model)
+    names = ", ".join(code(name) for name in get_args(RoleName))
+    return "\n".join(
+        [
+            _HEAD,
+            "## loop\n",
+            settings_table(LoopSettings, ("loop",)),
+            "## roles\n",
+            _ROLES.format(names=names),
+            settings_table(RoleSettings, ("loop", "roles", "ROLE")),
+            "A step of a `ladder`:\n",
+            settings_table(ModelChoice, ()),
+            _ANSWERS,
+            *(_answer(names, role) for names, role in _SPEAKERS),
+            "## checks\n",
+            "A list under `loop.checks`; what is not said is found by the project's files.\n",
+            settings_table(CheckSettings, ()),
+            "## Commands\n",
+            table(("command", ""), _commands()),
+            "## States of a loop\n",
+            table(("state", "exit code", "meaning"), _loop_states()),
+            "## States of a story\n",
+            table(("state", "meaning"), _states(StoryState)),
+            _STATUS.format(stages=", ".join(code(name) for name in STAGES)),
+            _EVENTS,
+            table(("event", "when"), _events()),
+            _FILES,
+        ]
+    )
+
+
+def _answer(names: str, role: Role) -> str:
+    return f"{names}:\n\n```text\n{shape(schema_for(role))}\n```\n"
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    """Those of loops, with links to where their options are."""
+    for shown, meaning in overview():
+        if shown.startswith("[`ringfence loop "):
+            yield shown.replace("](#", "](commands.md#"), meaning
+
+
+def _states(owner: type[StrEnum]) -> Iterator[tuple[str, str]]:
+    docs = attribute_docs(owner)
+    for state in owner:
+        yield code(state.value), docs[state.name]
+
+
+def _loop_states() -> Iterator[tuple[str, str, str]]:
+    for state, (shown, meaning) in zip(LoopState, _states(LoopState), strict=True):
+        yield shown, str(int(EXIT_CODES[state])), meaning
+
+
+def _events() -> Iterator[tuple[str, str]]:
+    for kind in get_args(events.AnyEvent):
+        if kind.__module__ == "ringfence.events.loop":
+            tag = kind.__struct_config__.tag
+            yield f"[{code(tag)}](events.md#{tag.replace('.', '')})", first_paragraph(kind.__doc__)

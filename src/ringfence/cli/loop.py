@@ -1,0 +1,298 @@
+"""`ringfence loop`: stories in, a verified branch out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ringfence.cli import options
+from ringfence.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from ringfence.config import Flag
+
+loop_app = typer.Typer(
+    name="loop",
+    help="Have stories done test-first, on a branch of their own.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+LoopArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="LOOP", show_default=False, help="Its id, or the end of it; default: the last one here."
+    ),
+]
+StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help="Its id.")]
+LoopOption = Annotated[
+    str | None,
+    typer.Option("--loop", metavar="LOOP", help="Its id, or the end of it; default: the last one here."),
+]
+PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with the stories.")]
+
+
+@loop_app.command("start")
+def start(
+    *,
+    prd: Annotated[Path | None, typer.Option("--prd", metavar="FILE", help="The stories.")] = None,
+    goal: Annotated[
+        str | None,
+        typer.Option("--goal", metavar="TEXT", help="Instead: what is wanted; the planner drafts stories."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Take the planner's stories without asking.")] = False,
+    workspace: options.WorkspaceOption = Path(),
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="COMMIT", help="Where to begin; default: what is checked out."),
+    ] = None,
+    baseline: Annotated[
+        Literal["record", "refuse"] | None,
+        typer.Option(
+            "--baseline", help="If tests fail before anything is done: count new failures only, or refuse."
+        ),
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", metavar="N", help="At a story's code, before it is skipped.")
+    ] = None,
+    parallel: Annotated[int | None, typer.Option("--parallel", metavar="N", help="Stories at once.")] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE=RUNTIME:MODEL",
+            help="Who plays a role, as judge=claude-cli:MODEL; repeatable.",
+        ),
+    ] = None,
+    review: Annotated[
+        bool | None, typer.Option("--review/--no-review", help="Whether a reviewer answers before the judge.")
+    ] = None,
+    max_agent_calls: Annotated[
+        int | None, typer.Option("--max-agent-calls", metavar="N", help="Runs of agents, of all roles.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Of the whole loop.")
+    ] = None,
+    max_cost_usd: Annotated[
+        float | None, typer.Option("--max-cost-usd", metavar="USD", help="Of the whole loop.")
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Of the whole loop, like 8h.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Fast-forward the branch it began at, if everything passed.")
+    ] = False,
+    pr: Annotated[
+        bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
+    ] = False,
+    sandbox: options.SandboxOption = None,
+    image: options.ImageOption = None,
+    engine: options.EngineOption = None,
+    model: options.ModelOption = None,
+    runtime: options.RuntimeOption = None,
+    memory: options.MemoryOption = None,
+    cpus: options.CpusOption = None,
+    pids: options.PidsOption = None,
+    disk: options.DiskOption = None,
+    soft_limits: options.SoftLimitsOption = None,
+    setup: options.SetupOption = None,
+    allow: options.AllowOption = None,
+    env: options.EnvOption = None,
+    auth: options.AuthOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+) -> None:
+    """Work through stories: tests first, then code, until each is accepted or given up."""
+    from ringfence.cli.loop_start import start_loop
+    from ringfence.cli.settings import load_settings, warn_about
+
+    effective = load_settings(
+        workspace, sandbox=sandbox, image=image, engine=engine, model=model, runtime=runtime, memory=memory,
+        cpus=cpus, pids=pids, disk=disk, soft_limits=soft_limits, setup=setup, allow=allow, env=env, auth=auth,
+    )  # fmt: skip
+    warn_about(effective)
+    flags = _flags(
+        {
+            "base": ("--base", base),
+            "baseline": ("--baseline", baseline),
+            "attempts": ("--attempts", attempts),
+            "parallel": ("--parallel", parallel),
+            "review": ("--review", review),
+            "merge": ("--merge", merge or None),
+            "pr": ("--pr", pr or None),
+            "limits.agent_calls": ("--max-agent-calls", max_agent_calls),
+            "limits.tokens": ("--max-tokens", max_tokens),
+            "limits.cost_usd": ("--max-cost-usd", max_cost_usd),
+            "limits.wall_clock": ("--timeout", timeout),
+        },
+        role or (),
+    )
+    raise typer.Exit(start_loop(prd, goal, workspace, effective, flags, is_agreed=yes, json=json))
+
+
+def _flags(said: dict[str, tuple[str, object]], roles: "list[str] | tuple[str, ...]") -> "list[Flag]":
+    from ringfence.config import Flag
+    from ringfence.errors import UsageError
+
+    flags = [Flag(key, name, value) for key, (name, value) in said.items()]
+    for item in roles:
+        role, equals, who = item.partition("=")
+        if not equals or not who:
+            raise UsageError(
+                f"--role {item!r} has no '='; write ROLE=RUNTIME:MODEL, ROLE=RUNTIME or ROLE=:MODEL"
+            )
+        runtime, _, model = who.partition(":")
+        if runtime == "scripted":
+            runtime, model = "", who
+        flags.append(Flag(f"roles.{role}.runtime", "--role", runtime or None))
+        flags.append(Flag(f"roles.{role}.model", "--role", model or None))
+    return flags
+
+
+@loop_app.command("resume")
+def resume(
+    loop: LoopArgument = None,
+    *,
+    max_agent_calls: Annotated[
+        int | None, typer.Option("--max-agent-calls", metavar="N", help="Another bound than before.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Another bound.")
+    ] = None,
+    max_cost_usd: Annotated[
+        float | None, typer.Option("--max-cost-usd", metavar="USD", help="Another bound.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="From now.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+) -> None:
+    """Go on with a loop: one whose process died, or that ended before its stories were done."""
+    from ringfence.cli.loop_start import resume_loop
+
+    limits = {
+        "agent_calls": max_agent_calls,
+        "tokens": max_tokens,
+        "cost_usd": max_cost_usd,
+        "wall_clock": timeout,
+    }
+    raise typer.Exit(
+        resume_loop(loop, {key: value for key, value in limits.items() if value is not None}, json=json)
+    )
+
+
+@loop_app.command("retry")
+def retry(
+    story: StoryArgument,
+    *,
+    loop: LoopOption = None,
+    answer: Annotated[
+        str | None, typer.Option("--answer", metavar="TEXT", help="What a blocked story asked for.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+) -> None:
+    """Begin a story anew that was skipped or blocked, and go on with the loop."""
+    from ringfence.cli.loop_start import retry_story
+
+    raise typer.Exit(retry_story(loop, story, answer, json=json))
+
+
+@loop_app.command("check")
+def check(
+    prd: PrdArgument,
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Tell all that is wrong with stories and their repository, before anything is begun."""
+    from ringfence.cli.loop_check import check_loop
+
+    raise typer.Exit(check_loop(prd, workspace, json=json))
+
+
+@loop_app.command("list")
+def list_(*, json: JsonOption = False) -> None:
+    """List loops, the newest first."""
+    from ringfence.cli.loop_look import list_loops
+
+    list_loops(json=json)
+
+
+@loop_app.command("status")
+def status(loop: LoopArgument = None, *, json: JsonOption = False) -> None:
+    """Show where a loop stands: its stories, roles and what they have used."""
+    from ringfence.cli.loop_look import show_status
+
+    show_status(loop, json=json)
+
+
+@loop_app.command("show")
+def show(
+    loop: LoopArgument = None,
+    *,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page instead.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the report of a loop: per story criteria, evidence, changes, attempts, cost and time."""
+    from ringfence.cli.loop_look import show_report
+
+    show_report(loop, html=html, json=json)
+
+
+@loop_app.command("watch")
+def watch(loop: LoopArgument = None, *, json: JsonOption = False) -> None:
+    """Follow a loop to its end."""
+    from ringfence.cli.loop_watch import watch_loop
+
+    raise typer.Exit(watch_loop(loop, json=json))
+
+
+@loop_app.command("diff")
+def diff(
+    story: Annotated[
+        str | None, typer.Argument(metavar="STORY", show_default=False, help="Only this one's.")
+    ] = None,
+    *,
+    loop: LoopOption = None,
+    rejected: Annotated[
+        int | None, typer.Option("--rejected", metavar="N", help="Of its attempt N, which was rejected.")
+    ] = None,
+) -> None:
+    """Print what a loop or a story changed, as a patch."""
+    from ringfence.cli.loop_look import print_diff
+
+    print_diff(loop, story, rejected=rejected)
+
+
+@loop_app.command("export")
+def export(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to write; never the loop's own source.")
+    ],
+    *,
+    loop: LoopOption = None,
+) -> None:
+    """Write a copy of the stories' file, with their progress."""
+    from ringfence.cli.loop_look import export_plan
+
+    export_plan(loop, file)
+
+
+@loop_app.command("cancel")
+def cancel(loop: LoopArgument = None) -> None:
+    """Stop a loop. What passed stays; `resume` goes on."""
+    from ringfence.cli.loop_start import cancel_loop
+
+    cancel_loop(loop)
+
+
+@loop_app.command("clean")
+def clean(
+    loop: LoopArgument = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Its report and its rows, too; not the records of its runs.")
+    ] = False,
+) -> None:
+    """Remove a loop's clones; its branch in your repository stays."""
+    from ringfence.cli.loop_start import clean_loop
+
+    clean_loop(loop, everything=everything)

@@ -1,0 +1,237 @@
+"""What `ringfence loop list`, `status`, `show`, `diff` and `export` do, once their words are read."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ringfence.errors import ConfigurationError, RecordError, UsageError
+
+if TYPE_CHECKING:
+    from ringfence.loop.place import LoopPlace
+    from ringfence.loop.report import LoopReport
+    from ringfence.loop.repository import LoopRepository
+    from ringfence.loop.store.loops import LoopStore
+    from ringfence.loop.story import Plan, StoryEnd
+
+SCHEMA_VERSION = 1
+_T = TypeVar("_T")
+
+
+def list_loops(*, json: bool) -> None:
+    """Print all loops, the newest first; of one that cannot be read, why."""
+    import typer
+
+    from ringfence.cli.escape import safe_json, visible
+    from ringfence.cli.saying import say
+    from ringfence.errors import RingfenceError
+    from ringfence.loop.place import loop_places
+
+    rows = []
+    for place in loop_places():
+        try:
+            rows.append(_with(place, _listed))
+        except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
+            say(f"loop {place.id}: {exc}")
+    if json:
+        typer.echo(safe_json({"schema_version": SCHEMA_VERSION, "loops": rows}, indent=2))
+        return
+    for row in rows:
+        counts = f"{row['passed']}/{row['stories']}"
+        typer.echo(visible(f"{row['id']}  {row['state']:<14} {counts:>7}  {row['source']}", one_line=True))
+
+
+async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
+    from ringfence.loop.report.gathering import state_of
+
+    row, stories = await store.get(), await store.stories()
+    return {
+        "id": row.id,
+        "state": state_of(place, row),
+        "reason": row.reason,
+        "stories": len(stories),
+        "passed": sum(story.state.value == "passed" for story in stories),
+        "source": row.source,
+        "branch": row.branch,
+        "created_ms": row.created_ms,
+        "ended_ms": row.ended_ms,
+    }
+
+
+def show_status(said: str | None, *, json: bool) -> None:
+    """Print where a loop stands."""
+    import dataclasses
+
+    import typer
+
+    from ringfence.cli.console import open_console, print_line
+    from ringfence.cli.escape import safe_json
+    from ringfence.cli.loop_table import rows_of, stories_table
+    from ringfence.loop.report.figures import used_words
+    from ringfence.loop.report.model import STAGES
+    from ringfence.loop.report.words import next_steps
+
+    report = _report(said, with_repository=False)
+    if json:
+        stories = [
+            {
+                "id": story.id,
+                "title": story.title,
+                "state": story.state,
+                "stage": story.stage,
+                "reason": story.reason,
+                "attempt": story.attempt,
+                "generation": story.generation,
+                "stages": dict(zip(STAGES, story.stages, strict=True)),
+                "used": dataclasses.asdict(story.used),
+            }
+            for story in report.stories
+        ]
+        head = {name: getattr(report, name) for name in ("id", "state", "reason", "source", "base", "branch")}
+        used = {"used": dataclasses.asdict(report.used), "stories": stories}
+        typer.echo(
+            safe_json(
+                {"schema_version": SCHEMA_VERSION, **head, **used, "next": next_steps(report)}, indent=2
+            )
+        )
+        return
+    console = open_console()
+    reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
+    print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
+    console.print(stories_table(rows_of(report), width=console.width))
+    for story in report.stories:
+        if story.reason:
+            print_line(console, f"{story.id}: {story.reason}")
+    print_line(console, f"used: {used_words(report.used)}")
+    for command in next_steps(report):
+        print_line(console, f"next: {command}")
+
+
+def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
+    """Print a loop's report, or write it as a page.
+
+    Raises:
+        UsageError: The page cannot be written there.
+    """
+    import dataclasses
+
+    import typer
+
+    from ringfence.cli.console import open_console
+    from ringfence.cli.escape import safe_json
+    from ringfence.loop.report import markdown, page
+
+    report = _report(said)
+    if html is not None:
+        from ringfence.cli.replacing import replace_file
+
+        replace_file(html, page(report))
+    if json:
+        document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(report)}
+        typer.echo(safe_json(document, indent=2))
+    elif html is None:
+        console = open_console()
+        if console.is_terminal and not console.is_dumb_terminal:
+            from rich.markdown import Markdown
+
+            console.print(Markdown(markdown(report), hyperlinks=False))
+        else:
+            typer.echo(markdown(report), nl=False)
+
+
+def print_diff(said: str | None, story: str | None, *, rejected: int | None) -> None:
+    """Print a patch on stdout, as it is.
+
+    Raises:
+        UsageError: There is no such story or attempt, or nothing of it is on the branch.
+        RecordError: The loop's repository was removed.
+    """
+    if rejected is not None and story is None:
+        raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
+    place = _find(said)
+
+    async def find(place: "LoopPlace", store: "LoopStore") -> bytes:
+        from ringfence.loop.report.patches import loop_patch, rejected_patch, story_patch
+
+        if story is None:
+            return await loop_patch(place, store)
+        if rejected is None:
+            return await story_patch(place, store, story)
+        return await rejected_patch(store, story, rejected)
+
+    sys.stdout.buffer.write(_with(place, find))
+    sys.stdout.buffer.flush()
+
+
+def export_plan(said: str | None, file: Path) -> None:
+    """Write a copy of the stories with their progress.
+
+    Raises:
+        UsageError: The file is the stories' own, or none that can be written.
+    """
+    from ringfence.loop.story import export
+
+    async def read(_place: "LoopPlace", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
+        from ringfence.loop.plans import ends_of, plan_from_json
+
+        return plan_from_json((await store.get()).plan), ends_of(await store.stories())
+
+    plan, ends = _with(_find(said), read)
+    export(plan, file, ends)
+
+
+def _find(said: str | None) -> "LoopPlace":
+    import anyio
+
+    from ringfence.loop.choosing import choose_loop
+
+    async def find() -> "LoopPlace":
+        return await choose_loop(said, Path.cwd(), is_changed=False)
+
+    return anyio.run(find)
+
+
+def _report(said: str | None, *, with_repository: bool = True) -> "LoopReport":
+    async def read(place: "LoopPlace", store: "LoopStore") -> "LoopReport":
+        from ringfence.loop.report import gather
+
+        repository = open_repository(place) if with_repository else None
+        return await gather(place, store, repository, await plan_of(store))
+
+    return _with(_find(said), read)
+
+
+async def plan_of(store: "LoopStore") -> "Plan | None":
+    """A loop's stories; None if another version wrote them down."""
+    from ringfence.loop.plans import plan_from_json
+
+    try:
+        return plan_from_json((await store.get()).plan)
+    except ConfigurationError:  # of another version; the rows tell most of it
+        return None
+
+
+def open_repository(place: "LoopPlace") -> "LoopRepository | None":
+    """A loop's repository; None if it was removed."""
+    from ringfence.loop.repository import LoopRepository
+
+    try:
+        return LoopRepository.open(place.clones)
+    except RecordError:
+        return None
+
+
+def _with(place: "LoopPlace", act: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
+    """Do something with a loop's rows."""
+    import anyio
+
+    from ringfence.loop.store.loops import LoopStore, open_database
+
+    async def with_it() -> _T:
+        database = open_database(place.database_url)
+        try:
+            return await act(place, LoopStore(database, place.id))
+        finally:
+            database.close()
+
+    return anyio.run(with_it)

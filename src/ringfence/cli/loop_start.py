@@ -1,0 +1,292 @@
+"""What `ringfence loop start`, `resume`, `retry`, `cancel` and `clean` do, once their words are read."""
+
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringfence.cli.saying import say
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective, Flag
+    from ringfence.loop.place import LoopPlace
+    from ringfence.loop.settings import LoopSettings
+    from ringfence.loop.starting import Begun
+    from ringfence.loop.store.rows import LoopRow, StepRow
+    from ringfence.loop.story import Plan
+
+
+def start_loop(
+    prd: Path | None,
+    goal: str | None,
+    workspace: Path,
+    effective: "Effective",
+    flags: "list[Flag]",
+    *,
+    is_agreed: bool,
+    json: bool,
+) -> int:
+    """Begin a loop and work it to its end; its exit code.
+
+    Raises:
+        RingfenceError: It could not be begun.
+    """
+    import anyio
+
+    from ringfence.loop.databases import see_reachable
+    from ringfence.loop.drafting import draft
+    from ringfence.loop.loading import load_loop
+    from ringfence.loop.pull_request import gh_program
+    from ringfence.loop.starting import refuse_second
+    from ringfence.loop.story import read_plan
+
+    if (prd is None) == (goal is None):
+        raise UsageError("give the stories once: by --prd FILE, or as a --goal from which they are drafted")
+    settings = load_loop(effective, flags)
+    see_reachable(settings.engine)
+    if settings.pr:
+        gh_program(workspace)
+    if goal is not None:
+        if not is_agreed and not sys.stdin.isatty():
+            raise UsageError("the planner's stories need your word: add --yes, or run it on a terminal")
+        anyio.run(refuse_second, workspace.resolve())  # before a planner is paid
+        drafted = anyio.run(draft, goal, workspace, effective, settings, say)
+        plan, done = _agreed(drafted.plan, is_agreed=is_agreed), [drafted.step]
+    elif prd is not None:
+        plan, done = read_plan(prd), []
+    for note in plan.notes:
+        say(note)
+    _warm_up(effective)
+    return anyio.run(_start, plan, done, workspace, effective, settings, json)
+
+
+def _warm_up(effective: "Effective") -> None:
+    """Load beside the first work what takes long to load."""
+    is_api = effective.settings.run.runtime == "api"  # a client brings its own
+    threading.Thread(target=_load, args=(is_api,), name="warm-up", daemon=True).start()
+
+
+def _load(is_api: bool) -> None:
+    """One after another, what is needed first at first: those that load at once keep each other and the work waiting."""
+    import gc
+
+    from ringfence.engine.opening import warm_up
+
+    gc.disable()  # 250,000 objects that all stay: Python looks through them in vain for half a second
+    try:
+        warm_up().join()
+        if is_api:
+            from ringfence.model import warm_up as warm_up_model
+
+            warm_up_model().join()
+            import ringfence.runtime.api
+            import ringfence.tool.toolset  # noqa: F401
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _agreed(plan: "Plan", *, is_agreed: bool) -> "Plan":
+    """The planner's stories, once the user has agreed to them."""
+    for story in plan.ordered():
+        say(f"{story.id}  {story.title}")
+        for criterion in story.criteria:
+            say(f"    - {criterion}")
+    if not is_agreed and input("Take these stories? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was begun")
+    return plan
+
+
+async def _start(
+    plan: "Plan",
+    done: "list[StepRow]",
+    workspace: Path,
+    effective: "Effective",
+    settings: "LoopSettings",
+    json: bool,
+) -> int:
+    from ringfence.loop.credentials import with_second_writer
+    from ringfence.loop.starting import begin
+
+    settings = await with_second_writer(effective, settings, workspace, say)
+    begun = await begin(plan, workspace, effective=effective, settings=settings, tell=say, done=done)
+    return await _worked(begun, effective, settings, json=json)
+
+
+async def _worked(begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool) -> int:
+    """Work a loop on this terminal."""
+    import anyio
+
+    from ringfence.cli.loop_live import LoopView
+    from ringfence.cli.signals import on_interrupt
+    from ringfence.loop.machine.turn import Runs
+    from ringfence.loop.running import work
+    from ringfence.loop.state import EXIT_CODES, LoopState
+
+    view = LoopView(begun.place, json=json)
+    runs = Runs(view=view.show, tell=say, is_checked=True)
+
+    def interrupt() -> None:
+        again = runs.is_stopping
+        say("stopping at once" if again else "stopping; what passed is kept, once more to stop at once")
+        runs.stop()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(on_interrupt, interrupt)
+        tasks.start_soon(view.follow)
+        row = await work(
+            begun.place, effective=effective, settings=settings, checks=begun.checks, runs=runs, tell=say
+        )
+        tasks.cancel_scope.cancel()
+    is_merged = False
+    try:
+        if row.state is LoopState.SUCCEEDED:
+            is_merged = await _merged(begun, settings)
+    finally:
+        await view.finish(is_merged=is_merged)
+    if row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
+        say("not everything passed: nothing is merged or proposed")
+    elif settings.pr:
+        await _propose(begun, row)
+    return int(EXIT_CODES[row.state])
+
+
+async def _merged(begun: "Begun", settings: "LoopSettings") -> bool:
+    """Move the user's branch forward, if that was asked for."""
+    from ringfence.loop.repository import LoopRepository
+
+    if not settings.merge:
+        return False
+    done = await LoopRepository.open(begun.place.clones).merge_to_user()
+    say(f"{done.branch} is at {done.tip[:12]} now")
+    return True
+
+
+async def _propose(begun: "Begun", row: "LoopRow") -> None:
+    from ringfence.loop.plans import plan_from_json
+    from ringfence.loop.pull_request import open_pull_request
+    from ringfence.loop.report.writing import PROPOSAL
+    from ringfence.loop.repository import LoopRepository
+
+    base = LoopRepository.open(begun.place.clones).record.branch
+    address = await open_pull_request(
+        Path(row.source),
+        row.branch,
+        title=plan_from_json(row.plan).title,
+        report=begun.place.directory / PROPOSAL,
+        base=base.removeprefix("refs/heads/") if base is not None else None,
+    )
+    say(f"pull request: {address}")
+
+
+def resume_loop(said: str | None, limits: Mapping[str, Any], *, json: bool) -> int:
+    """Go on with a loop; its exit code."""
+    import anyio
+
+    return anyio.run(_resume, said, limits, json)
+
+
+async def _resume(said: str | None, limits: Mapping[str, Any], json: bool) -> int:
+    from ringfence.loop.credentials import check_credentials
+    from ringfence.loop.loading import brought_back
+    from ringfence.loop.settings import LoopLimits
+    from ringfence.loop.starting import Begun, checks_of
+    from ringfence.loop.state import LoopState
+
+    place = await _mine(said)
+    row = await _row(place)
+    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE):
+        raise UsageError(
+            f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
+        )
+    _refuse_other_database(place, Path(row.source))
+    effective, settings = brought_back(row.configuration, loop=place.id)
+    _warm_up(effective)
+    if limits:
+        try:
+            changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})
+        except ValueError as exc:
+            raise UsageError(f"a bound does not fit: {exc}") from exc
+        settings = settings.model_copy(update={"limits": changed})
+    await check_credentials(effective, settings, Path(row.source), say)
+    begun = Begun(place, await checks_of(place, row, settings))
+    return await _worked(begun, effective, settings, json=json)
+
+
+def _refuse_other_database(place: "LoopPlace", source: Path) -> None:
+    """See that what is configured now is about the database that a loop lies in, as far as that can be read."""
+    from ringfence.cli.settings import load_settings
+    from ringfence.errors import RingfenceError
+    from ringfence.loop.databases import refuse_other
+    from ringfence.loop.loading import load_loop
+
+    try:
+        engine = load_loop(load_settings(source), ()).engine
+    except RingfenceError:  # it holds for new loops, and is told to who starts one
+        return
+    refuse_other(place.shared, engine, loop=place.id)
+
+
+async def _mine(said: str | None) -> "LoopPlace":
+    from ringfence.loop.choosing import choose_loop
+
+    return await choose_loop(said, Path.cwd(), is_changed=True)
+
+
+async def _row(place: Any) -> "LoopRow":
+    from ringfence.loop.store.loops import LoopStore, open_database
+
+    database = open_database(place.database_url)
+    try:
+        return await LoopStore(database, place.id).get()
+    finally:
+        database.close()
+
+
+def retry_story(said: str | None, story: str, answer: str | None, *, json: bool) -> int:
+    """Begin a story anew, and go on with its loop; the exit code."""
+    import anyio
+
+    async def prepare() -> None:
+        from ringfence.loop.retrying import begin_anew
+
+        place = await _mine(said)
+        _refuse_other_database(place, Path((await _row(place)).source))
+        await begin_anew(place, story, answer)
+
+    anyio.run(prepare)
+    return anyio.run(_resume, said, {}, json)
+
+
+def cancel_loop(said: str | None) -> None:
+    """Have a loop stop; one that nobody works on is ended here."""
+    import anyio
+
+    async def cancel() -> None:
+        from ringfence.loop.cancelling import cancel as cancel_it
+
+        say(await cancel_it(await _mine(said), say))
+
+    anyio.run(cancel)
+
+
+def clean_loop(said: str | None, *, everything: bool) -> None:
+    """Remove what a loop has on this machine besides the user's repository."""
+    import anyio
+
+    from ringfence.loop.forgetting import forget
+    from ringfence.loop.repository import LoopRepository
+    from ringfence.loop.warming import cool_down
+    from ringfence.removal import remove_tree
+
+    place = anyio.run(_mine, said)
+    with place.held():
+        if everything:
+            anyio.run(forget, place)  # first: while its database is away, nothing goes
+        anyio.run(cool_down, place.clones)
+        if place.clones.is_dir():
+            anyio.run(LoopRepository.open(place.clones).clean)
+        if everything:
+            remove_tree(place.directory)

@@ -1,0 +1,1 @@
+"""Test-first loops: stories in, a verified branch out."""

@@ -1,0 +1,61 @@
+"""Which loop a command is about."""
+
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.errors import RingfenceError, UsageError
+from ringfence.loop.place import LoopPlace, find_loop, loop_places
+from ringfence.loop.repository import RepositoryRefused
+from ringfence.loop.repository.source import find_source
+from ringfence.loop.store.loops import LoopStore, open_database
+
+
+async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> LoopPlace:
+    """The loop of an id or of its end; where none is said, the last one of the repository that one stands in.
+
+    Args:
+        said: What the user said.
+        here: The directory that the user is in.
+        is_changed: Whether something is done about the loop. Then one of another repository has to be named; where it
+            is only looked at, the last one of all serves.
+
+    Raises:
+        UsageError: There is none, or none that can be meant.
+    """
+    if said not in (None, "last"):
+        return find_loop(said)
+    last = find_loop(None)
+    root = await anyio.to_thread.run_sync(lambda: root_of(here.resolve()))
+    for place in loop_places():
+        if await _root(place) == root:
+            return place
+    if is_changed:
+        raise UsageError(
+            f"no loop was begun on {str(root)!r}; name another one's id, `ringfence loop list` shows them"
+        )
+    return last
+
+
+async def _root(place: LoopPlace) -> Path | None:
+    """The repository of a loop; None if its rows cannot be read."""
+    try:
+        shared = place.shared
+        if shared is not None:  # whoever is away holds up nobody else
+            return await anyio.to_thread.run_sync(root_of, Path(shared.source))
+        database = open_database(place.database_url)
+        try:
+            source = (await LoopStore(database, place.id).get()).source
+        finally:
+            database.close()
+    except RingfenceError:
+        return None
+    return await anyio.to_thread.run_sync(root_of, Path(source))
+
+
+def root_of(directory: Path) -> Path:
+    """The top of the repository that a directory lies in, if it does; two loops on it would not know of each other."""
+    try:
+        return find_source(directory).root
+    except RepositoryRefused:
+        return directory

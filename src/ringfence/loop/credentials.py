@@ -1,0 +1,111 @@
+"""The credentials of a loop's roles: asked about once, before any story is begun; who writes tests if there are two."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.config import Effective
+from ringfence.errors import RingfenceError
+from ringfence.job.agent import check_agent
+from ringfence.job.asked.agent import agent_request, policy_of
+from ringfence.job.asked.lending import lent_to_run
+from ringfence.job.asked.sandbox import spec_of
+from ringfence.job.clients import provider_of, with_client
+from ringfence.job.continuing import Continuation
+from ringfence.loop.machine.who import effective_for
+from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
+from ringfence.loop.store.rows import Spent
+from ringfence.model.probe import checked_before
+from ringfence.model.registry import known_model, needs_credential
+from ringfence.secret import Provider, credentials_of, known_secrets
+
+Tell = Callable[[str], None]
+_CLIENTS: dict[Provider, str] = {"openai": "codex-cli", "anthropic": "claude-cli"}
+_AGENTS_IMAGE = "localhost/ringfence/agents:"
+
+
+async def check_credentials(
+    effective: Effective, settings: LoopSettings, workspace: Path, tell: Tell
+) -> None:
+    """Ask about each credential that a role of a loop needs, once.
+
+    Args:
+        effective: The configuration of its runs.
+        settings: Of the loop.
+        workspace: Its repository: no secret is read from there.
+        tell: Is told what is amiss about where a secret is kept.
+
+    Raises:
+        AuthenticationFailed: One is missing, or refused.
+        ConfigurationError: A model's script cannot be read.
+        PolicyRefused, InfrastructureFault: As `lent_to_run`.
+    """
+    asked: dict[Provider, Effective] = {}
+    for each in _players(effective, settings):
+        model = each.settings.run.model
+        if not needs_credential(model):
+            await known_model(model)  # a script that is not there is told now, too
+        else:
+            asked.setdefault(provider_of(each.settings.run.runtime), each)
+    for provider, each in asked.items():
+        async with lent_to_run(each, workspace, tell=tell, model=provider) as lent:
+            await checked_before(lent.credentials[0], each.settings.run.model)()
+
+
+def _players(effective: Effective, settings: LoopSettings) -> Iterator[Effective]:
+    """Everybody who may play a role in a story, on whatever attempt."""
+    roles: list[RoleName] = ["test_writer", "implementor", "judge"]
+    roles += ["reviewer"] if settings.review else []
+    for role in roles:
+        for attempt in range(1, max(1, len(settings.role(role).ladder)) + 1):
+            yield effective_for(effective, settings, role, attempt=attempt, spent=Spent())
+
+
+async def with_second_writer(
+    effective: Effective, settings: LoopSettings, workspace: Path, tell: Tell
+) -> LoopSettings:
+    """Have another provider's model write the tests, where nobody said who does and both providers can be asked.
+
+    Args:
+        effective: The configuration of the loop's runs.
+        settings: Of the loop.
+        workspace: Its repository.
+        tell: Is told, in a line, if so.
+
+    Raises:
+        AuthenticationFailed: A credential is said twice by the environment.
+    """
+    workspace = await anyio.to_thread.run_sync(workspace.resolve)
+    run = effective.settings.run
+    if settings.roles or not needs_credential(run.model):
+        return settings
+    known, mine = known_secrets(effective.settings.secrets), provider_of(run.runtime)
+    other: Provider = "anthropic" if mine == "openai" else "openai"
+    if not credentials_of(mine, known) or not credentials_of(other, known):
+        return settings
+    role = RoleSettings.model_validate({"runtime": _CLIENTS[other]})
+    changed = settings.model_copy(update={"roles": {"test_writer": role}})
+    asked = effective_for(effective, changed, "test_writer", attempt=1, spent=Spent())
+    if not await _can_work(asked, workspace):
+        return settings
+    tell(
+        f"tests are written by {asked.settings.run.runtime} ({asked.settings.run.model}), as there are credentials for "
+        f"both providers; --role test_writer={run.runtime} has them written by who writes the code"
+    )
+    return changed
+
+
+async def _can_work(effective: Effective, workspace: Path) -> bool:
+    """Whether an agent can be had as configured, as far as can be known without a sandbox."""
+    if not policy_of(effective.settings).allows(effective.settings.run.model):
+        return False
+    try:
+        agent = agent_request("", effective, Continuation())
+        await check_agent(agent)
+        spec = spec_of(effective, workspace)
+        agent, _ = await with_client(agent, spec)
+    except RingfenceError:
+        return False
+    is_shown = agent.program is not None and agent.program.version is not None
+    return is_shown or (spec.image or "").startswith(_AGENTS_IMAGE)

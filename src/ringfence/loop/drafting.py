@@ -1,0 +1,91 @@
+"""Stories for a goal, as the planner drafts them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ringfence.config import Effective
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    InfrastructureFault,
+    RingfenceError,
+    Unparseable,
+    UsageError,
+)
+from ringfence.frozen import frozen
+from ringfence.journal import new_run_id
+from ringfence.loop.machine.turn import Runs, TurnEnd
+from ringfence.loop.machine.who import effective_for
+from ringfence.loop.role import Briefing, parse_answer, prompt_for, schema_for
+from ringfence.loop.settings import LoopSettings
+from ringfence.loop.store.loops import now_ms
+from ringfence.loop.store.rows import Spent, StepRow
+from ringfence.loop.story import Plan, plan_from
+
+_WHY: dict[str, type[RingfenceError]] = {
+    "authentication": AuthenticationFailed,
+    "configuration": ConfigurationError,
+}
+"""What its run's end is to the user, where trying again does not help."""
+
+
+@frozen
+class Draft:
+    """Stories, and what was done for them."""
+
+    plan: Plan
+    step: StepRow
+    """The planner's: a step of no story, with what all of its tries took."""
+
+
+async def draft(
+    goal: str, workspace: Path, effective: Effective, settings: LoopSettings, tell: Callable[[str], None]
+) -> Draft:
+    """Have the planner draft stories: it sees the repository, and what it writes there is thrown away.
+
+    Raises:
+        UsageError: It asks for something that only a person knows.
+        InfrastructureFault: Its run failed, or none of its answers can be read.
+        AuthenticationFailed: Its credential is missing or wrong.
+        ConfigurationError: Its stories make no sense, or its model is not there.
+    """
+    prompt = prompt_for("planner", Briefing(goal=goal), template=settings.role("planner").prompt)
+    again, spent, began_ms = "", Spent(), now_ms()
+    for tried in range(1, settings.limits.faults + 1):
+        asked = effective_for(effective, settings, "planner", attempt=1, spent=spent)
+        end = await Runs(view=None, tell=tell).agent(
+            f"role: planner\n\n{prompt.text}{again}", workspace, asked, run_id=new_run_id(),
+            schema=schema_for("planner"),
+        )  # fmt: skip
+        spent = spent.and_more(end.tokens, end.cost_usd)
+        tell(f"the planner took {end.tokens:,} tokens, ${end.cost_usd:.2f}")
+        try:
+            plan = _read(end)
+        except Unparseable as exc:
+            if tried == settings.limits.faults:
+                raise InfrastructureFault(
+                    f"the planner's answer cannot be used: {exc.why}; say the goal in other words, or write the stories "
+                    "into a file for --prd"
+                ) from exc
+            tell(f"the planner's answer cannot be used: {exc.why}; it is asked again")
+            again = f"\n\nYour last answer could not be used: {exc.why}\n"
+        else:
+            step = StepRow(
+                story="", generation=1, name="plan", role="planner", attempt=1, model=asked.settings.run.model,
+                run_id=end.run_id, outcome=end.state.value, result={}, tokens=spent.tokens, cost_usd=spent.cost_usd,
+                tries=tried, began_ms=began_ms, ended_ms=now_ms(),
+            )  # fmt: skip
+            return Draft(plan, step)
+    raise AssertionError("nobody was asked")
+
+
+def _read(end: TurnEnd) -> Plan:
+    if end.state.value not in ("unverified", "succeeded"):
+        raise _WHY.get(end.state.value, InfrastructureFault)(
+            f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}"
+        )
+    answer = parse_answer("planner", end.text, end.structured)
+    if answer.blocked is not None:
+        raise UsageError(f"the planner asks: {answer.blocked}; say so in the goal")
+    document = answer.model_dump(mode="json", exclude={"blocked"})
+    return plan_from(document, what="the planner's answer")

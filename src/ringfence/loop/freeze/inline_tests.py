@@ -1,0 +1,37 @@
+"""Tests that stand inside product code, as Rust has them."""
+
+import re
+
+_ATTRIBUTE = re.compile(
+    r"#\s*!?\[\s*(?:cfg\s*\(\s*(?:(?:all|any)\s*\([^\]]{0,200}?)?\btest\b"
+    r"|(?:\w+\s*::\s*)*(?:test|rstest|test_case|quickcheck|proptest)\b)[^\]]{0,500}\]"
+)
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|\bb?r(?P<hashes>\#*)".*?(?:"(?P=hashes)|\Z)|b?"(?:\\.|[^"\\])*(?:"|\Z)"""
+    r"""|b?'(?:\\.[^']{0,10}|[^'\\])'|[{};]""",
+    re.DOTALL,
+)
+"""What is not closed goes to the end, so that a file full of openings takes no longer than another."""
+
+
+def inline_tests(text: str) -> list[str]:
+    """Each item of Rust that is only there for tests, from its attribute to its end, blanks at line ends aside."""
+    found: list[str] = []
+    end = 0
+    for attribute in _ATTRIBUTE.finditer(text):
+        if attribute.start() >= end:
+            end = _end_of_item(text, attribute.end())
+            found.append("\n".join(line.rstrip() for line in text[attribute.start() : end].splitlines()))
+    return found
+
+
+def _end_of_item(text: str, position: int) -> int:
+    depth = 0
+    for token in _TOKEN.finditer(text, position):
+        if token[0] == "{":
+            depth += 1
+        elif token[0] == "}":
+            depth -= 1
+        if token[0] in ("}", ";") and depth <= 0:
+            return token.end()
+    return len(text)

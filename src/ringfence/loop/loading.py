@@ -1,0 +1,94 @@
+"""A loop's settings: from the project's file and the options of the command, checked once; and as they are kept."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ringfence.config import Effective, Flag
+from ringfence.config.document import KeyPath
+from ringfence.config.fields import all_fields
+from ringfence.config.layer import Merged, merge, named_layer
+from ringfence.config.model import Settings
+from ringfence.config.origin import DEFAULT, Origin
+from ringfence.config.parts import part_of
+from ringfence.config.references import has_password
+from ringfence.config.trust import is_trusted
+from ringfence.config.validation import fitted
+from ringfence.errors import PolicyRefused, RecordError
+from ringfence.loop.settings import LoopSettings
+
+
+def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
+    """What holds for a loop: its options over `loop:` of the user's and the project's file.
+
+    Args:
+        effective: The configuration of its runs, whose files are read.
+        flags: Options, by dotted keys below `loop`; those whose value is None say nothing.
+
+    Raises:
+        ConfigurationError: With file, line and column.
+        UsageError: An option's value does not fit.
+        PolicyRefused: The project's file speaks of loops, and the user has not trusted it as it is.
+    """
+    layers = []
+    for file in effective.files:
+        document = file.document
+        if not isinstance(document.values, dict) or "loop" not in document.values:
+            continue
+        if file.needs_trust and not is_trusted(document.file, document.content):
+            raise PolicyRefused(
+                f"{str(document.file)!r} says how loops work, and you have not trusted it as it is now; a loop works "
+                f"unattended: read it, then run `ringfence trust`",
+                rule="trust",
+            )
+        layers.append(part_of(document, ("loop",)))
+    said: dict[KeyPath, tuple[str, Any]] = {
+        tuple(flag.key.split(".")): (flag.name, flag.value) for flag in flags if flag.value is not None
+    }
+    layers.append(named_layer("flag", said))
+    merged = merge(layers)
+    _refuse_plain_password(merged)
+    return fitted(merged, LoopSettings, of="loop.")
+
+
+def _refuse_plain_password(merged: Merged) -> None:
+    engine = merged.values.get("engine")
+    url = engine.get("url") if isinstance(engine, dict) else None
+    if isinstance(url, str) and has_password(url):
+        raise merged.blame(("engine", "url")).error(
+            "loop.engine.url: a password stands here in plain text; write ${VARIABLE} in its place, or leave it to "
+            "~/.pgpass"
+        )
+
+
+def kept(effective: Effective, settings: LoopSettings) -> str:
+    """Both as JSON, for who goes on with the loop. Where it lies is noted beside it, not in what lies there."""
+    run = effective.settings.model_dump(mode="json", by_alias=True)
+    # A limit that somebody asked for is another thing than a default: that is known by what was given.
+    run["sandbox"] = effective.settings.sandbox.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    said = [key for key, origin in effective.origins.items() if origin.kind != "default"]
+    return json.dumps(
+        {
+            "run": run,
+            "said": said,
+            "loop": settings.model_dump(mode="json", by_alias=True, exclude={"engine"}),
+        }
+    )
+
+
+def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:
+    """From what `kept` made.
+
+    Raises:
+        RecordError: Another version of ringfence wrote it.
+    """
+    try:
+        found: dict[str, Any] = json.loads(configuration)
+        settings = Settings.model_validate(found["run"])
+        origin, said = Origin("project", name=f"loop {loop}"), set(found["said"])
+        origins = {key: origin if key in said else DEFAULT for key in {*all_fields(), *said}}
+        return Effective(settings, origins, ()), LoopSettings.model_validate(found["loop"])
+    except (ValueError, KeyError, TypeError) as exc:
+        raise RecordError(
+            f"the configuration of loop {loop} cannot be read: {exc}; another version wrote it: start the loop anew"
+        ) from exc

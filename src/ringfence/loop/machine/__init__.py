@@ -1,0 +1,1 @@
+"""What works a loop's stories through, durably."""

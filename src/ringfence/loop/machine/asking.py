@@ -1,0 +1,224 @@
+"""What each role is told for a story, and what is made of its answer."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ringfence.errors import Unparseable
+from ringfence.loop.freeze import Item
+from ringfence.loop.machine.clones import Clones
+from ringfence.loop.machine.loop import Loop
+from ringfence.loop.machine.reports import loaded
+from ringfence.loop.machine.turn import TurnEnd
+from ringfence.loop.machine.turns import Task
+from ringfence.loop.repository import Tree
+from ringfence.loop.role import (
+    Briefing,
+    ReviewAnswers,
+    Role,
+    Verdict,
+    WorkAnswer,
+    check_evidence,
+    is_passed,
+    parse_answer,
+    prompt_for,
+)
+from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.loop.story import details
+from ringfence.loop.suite import Report
+
+_GUIDES = ("AGENTS.md", "CLAUDE.md")
+_GUIDE_CHARS = 20_000
+_OUTPUT_CHARS = 8_000
+_EARLIER_CHARS = 3_000
+_MOST_FILES = 2_000
+
+
+class Asking:
+    """Makes tasks for roles.
+
+    Args:
+        loop: Whose.
+        clones: What they are shown.
+    """
+
+    def __init__(self, loop: Loop, clones: Clones) -> None:
+        self._loop = loop
+        self._clones = clones
+
+    async def tests(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
+        """For the test writer."""
+        assert row.base is not None
+        tree = await self._clones.tree(row, row.base)
+        briefing = await self._briefing(row, tree, past)
+        return self._task("test_writer", attempt, row.base, briefing, read=_read_work)
+
+    async def code(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
+        """For the implementor."""
+        assert row.tests is not None
+        tree = await self._clones.tree(row, row.tests)
+        briefing = await self._briefing(row, tree, past, tests=await self._written(row, tree))
+        return self._task("implementor", attempt, row.tests, briefing, read=_read_work)
+
+    async def review(self, row: StoryRow, attempt: int, commit: str) -> Task:
+        """For the reviewer."""
+        briefing = await self._about(row, attempt, commit)
+        return self._task("reviewer", attempt, commit, briefing, read=_read_review, must_answer=True)
+
+    async def judgement(self, row: StoryRow, attempt: int, commit: str) -> Task:
+        """For the judge. What it says is checked against the candidate and what its checks said."""
+        step = await self._loop.store.step(row, f"review.{attempt}")
+        review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
+        briefing = await self._about(row, attempt, commit, review=review)
+        tree = await self._clones.tree(row, commit)
+        results = {
+            name: result
+            for report in (await self._reports(row, attempt)).values()
+            for name, result in report.results.items()
+        }
+        criteria = len(self._loop.story(row.id).criteria)
+
+        def read(end: TurnEnd) -> Any:
+            verdict = parse_answer("judge", end.text, end.structured)
+            assert isinstance(verdict, Verdict)
+            wrong = check_evidence(verdict, tree.line_count, results, criteria=criteria)
+            if wrong:
+                raise Unparseable("judge", "; ".join(wrong[:5]))
+            return {"verdict": verdict.model_dump(mode="json"), "complaints": _complaints(verdict)}
+
+        return self._task("judge", attempt, commit, briefing, read=read, must_answer=True)
+
+    def _task(
+        self,
+        role: Role,
+        attempt: int,
+        commit: str,
+        briefing: Briefing,
+        *,
+        read: Any,
+        must_answer: bool = False,
+    ) -> Task:
+        template = self._loop.settings.role(role).prompt
+        prompt = prompt_for(role, briefing, template=template)
+        head = f"role: {role}\nstory: {briefing.story_id}\nattempt: {attempt} of {self._loop.settings.attempts}\n\n"
+        cuts = tuple(str(cut) for cut in prompt.cuts)
+        text = head + prompt.text
+        return Task(role, attempt, commit, text, read, prompt.version, cuts, must_answer)
+
+    async def _briefing(
+        self, row: StoryRow, tree: Tree, past: Sequence[StepRow] = (), **more: Any
+    ) -> Briefing:
+        plan, story = self._loop.plan, self._loop.story(row.id)
+        return Briefing(
+            plan_title=plan.title,
+            plan_description=plan.description,
+            context=plan.context,
+            story_id=story.id,
+            story_title=story.title,
+            story=_with_answer(story.description, row.answer),
+            criteria=story.criteria,
+            details=details(story),
+            feedback=_feedback(past),
+            commands=tuple(check.command for check in self._loop.checks_of(story)),
+            files=tuple(sorted(tree.files)[:_MOST_FILES]),
+            guides=await self._guides(row),
+            **more,
+        )
+
+    async def _guides(self, row: StoryRow) -> dict[str, str]:
+        """What the project told agents before the story: an attempt does not instruct those who judge it."""
+        assert row.base is not None
+        files = (await self._clones.tree(row, row.base)).files
+        return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
+
+    async def _about(self, row: StoryRow, attempt: int, commit: str, *, review: str = "") -> Briefing:
+        """About a candidate: what this story's attempt changed, and nothing else."""
+        assert row.tests is not None
+        tree = await self._clones.tree(row, commit)
+        slot = await self._loop.repository.slot(row.slot or 0)
+        patch = await self._loop.repository.patch(row.tests, commit, slot=slot)
+        diff = "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
+        reports = await self._reports(row, attempt)
+        said = {name: report.output[-_OUTPUT_CHARS:] for name, report in reports.items()}
+        results = {each.id: each.outcome for report in reports.values() for each in report.results.values()}
+        tests = {**await self._written(row, tree), **await self._changed_tests(row)}
+        return await self._briefing(
+            row, tree, diff=diff, checks=said, results=results, review=review, tests=tests
+        )
+
+    async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
+        """What the test writer did to tests that were there: now, they do not show what they asked before."""
+        assert row.base is not None
+        assert row.tests is not None
+        before = await self._clones.tree(row, row.base)
+        if not any(before.read(name) for name in await self._names_written(row)):
+            return {}
+        slot = await self._loop.repository.slot(row.slot or 0)
+        patch = await self._loop.repository.patch(row.base, row.tests, slot=slot)
+        text = "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
+        return {"(the test writer changed tests that were there; its changes as a patch)": text}
+
+    async def _written(self, row: StoryRow, tree: Tree) -> dict[str, str]:
+        """The story's own tests."""
+        return {
+            name: _text(tree.files[name]) for name in await self._names_written(row) if name in tree.files
+        }
+
+    async def _names_written(self, row: StoryRow) -> list[str]:
+        steps = [step for step in await self._loop.store.steps(row.id) if step.generation == row.generation]
+        made = [
+            step for step in steps
+            if step.name.startswith("tests.") and step.name.endswith(".commit") and step.result["commit"] == row.tests
+        ]  # fmt: skip
+        return list(made[-1].result["files"]) if made else []
+
+    async def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
+        step = await self._loop.store.step(row, f"checks.{attempt}")
+        assert step is not None
+        return {check: loaded(report) for check, report in step.result["reports"].items()}
+
+
+def _with_answer(description: str, answer: str) -> str:
+    return f"{description}\n\nA person has answered: {answer}" if answer else description
+
+
+def _feedback(past: Sequence[StepRow]) -> tuple[str, ...]:
+    """Why earlier attempts were rejected: the last one whole, of those before it the beginning."""
+    told = ["\n".join(step.result["complaints"]) for step in past]
+    return tuple(
+        each if number == len(told) or len(each) <= _EARLIER_CHARS else f"{each[:_EARLIER_CHARS]}\n[cut]"
+        for number, each in enumerate(told, start=1)
+    )
+
+
+def _text(item: Item | None) -> str:
+    return "" if item is None else item.data.decode("utf-8", "replace")
+
+
+def _read_work(end: TurnEnd) -> Any:
+    """Who works need not say anything; only a question counts."""
+    try:
+        answer = parse_answer("implementor", end.text, end.structured)
+    except Unparseable:
+        return {"question": None, "summary": end.text[:2000]}
+    assert isinstance(answer, WorkAnswer)
+    return {"question": answer.question, "summary": answer.summary}
+
+
+def _read_review(end: TurnEnd) -> Any:
+    answer = parse_answer("reviewer", end.text, end.structured)
+    assert isinstance(answer, ReviewAnswers)
+    return answer.model_dump(mode="json")
+
+
+def _complaints(verdict: Verdict) -> list[str]:
+    """What the next attempt is told; empty if the attempt passes."""
+    if is_passed(verdict):
+        return []
+    unmet = [
+        f"criterion {each.criterion} is {each.verdict.replace('_', ' ')}: {each.reason}"
+        for each in verdict.criteria
+        if each.verdict != "met"
+    ]
+    told = [*unmet, *([verdict.feedback] if verdict.feedback else [])]
+    return told or ["the judge rejected it and gave no reason"]

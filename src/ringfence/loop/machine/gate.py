@@ -1,0 +1,111 @@
+"""A gate: checks run on a state of a story's clone, in a new sandbox, with a record of its own."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ringfence.config import Effective
+from ringfence.errors import RingfenceError
+from ringfence.events import CommandEnded
+from ringfence.frozen import frozen
+from ringfence.job.asked.command import command_request
+from ringfence.job.outcome import Outcome, outcome_of
+from ringfence.job.request import Emit, RunRequest
+from ringfence.job.run import JobRun
+from ringfence.job.state import JobState
+from ringfence.loop.machine.turn import Runs
+from ringfence.loop.machine.who import for_checks
+from ringfence.loop.suite import Check, Report, run_check
+from ringfence.sandbox import Sandbox
+
+
+@frozen
+class GateEnd:
+    """What checks said."""
+
+    run_id: str
+    state: JobState
+    """`succeeded` or `check_red`: all were run; anything else: they could not be."""
+    reason: str
+    reports: Mapping[str, Report]
+    """By the check's name."""
+
+    @property
+    def was_run(self) -> bool:
+        """Whether there is a report of each check."""
+        return self.state in (JobState.SUCCEEDED, JobState.CHECK_RED)
+
+
+def merged(reports: Collection[Report]) -> Report:
+    """Several checks' reports as one."""
+    results = {name: each for report in reports for name, each in report.results.items()}
+    red = [report for report in reports if not report.is_green]
+    told = (*red, *reports)[0]
+    return Report(
+        results=results,
+        is_complete=all(report.is_complete for report in reports),
+        exit_code=told.exit_code,
+        ended_by=told.ended_by,
+        output="\n".join(report.output for report in reports),
+        problems=tuple(problem for report in reports for problem in report.problems),
+        altered=tuple(sorted({name for report in reports for name in report.altered})),
+    )
+
+
+async def run_gate(
+    runs: Runs,
+    effective: Effective,
+    checks: Sequence[Check],
+    workspace: Path,
+    *,
+    run_id: str,
+    test_files: Collection[str],
+) -> GateEnd:
+    """Run checks one after another. Never raises for what goes wrong inside.
+
+    Args:
+        runs: Does it.
+        effective: The loop's configuration.
+        checks: What is run.
+        workspace: The state that is checked; what checks write to it is thrown away.
+        run_id: Names the run.
+        test_files: Files with tests.
+    """
+    reports: dict[str, Report] = {}
+
+    async def part(sandbox: Sandbox, emit: Emit) -> Outcome:
+        for check in checks:
+            began = time.monotonic()
+            report = await run_check(check, sandbox, canary=check.kind == "test", test_files=test_files)
+            reports[check.name] = report
+            await emit(
+                CommandEnded(
+                    sandbox_id=sandbox.id,
+                    argv=["/bin/sh", "-c", check.command],
+                    exit_code=-1 if report.exit_code is None else report.exit_code,
+                    ended_by=report.ended_by,
+                    duration_ms=round((time.monotonic() - began) * 1000, 3),
+                    stdout=report.output,
+                    stderr="",
+                )
+            )
+        red = [name for name, report in reports.items() if not report.is_green]
+        if red:
+            return Outcome(JobState.CHECK_RED, f"red: {', '.join(red)}")
+        return Outcome(JobState.SUCCEEDED, "all checks are green")
+
+    try:
+        run = JobRun(_request(effective, checks, workspace), part, run_id=run_id, view=runs.viewing(run_id))
+        result = await runs.do(run)
+    except RingfenceError as exc:
+        outcome = outcome_of(exc)
+        return GateEnd(run_id, outcome.state, outcome.reason, {})
+    return GateEnd(run_id, result.state, result.reason, reports)
+
+
+def _request(effective: Effective, checks: Sequence[Check], workspace: Path) -> RunRequest:
+    command = " ; ".join(check.command for check in checks)
+    request = command_request(("/bin/sh", "-c", command), workspace, for_checks(effective), purpose="exec")
+    total = sum(check.timeout_s for check in checks) + 60.0
+    return replace(request, wall_clock_s=total)

@@ -1,0 +1,124 @@
+"""What all steps of a loop work with."""
+
+from dataclasses import replace
+from functools import cached_property
+
+from ringfence.config import Effective
+from ringfence.frozen import frozen
+from ringfence.job.asked.sandbox import secrets_of
+from ringfence.loop.freeze.model import Guard
+from ringfence.loop.freeze.targets import is_named_by
+from ringfence.loop.machine.stop import Stop
+from ringfence.loop.machine.turn import Runs
+from ringfence.loop.place import LoopPlace
+from ringfence.loop.repository import LoopRepository
+from ringfence.loop.settings import LoopSettings
+from ringfence.loop.state import LoopState
+from ringfence.loop.store.loops import LoopStore, now_ms
+from ringfence.loop.store.rows import Spent
+from ringfence.loop.story.model import Plan, Story
+from ringfence.loop.suite.model import Check
+from ringfence.secret import Redactor
+
+_OWN_CHECK_S = 900.0
+
+
+@frozen
+class Loop:
+    """A loop at work."""
+
+    place: LoopPlace
+    store: LoopStore
+    plan: Plan
+    settings: LoopSettings
+    effective: Effective
+    repository: LoopRepository
+    runs: Runs
+    checks: tuple[Check, ...]
+    """Those of every story."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.place.id
+
+    @property
+    def guard(self) -> Guard:
+        """What runs the checks, and what an implementor may do all the same."""
+        allowed = frozenset({"runner_import"}) if self.settings.allow_runner_imports else frozenset[str]()
+        runners = frozenset(check.runner for check in self.checks if check.kind == "test")
+        return Guard(
+            runners=frozenset() if None in runners else frozenset(filter(None, runners)),
+            commands=(
+                *(check.command for check in self.checks),
+                *(story.check for story in self.plan.stories if story.check is not None),
+            ),
+            allowed=allowed,
+            tests=self.settings.tests,
+        )
+
+    def guard_of(self, story: Story) -> Guard:
+        """The same for a story: what its own `files` name and no check of all stories calls is its product."""
+        everybodys = tuple(check.command for check in self.checks)
+        files = frozenset(file for file in story.files if not is_named_by(file, everybodys))
+        return replace(self.guard, to_build=files)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Takes the user's secrets out of what is kept and told of runs."""
+        return Redactor(secrets_of(self.effective.settings))
+
+    @property
+    def test_names(self) -> frozenset[str]:
+        """Names of the checks that run tests."""
+        return frozenset(check.name for check in self.checks if check.kind == "test")
+
+    def story(self, name: str) -> Story:
+        """A story of the plan."""
+        return next(story for story in self.plan.stories if story.id == name)
+
+    def checks_of(self, story: Story) -> tuple[Check, ...]:
+        """What decides about a story: the loop's checks, and its own."""
+        if story.check is None:
+            return self.checks
+        own = Check(kind="other", name=f"check of {story.id}", command=story.check, timeout_s=_OWN_CHECK_S)
+        return (*self.checks, own)
+
+    async def left(self) -> Spent:
+        """What was used so far, if there is something left for one more run of an agent.
+
+        Raises:
+            Stop: There is nothing left, or somebody wants it to end.
+        """
+        spent, most = await self.store.spent(), self.settings.limits.agent_calls
+        stop = await self.why_stopped() or self.used_up(spent)
+        if stop is None and spent.calls >= most:
+            stop = _used_up(most, "agent calls", "--max-agent-calls")
+        if stop is not None:
+            raise stop
+        return spent
+
+    async def why_stopped(self) -> Stop | None:
+        """Why it has to end now, whatever was used."""
+        row, most = await self.store.get(), self.settings.limits.wall_clock
+        if row.is_cancel_asked:
+            return Stop(LoopState.CANCELLED, "cancelled")
+        if now_ms() - row.begun_ms >= most * 1000:
+            return Stop(
+                LoopState.TIMED_OUT,
+                f"the loop's time of {most:g} s is used up; raise --timeout and resume it",
+            )
+        return Stop(LoopState.CANCELLED, "cancelled") if self.runs.is_stopping else None
+
+    def used_up(self, spent: Spent) -> Stop | None:
+        """Which of its tokens and dollars are used up."""
+        limits = self.settings.limits
+        if spent.tokens >= limits.tokens:
+            return _used_up(limits.tokens, "tokens", "--max-tokens")
+        if limits.cost_usd is not None and spent.cost_usd >= limits.cost_usd:
+            return _used_up(limits.cost_usd, "US dollars", "--max-cost-usd")
+        return None
+
+
+def _used_up(most: float, what: str, option: str) -> Stop:
+    return Stop(LoopState.LIMIT, f"the loop's {most} {what} are used up; raise {option} and resume it")

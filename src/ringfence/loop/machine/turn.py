@@ -1,0 +1,146 @@
+"""A role's turn: a run of its agent on a story's clone, with a record of its own."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ringfence.config import Effective
+from ringfence.errors import RingfenceError
+from ringfence.events import Event
+from ringfence.frozen import frozen
+from ringfence.job.agent import run_agent
+from ringfence.job.asked.agent import agent_run
+from ringfence.job.outcome import outcome_of, root_cause
+from ringfence.job.result import JobResult
+from ringfence.job.run import JobRun
+from ringfence.job.state import JobState
+
+View = Callable[[str, Event], Awaitable[None]]
+"""Is shown the events of runs: the run's id, and what happened."""
+Tell = Callable[[str], None]
+
+
+@frozen
+class TurnEnd:
+    """How a run of an agent or of checks ended."""
+
+    run_id: str
+    run_dir: Path | None
+    """None: it was not begun."""
+    state: JobState
+    reason: str
+    text: str = ""
+    """What the agent said at last."""
+    structured: Any = None
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class Runs:
+    """Does runs, and stops them all when it is told to.
+
+    Args:
+        view: Is shown what happens in them.
+        tell: Is told what a person should know.
+        is_checked: Whether the credentials were asked about already, and no run needs to.
+    """
+
+    def __init__(self, *, view: View | None, tell: Tell, is_checked: bool = False) -> None:
+        self._view = view
+        self.tell = tell
+        self._is_checked = is_checked
+        self._living: set[JobRun] = set()
+        self._stopping = anyio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Stop what runs: the first time gently, then at once; nothing new is begun."""
+        self._stopping.set()
+        for run in [*self._living]:
+            run.cancel()
+
+    def wind_down(self) -> None:
+        """Stop what runs gently, unless that was asked for already."""
+        if not self.is_stopping:
+            self.stop()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until it is told to stop."""
+        with anyio.move_on_after(seconds):
+            await self._stopping.wait()
+
+    async def agent(
+        self,
+        prompt: str,
+        workspace: Path,
+        effective: Effective,
+        *,
+        run_id: str,
+        schema: dict[str, Any] | None = None,
+    ) -> TurnEnd:
+        """Let an agent work. Never raises for what goes wrong in it.
+
+        Args:
+            prompt: Its task.
+            workspace: Where it works.
+            effective: The configuration of its run.
+            run_id: Names the run.
+            schema: Of its answer, for runtimes that can hold it to one.
+        """
+        try:
+            asked = agent_run(
+                prompt, workspace, effective, go_on=None, tell=self.tell, answer_schema=schema,
+                is_checked=self._is_checked,
+            )  # fmt: skip
+            async with asked as (request, agent):
+                run = JobRun(request, partial(run_agent, agent), run_id=run_id, view=self.viewing(run_id))
+                return self._end(run, await self.do(run))
+        except RingfenceError as exc:
+            return _not_begun(run_id, exc)
+        except BaseExceptionGroup as exc:
+            cause = root_cause(exc)
+            if not isinstance(cause, RingfenceError):
+                raise
+            return _not_begun(run_id, cause)
+
+    async def do(self, run: JobRun) -> JobResult:
+        """Do a run to its end."""
+        self._living.add(run)
+        try:
+            if self.is_stopping:
+                run.cancel()
+            result = await run.run()
+        finally:
+            self._living.discard(run)
+        for problem in result.problems:
+            self.tell(problem)
+        return result
+
+    def _end(self, run: JobRun, result: JobResult) -> TurnEnd:
+        tokens, cost = run.spent
+        return TurnEnd(
+            run.id,
+            result.run_dir,
+            result.state,
+            result.reason,
+            result.final_text,
+            result.structured_output,
+            tokens,
+            cost,
+        )
+
+    def viewing(self, run_id: str) -> Callable[[Event], Awaitable[None]] | None:
+        """Who is shown a run's events."""
+        return None if self._view is None else partial(self._view, run_id)
+
+
+def _not_begun(run_id: str, error: RingfenceError) -> TurnEnd:
+    outcome = outcome_of(error)
+    return TurnEnd(run_id, None, outcome.state, outcome.reason)

@@ -1,0 +1,103 @@
+"""From a role to the configuration of its runs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ringfence.config import Effective
+from ringfence.config.model import Settings
+from ringfence.config.origin import Origin
+from ringfence.job.asked.agent import DEFAULT_MODELS, is_said
+from ringfence.job.clients import provider_of
+from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
+from ringfence.loop.store.rows import Spent
+from ringfence.model.registry import needs_credential
+
+
+def effective_for(
+    effective: Effective, settings: LoopSettings, role: RoleName, *, attempt: int, spent: Spent
+) -> Effective:
+    """The configuration of a role's run: the loop's, with the role's own model, fence and limits, within what is left.
+
+    Its work is done on a private copy, whatever the mode that was asked for: what becomes of it is decided later.
+    """
+    who, own, base = settings.who(role, attempt), settings.role(role), effective.settings
+    run = {
+        "runtime": who.runtime or base.run.runtime,
+        "model": _model(effective, who),
+        "verify": None,
+        "require_verified": False,
+        "output_schema": None,
+    }
+    changed = base.model_copy(
+        update={
+            "run": base.run.model_copy(update=run),
+            "limits": base.limits.model_copy(update=_limits(base, settings, own, spent)),
+            "sandbox": base.sandbox.model_copy(update=_sandbox(own)),
+            "client": base.client.model_copy(update=_client(base, who)),
+        }
+    )
+    return Effective(changed, _origins(effective.origins, role), effective.files, effective.loosened_by_files)
+
+
+def _asks_another(base: Settings, who: ModelChoice) -> bool:
+    """Whether a role asks another provider than the loop's own runs do."""
+    return provider_of(who.runtime or base.run.runtime) != provider_of(base.run.runtime)
+
+
+def _model(effective: Effective, who: ModelChoice) -> str:
+    """The role's; or the loop's, unless it is one that the role's provider does not have."""
+    base = effective.settings
+    is_foreign = _asks_another(base, who) and needs_credential(base.run.model)
+    if who.model is not None:
+        return who.model
+    if is_said(effective, "run.model") and not is_foreign:
+        return base.run.model
+    return DEFAULT_MODELS.get(who.runtime or base.run.runtime, Settings().run.model)
+
+
+def _client(base: Settings, who: ModelChoice) -> dict[str, Any]:
+    """Nothing of a client's own program where the loop's runs are another's; without one it is for whoever is."""
+    is_foreign = base.run.runtime != "api" and _asks_another(base, who)
+    return {"path": None, "args": ()} if is_foreign else {}
+
+
+def _sandbox(own: RoleSettings) -> dict[str, Any]:
+    """The role's fence; another kind of fence does not take the loop's image along."""
+    if own.sandbox is not None:
+        return {"mode": "clone", "backend": own.sandbox, "image": own.image}
+    return {"mode": "clone", **({"image": own.image} if own.image is not None else {})}
+
+
+def _limits(base: Settings, settings: LoopSettings, own: RoleSettings, spent: Spent) -> dict[str, Any]:
+    """The role's, or the run's, but no more than the loop has left."""
+    limits: dict[str, Any] = {
+        name: value
+        for name, value in {
+            "turns": own.turns, "tokens": own.tokens, "cost_usd": own.cost_usd, "wall_clock": own.wall_clock,
+        }.items()
+        if value is not None
+    }  # fmt: skip
+    tokens = limits.get("tokens", base.limits.tokens)
+    limits["tokens"] = max(1, min(tokens, settings.limits.tokens - spent.tokens))
+    if settings.limits.cost_usd is not None:
+        left = max(0.000001, settings.limits.cost_usd - spent.cost_usd)
+        own_cost = limits.get("cost_usd", base.limits.cost_usd)
+        limits["cost_usd"] = left if own_cost is None else min(own_cost, left)
+    return limits
+
+
+def for_checks(effective: Effective) -> Effective:
+    """The same for checks: on a private copy of the workspace, and with no secrets put into their requests."""
+    settings = effective.settings
+    changed = {
+        "sandbox": settings.sandbox.model_copy(update={"mode": "clone"}),
+        "egress": settings.egress.model_copy(update={"swap": ()}),
+    }
+    return replace(effective, settings=settings.model_copy(update=changed))
+
+
+def _origins(origins: Mapping[str, Origin], role: RoleName) -> Mapping[str, Origin]:
+    """Where values come from: the role says who it is, so that no default of a runtime takes its place."""
+    said = Origin("project", name=f"loop.roles.{role}")
+    return {**origins, "run.runtime": said, "run.model": said}

@@ -1,0 +1,272 @@
+"""The steps of a loop as a whole: what is worked on next, what passed is merged, what is done is delivered."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from ringfence.engine.base import WorkflowState, WorkflowStatus
+from ringfence.loop.machine.gate import merged
+from ringfence.loop.machine.loop import Loop
+from ringfence.loop.machine.stop import Stop
+from ringfence.loop.machine.stories import Stories, code_steps
+from ringfence.loop.machine.workflows import Workflows
+from ringfence.loop.report.writing import write_report
+from ringfence.loop.repository import Conflict, Merged, RepositoryRefused
+from ringfence.loop.repository.refusal import DeliveryRefused
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.store.rows import StoryRow
+from ringfence.loop.story import Ready, ready
+
+Json = dict[str, Any]
+_LOOK_S = 0.5
+_WRITTEN_S = 0.02
+_SHOWN = 20
+
+
+class Whole:
+    """What is done about a loop.
+
+    Args:
+        loop: It.
+        stories: Its stories' steps.
+        engine: Where stories are worked on.
+        ended: Set whenever a story's workflow ended here.
+    """
+
+    def __init__(self, loop: Loop, stories: Stories, engine: Workflows) -> None:
+        self._loop = loop
+        self._stories = stories
+        self._engine = engine
+        self._ended = anyio.Event()
+        self.is_complete = anyio.Event()
+        """Set when the loop's end is written down."""
+
+    def story_ended(self) -> None:
+        """A story's workflow has ended here."""
+        self._ended.set()
+
+    async def start(self) -> Json:
+        """Look at what fails before anything is done."""
+        loop = self._loop
+        row = await loop.store.get()
+        try:
+            reports = await self._stories.gates.before(_nobody(loop.id), row.base)
+        except Stop as exc:
+            return _stop(exc.state, exc.reason)
+        suite = merged([report for name, report in reports.items() if name in loop.test_names])
+        red = [each.id for each in suite.red()]
+        if not suite.is_complete:
+            return _stop(
+                LoopState.CONFIGURATION,
+                f"the tests cannot be run on {row.base[:12]}: {'; '.join(suite.problems)[:1000]}; "
+                "see `loop.checks` and `sandbox.setup`",
+            )
+        if red and loop.settings.baseline == "refuse":
+            count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
+            return _stop(
+                LoopState.CONFIGURATION,
+                f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend them, or take "
+                "`--baseline record`, and only new failures count",
+            )
+        others = {name: report for name, report in reports.items() if name not in loop.test_names}
+        red_checks = sorted(name for name, report in others.items() if not report.is_green)
+        await loop.store.tell(
+            "started", "loop.started", base=row.base, stories=len(loop.plan.stories), red=red[:_SHOWN],
+            red_count=len(red), red_checks=red_checks,
+        )  # fmt: skip
+        return {"next": "on"}
+
+    async def dispatch(self) -> Json:
+        """Have stories worked on that are ready."""
+        loop = self._loop
+        try:
+            await loop.left()
+        except Stop as exc:
+            return await self._halted(exc)
+        rows = {row.id: row for row in await loop.store.stories()}
+        running = [row for row in rows.values() if row.state is StoryState.RUNNING]
+        now = _ready(loop, rows)
+        for name, why in now.skipped.items():
+            await loop.store.change(name, state=StoryState.SKIPPED, reason=why)
+            await loop.store.tell(
+                f"{name}.{rows[name].generation}.ended", "story.skipped", story=name, reason=why
+            )
+        for name, why in now.blocked.items():
+            await loop.store.change(name, state=StoryState.BLOCKED, reason=why)
+            await loop.store.tell(
+                f"{name}.{rows[name].generation}.ended", "story.blocked", story=name, question=why
+            )
+        free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
+        for chosen, slot in zip(now.stories, free, strict=False):
+            await loop.store.change(chosen.id, state=StoryState.RUNNING, slot=slot, stage="tests", reason="")
+            running.append(await loop.store.story(chosen.id))
+        workflows = await self._workflows(running)
+        for name, story in workflows.items():  # again is the same as once
+            await self._engine.enqueue("story", id=name, argument={"story": story})
+        return {"next": "on", "workflows": [*workflows]} if running else await self._end()
+
+    async def _workflows(self, rows: Iterable[StoryRow]) -> dict[str, str]:
+        """Names of the workflows of stories, and their stories."""
+        round_number = (await self._loop.store.get()).round
+        slugs = {row: self._loop.story(row.id).slug for row in rows}
+        return {
+            f"{self._loop.id}.{slug}.{row.generation}.{round_number}": row.id for row, slug in slugs.items()
+        }
+
+    async def is_current(self, workflow: str, story: str) -> bool:
+        """Whether a story's workflow is the one that works on it: what an earlier round left behind is not."""
+        return workflow in await self._workflows([await self._loop.store.story(story)])
+
+    async def _halted(self, stop: Stop) -> Json:
+        """End the loop, once nothing is at work any more."""
+        rows = await self._loop.store.stories()
+        names = [*await self._workflows(row for row in rows if row.state is StoryState.RUNNING)]
+        self._loop.runs.wind_down()
+        while not all(each.state.is_end for each in await self._engine.list(ids=names)):
+            await self._look()
+        return _stop(stop.state, stop.reason)
+
+    async def _look(self) -> None:
+        """Wait until a story's workflow ended here, but not for long."""
+        with anyio.move_on_after(_LOOK_S):
+            await self._ended.wait()
+        await anyio.sleep(_WRITTEN_S)  # who ended tells of it before the engine has written it down
+
+    async def _end(self) -> Json:
+        """How a loop ends that nothing is left to do for."""
+        rows = await self._loop.store.stories()
+        by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
+        if len(by[StoryState.PASSED]) == len(rows):
+            told = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
+            return _stop(LoopState.SUCCEEDED, told)
+        told = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
+        if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
+            return _stop(
+                LoopState.BLOCKED, f"{told}; answer what is asked, then `ringfence loop retry STORY`"
+            )
+        return _stop(LoopState.INCOMPLETE, told)
+
+    async def wait(self, workflows: Sequence[str]) -> Json:
+        """Until a story has come to an end; or all of them, once one of them ends the loop."""
+        stop: Json | None = None
+        while True:
+            found = await self._engine.list(ids=workflows)
+            ended = [each for each in found if each.state.is_end]
+            stop = stop or next(filter(None, map(_stopping, ended)), None)
+            if stop is not None and len(ended) == len(found):
+                return stop
+            if stop is not None:
+                self._loop.runs.wind_down()
+            elif ended or len(found) < len(workflows):
+                self._ended = anyio.Event()
+                return {"next": "on"}
+            await self._look()
+
+    async def merge(self) -> Json:
+        """Bring what passed onto the loop's branch, one story after another."""
+        rows = await self._loop.store.stories()
+        for row in rows:
+            if row.state is StoryState.RUNNING and row.stage == "merge":
+                try:
+                    await self._merge(row)
+                except Stop as exc:
+                    return await self._halted(exc)
+        return {"next": "on"}
+
+    async def _merge(self, row: StoryRow) -> None:
+        assert row.tip is not None
+        loop = self._loop
+        slot = await loop.repository.slot(row.slot or 0)
+        tip, found = row.tip, await loop.repository.merge(slot, row.tip)
+        while not isinstance(found, Merged):
+            if isinstance(found, Conflict):
+                why = f"its changes do not fit what came meanwhile: {', '.join(found.paths[:_SHOWN])}"
+                return await self._anew(row, why)
+            tip = found.tip
+            complaints, _ = await self._stories.gates.green(row, f"merge.{tip}", tip)
+            if complaints:
+                return await self._anew(row, f"together with what came meanwhile: {complaints[0][:1000]}")
+            found = await loop.repository.merge(slot, tip)
+        if found.tip == tip:
+            gate = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
+            await self._stories.gates.keep_as_base(row, gate, tip)
+        await loop.store.change(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason="")
+        runs = await loop.store.runs_of(row, [*code_steps(row.attempt), f"merge.{tip}"])
+        await loop.store.tell(
+            f"{row.id}.{row.generation}.ended", "story.passed", story=row.id, attempt=row.attempt, commit=found.tip,
+            runs=runs,
+        )  # fmt: skip
+        return None
+
+    async def _anew(self, row: StoryRow, why: str) -> None:
+        """Begin a story again on the branch as it is now; too often, and it is skipped."""
+        store = self._loop.store
+        if row.generation >= self._loop.settings.attempts:
+            await store.change(row.id, state=StoryState.SKIPPED, reason=why, stage="")
+            await store.tell(f"{row.id}.{row.generation}.ended", "story.skipped", story=row.id, reason=why)
+            return
+        await store.tell(
+            f"{row.id}.{row.generation}.anew", "story.retried", story=row.id, attempt=row.attempt, role="merge",
+            complaints=[why], runs=await store.runs_of(row, code_steps(row.attempt)),
+        )  # fmt: skip
+        await store.change(
+            row.id, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
+            tests=None, tip=None, reason=why,
+        )  # fmt: skip
+
+    async def complete(self, answer: Json) -> Json:
+        """Deliver what passed, and write down the end."""
+        loop, state, reason = self._loop, LoopState(answer["state"]), answer["reason"]
+        row = await loop.store.get()
+        passed = [story for story in await loop.store.stories() if story.state is StoryState.PASSED]
+        if passed:
+            try:
+                await loop.repository.deliver()
+            except (DeliveryRefused, RepositoryRefused) as exc:
+                reason = f"{reason}; the branch could not be delivered: {exc}"
+                state = LoopState.REFUSED if state is LoopState.SUCCEEDED else state
+        for story in await loop.store.stories():
+            if story.state is StoryState.RUNNING:  # its turn is not over: it goes on when the loop does
+                await loop.store.change(story.id, state=StoryState.WAITING, stage="")
+        kind = "loop.cancelled" if state is LoopState.CANCELLED else "loop.completed"
+        await loop.store.tell(
+            f"ended.{row.round}", kind, state=state.value, reason=reason, passed=len(passed)
+        )
+        await loop.store.end(state, reason)
+        problem = await write_report(loop.place, loop.store, loop.repository, loop.plan)
+        if problem is not None:
+            loop.runs.tell(problem)
+        self.is_complete.set()
+        return {"state": state.value, "reason": reason}
+
+
+def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
+    """Which may be begun. A story waits for a person as long as its row says so, whatever the stories' file said."""
+    by = {state: [row.id for row in rows.values() if row.state is state] for state in StoryState}
+    asked = {row.id: row.reason or "?" for row in rows.values() if row.state is StoryState.BLOCKED}
+    stories = tuple(replace(story, question=asked.get(story.id)) for story in loop.plan.stories)
+    found = ready(
+        replace(loop.plan, stories=stories),
+        done=by[StoryState.PASSED],
+        skipped=by[StoryState.SKIPPED],
+        running=by[StoryState.RUNNING],
+    )
+    return replace(found, blocked={name: why for name, why in found.blocked.items() if name not in asked})
+
+
+def _stopping(status: WorkflowStatus) -> Json | None:
+    """What a story's workflow says that ends the loop."""
+    if status.state is not WorkflowState.DONE:
+        return _stop(LoopState.INFRASTRUCTURE, f"{status.id} {status.state.value}: {status.error}")
+    return status.result if status.result["next"] == "stop" else None
+
+
+def _stop(state: LoopState, reason: str) -> Json:
+    return {"next": "stop", "state": state.value, "reason": reason}
+
+
+def _nobody(loop: str) -> StoryRow:
+    """In place of a story, where a step is about the loop's branch."""
+    return StoryRow(loop, "", 0, StoryState.RUNNING, "", 1, 0, "", 0, None, None, None, None)

@@ -1,0 +1,161 @@
+"""Where loops are kept: their rows and reports in the state directory, their clones outside of it."""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import UsageError
+from ringfence.flock import try_lock
+from ringfence.frozen import frozen
+
+if TYPE_CHECKING:
+    from ringfence.loop.databases import Shared
+
+_LOOKERS_S = 0.1
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+
+
+def new_loop_id() -> str:
+    """A name for a loop that nobody has used: when it was begun (UTC), and chance."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+@frozen
+class LoopPlace:
+    """The directories of one loop."""
+
+    id: str
+    state: Path
+    """The state directory."""
+
+    @property
+    def directory(self) -> Path:
+        """Rows, patches, reports."""
+        return self.state / "loops" / self.id
+
+    @property
+    def shared(self) -> "Shared | None":
+        """The database that it lies in together with others; None: it has its own.
+
+        Raises:
+            RecordError: That cannot be read.
+        """
+        from ringfence.loop.databases import noted
+
+        return noted(self.directory)
+
+    @property
+    def database_url(self) -> str:
+        """Of the database with its rows; it may hold a password.
+
+        Raises:
+            ConfigurationError, UsageError, RecordError: It is not known what it is now.
+        """
+        return self._url("loop.db")
+
+    @property
+    def engine_url(self) -> str:
+        """Of the database with its workflows; as `database_url`."""
+        return self._url("engine.db")
+
+    @property
+    def queue(self) -> str | None:
+        """Of its workflows in a database that it shares; None: it has its own."""
+        return None if self.shared is None else f"ringfence-loop-{self.id}"
+
+    def _url(self, file: str) -> str:
+        shared = self.shared
+        if shared is None:
+            return f"sqlite:///{self.directory / file}"
+        return shared.url(os.environ, loop=self.id)
+
+    @property
+    def clones(self) -> Path:
+        """Its repository and the stories' work trees.
+
+        Not in the state directory: no workspace may lie where records are.
+        """
+        import hashlib
+
+        import platformdirs
+
+        name = hashlib.sha256(str(self.state.resolve()).encode()).hexdigest()[:16]
+        return Path(platformdirs.user_cache_dir("ringfence")) / "loops" / name / self.id
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a loop."""
+        return any((self.directory / name).is_file() for name in ("loop.db", "database.json"))
+
+    def make(self) -> None:
+        """Make the directories."""
+        make_private_dir(self.directory)
+        make_private_dir(self.clones)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one process that works on it.
+
+        Raises:
+            UsageError: Another does.
+        """
+        import fcntl
+
+        with (make_private_dir(self.directory) / "lock").open("wb") as lock:
+            deadline = time.monotonic() + _LOOKERS_S
+            while not try_lock(lock.fileno(), fcntl.LOCK_EX, what=f"the lock of loop {self.id}"):
+                if time.monotonic() < deadline:  # who only looks whether it is held has it for a moment
+                    time.sleep(0.005)
+                    continue
+                raise UsageError(
+                    f"another process works on loop {self.id}; `ringfence loop watch {self.id}` follows it, "
+                    f"`ringfence loop cancel {self.id}` stops it"
+                )
+            yield
+
+    @property
+    def is_worked_on(self) -> bool:
+        """Whether some process works on it now."""
+        import fcntl
+
+        try:
+            with (self.directory / "lock").open("rb") as lock:
+                return not try_lock(lock.fileno(), fcntl.LOCK_SH, what=f"the lock of loop {self.id}")
+        except FileNotFoundError:
+            return False
+
+
+def loop_places(state: Path | None = None) -> list[LoopPlace]:
+    """All loops of a state directory, the newest first."""
+    state = state or state_dir()
+    folder = state / "loops"
+    names = (
+        sorted((path.name for path in folder.iterdir() if _ID.fullmatch(path.name)), reverse=True)
+        if folder.is_dir()
+        else []
+    )
+    return [place for name in names if (place := LoopPlace(name, state)).is_there]
+
+
+def find_loop(said: str | None, state: Path | None = None) -> LoopPlace:
+    """The loop of an id, of its end, or the last one.
+
+    Raises:
+        UsageError: There is none, or several end so.
+    """
+    places = loop_places(state)
+    if said in (None, "last"):
+        if not places:
+            raise UsageError("there is no loop yet; `ringfence loop start --prd FILE` begins one")
+        return places[0]
+    found = [place for place in places if place.id == said or (said and place.id.endswith(said))]
+    if len(found) != 1:
+        how = "no loop" if not found else f"{len(found)} loops"
+        raise UsageError(f"{how} named {str(said)[:60]!r}; `ringfence loop list` shows them")
+    return found[0]

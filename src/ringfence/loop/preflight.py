@@ -1,0 +1,104 @@
+"""Everything that stands against a loop, found at once and before anything is made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.config import Effective
+from ringfence.errors import ExitCode, RingfenceError
+from ringfence.loop.databases import see_reachable
+from ringfence.loop.loading import load_loop
+from ringfence.loop.repository import Look, Tree, look
+from ringfence.loop.repository.source import opened
+from ringfence.loop.repository.tree import load_tree
+from ringfence.loop.settings import LoopLimits, LoopSettings
+from ringfence.loop.starting import checks_for, refuse_second
+from ringfence.loop.story import Plan, check_plan, questions, read_plan
+from ringfence.loop.suite import Check
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that keeps a loop from being begun."""
+
+    message: str
+    exit_code: ExitCode
+    """As `loop start` would end with."""
+
+
+@dataclass
+class Preflight:
+    """What was found."""
+
+    plan: Plan | None = None
+    look: Look | None = None
+    checks: tuple[Check, ...] = ()
+    lacking: list[str] = field(default_factory=list)
+    """What will not be checked."""
+    limits: LoopLimits | None = None
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or that of the first problem, those of files before those of their surroundings."""
+        codes = [problem.exit_code for problem in self.problems]
+        if ExitCode.CONFIGURATION in codes:
+            return ExitCode.CONFIGURATION
+        return codes[0] if codes else ExitCode.OK
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Note an error, and go on."""
+        try:
+            yield
+        except RingfenceError as exc:
+            self.problems += [Problem(str(each), each.exit_code) for each in exc.gathered or (exc,)]
+
+
+async def preflight(prd: Path, workspace: Path, effective: Effective) -> Preflight:
+    """Look at stories and their repository. Nothing is written, and no program of the repository runs.
+
+    Args:
+        prd: The file with the stories.
+        workspace: The repository, or a directory in it.
+        effective: The configuration of the loop's runs.
+    """
+    found, settings = Preflight(), LoopSettings()
+    with found.gathering():
+        settings = load_loop(effective, ())
+        found.limits = settings.limits
+    with found.gathering():
+        found.plan = await anyio.to_thread.run_sync(read_plan, prd)
+        found.notes += [*found.plan.notes, *questions(found.plan)]
+    source = await anyio.to_thread.run_sync(workspace.resolve)
+    with found.gathering():
+        await refuse_second(source)
+    with found.gathering():
+        await anyio.to_thread.run_sync(see_reachable, settings.engine)
+    tree = None
+    with found.gathering():
+        found.look = await look(source, base=settings.base)
+        found.notes += found.look.notes
+        tree = await _tree(found.look)
+    if tree is not None:
+        with found.gathering():
+            plan = found.plan or Plan(title="")
+            found.checks = checks_for(settings, plan, tree, found.lacking.append)
+    if found.plan is not None:
+        has_check = bool(found.checks) or tree is None  # of what could not be looked at nothing is said
+        for line in check_plan(found.plan, has_check=has_check):
+            found.problems.append(Problem(line, ExitCode.CONFIGURATION))
+    if found.limits is not None and found.limits.cost_usd is None:
+        found.notes.append("there is no bound on money: state one by --max-cost-usd, or loop.limits.cost_usd")
+    return found
+
+
+async def _tree(seen: Look) -> Tree:
+    import os
+
+    async with opened(seen.source) as repository:
+        return await load_tree(repository.git, seen.base, inside=os.fsdecode(seen.source.inside))

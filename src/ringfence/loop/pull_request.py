@@ -1,0 +1,74 @@
+"""A pull request for a loop's branch, opened as you by your own `gh`: only when asked for."""
+
+import os
+import shutil
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.process import run_process
+
+_TIMEOUT_S = 300.0
+
+
+def gh_program(source: Path) -> str:
+    """Your `gh`: never one that lies in the repository, where an agent may once have worked.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = shutil.which("gh")
+    if found is None or Path(found).resolve().is_relative_to(source.resolve()):
+        raise UsageError(
+            "--pr needs GitHub's `gh` on your PATH, outside of the repository; install it and run `gh auth login`, "
+            "or leave it out"
+        )
+    return str(Path(found).resolve())
+
+
+async def open_pull_request(source: Path, branch: str, *, title: str, report: Path, base: str | None) -> str:
+    """Push the branch to `origin` and open a pull request; returns its address.
+
+    Args:
+        source: Your repository, as it was before: no agent could write its configuration or hooks.
+        branch: What was delivered.
+        title: Of the pull request.
+        report: A file with its text.
+        base: The branch it is meant for; None: the repository's own choice.
+
+    Raises:
+        InfrastructureFault: git or `gh` refused; the branch is there, and what to type is told.
+    """
+    where = ["--base", base] if base is not None else []
+    await _run(source, ["git", "push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"])
+    said = await _run(
+        source,
+        [
+            gh_program(source),
+            "pr",
+            "create",
+            "--head",
+            branch,
+            "--title",
+            title,
+            "--body-file",
+            str(report),
+            *where,
+        ],
+    )
+    return said.strip().splitlines()[-1] if said.strip() else branch
+
+
+async def _run(source: Path, words: list[str]) -> str:
+    result = await run_process(
+        words,
+        cwd=source,
+        env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"},
+        timeout_s=_TIMEOUT_S,
+    )
+    if not result.ok:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        how = f"{Path(words[0]).name} {words[1]} failed: {lines[-1] if lines else 'it took too long'}"
+        raise InfrastructureFault(
+            f"{how}; the branch is in your repository: `git push origin` it, then `gh pr create`"
+        )
+    return result.stdout.decode("utf-8", "replace")

@@ -1,0 +1,73 @@
+"""Words of the report that both its forms use."""
+
+import shlex
+
+from ringfence.loop.report.model import Attempt, CriterionVerdict, LoopReport, StoryReport, Turn
+
+VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
+QUESTIONS = {
+    "criteria_tested": "Is every criterion tested?",
+    "real_implementation": "Is it really built, not made to look so?",
+    "truthful_tests": "Do the tests say what the story says?",
+    "intent_met": "Is what the story is about done?",
+}
+_MOST_RETRIES = 5
+_BOUNDS = ("--max-agent-calls N", "--max-tokens N", "--max-cost-usd USD")
+
+
+def verdict_words(said: CriterionVerdict) -> str:
+    """A verdict in a word or two."""
+    return VERDICTS[said.verdict]
+
+
+def attempt_title(attempt: Attempt, story: StoryReport) -> str:
+    """`Code, attempt 2: rejected`."""
+    begun = f" of the {attempt.generation}. beginning" if story.generation > 1 else ""
+    return f"{attempt.kind.capitalize()}, attempt {attempt.number}{begun}: {attempt.state}"
+
+
+def who(turn: Turn) -> str:
+    """Whose run it was."""
+    return turn.role.replace("_", " ") if turn.role else "checks"
+
+
+def outcome(turn: Turn) -> str:
+    """How a run ended. An agent's ends `unverified`, for it is the loop that verifies; that of checks as they do."""
+    if turn.outcome is None:
+        return "under way"
+    told = (
+        "done" if turn.outcome in ("unverified", "succeeded", "check_red") else turn.outcome.replace("_", " ")
+    )
+    return f"{told}, {turn.tries} tries" if turn.tries > 1 else told
+
+
+def next_steps(report: LoopReport, *, is_merged: bool = False) -> list[str]:
+    """Commands that one may want next; the first is the most likely.
+
+    Args:
+        report: The loop's.
+        is_merged: Whether its branch was merged just now.
+    """
+    short = report.id[-6:]
+    merge = [] if is_merged else [f"git merge {report.branch}"]
+    if report.state == "running":
+        return [f"ringfence loop watch {short}"]
+    if report.state == "succeeded":
+        return merge
+    if report.state in ("incomplete", "blocked"):
+        return [*_retries(report, short), *(merge if any(story.merged for story in report.stories) else [])]
+    option = next((f" {option}" for option in _BOUNDS if option.split()[0] in report.reason), "")
+    return [f"ringfence loop resume {short}{option if report.state == 'limit' else ''}"]
+
+
+def _retries(report: LoopReport, short: str) -> list[str]:
+    """How each story is begun anew that has a reason of its own; those that only wait for it follow by themselves."""
+    lost = {story.id for story in report.stories if story.state in ("blocked", "skipped")}
+    own = [story for story in report.stories if story.id in lost and not lost.intersection(story.depends_on)]
+    found = [
+        f"ringfence loop retry {shlex.quote(story.id)}{answer} --loop {short}"
+        for state, answer in (("blocked", " --answer TEXT"), ("skipped", ""))
+        for story in own
+        if story.state == state
+    ]
+    return found[:_MOST_RETRIES]

@@ -1,0 +1,110 @@
+"""What of the user's work tree is in no commit: a loop does not see it, and never touches it."""
+
+import os
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
+from ringfence.loop.repository.source import Opened, Source
+from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, has_git
+from ringfence.sandbox.workspace.index_copy import copy_index
+from ringfence.sandbox.workspace.scratch import scratch_directory
+
+_COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")
+_HARMLESS = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1", "minimal", "default"})
+_LISTING_BYTES = 64 * 1024**2
+_STATUS_S = 60.0
+
+
+@frozen
+class Dirty:
+    """Paths, as text for people; each list sorted."""
+
+    changed: tuple[str, ...] = ()
+    """Changed, added to the index or deleted since HEAD."""
+    untracked: tuple[str, ...] = ()
+    """Not in the index and not ignored; directories end in a slash."""
+    nested: tuple[str, ...] = ()
+    """Repositories in the work tree that are not submodules."""
+
+
+async def look_at_tree(source: Source, opened: Opened, *, excludes: bytes = b"") -> Dirty:
+    """Compare the user's work tree and a copy of the index with HEAD; nothing of the user's is written.
+
+    Args:
+        source: The repository, with a work tree.
+        opened: Its objects and refs.
+        excludes: The user's own ignore rules.
+
+    Raises:
+        InfrastructureFault: Git does not answer in time.
+    """
+    async with scratch_directory(source.actor) as scratch:
+        git = Git(
+            scratch / "git",
+            work_tree=source.root,
+            actor=source.actor,
+            options=tuple(
+                f"core.{name}={value}"
+                for name in _COPIED
+                if (value := source.config.get(f"core.{name}", "").lower()) in _HARMLESS
+            ),
+        )
+        await source.actor.call(
+            lambda: prepare_index(git.directory, opened.git.directory, source.root, excludes)
+        )
+        told = await git.run(
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=normal",
+            # Git would run in each of them, on its own configuration.
+            "--ignore-submodules=all",
+            timeout_s=_STATUS_S,
+            output_limit_bytes=_LISTING_BYTES,
+        )
+    return await source.actor.call(lambda: _sorted(told.stdout, source.root))
+
+
+def prepare_index(directory: Path, opened: Path, root: Path, excludes: bytes) -> None:
+    """Make a git directory of ours with a copy of the user's index.
+
+    Args:
+        directory: Where; absent.
+        opened: The one that sees the user's objects and refs.
+        root: The user's work tree.
+        excludes: The user's own ignore rules.
+
+    Raises:
+        InfrastructureFault: The index is larger than is copied.
+    """
+    copied = copy_index(root, directory, room_bytes=INDEX_LIMIT)
+    if copied.is_left_out:
+        raise InfrastructureFault(f"the index of {str(root)!r} is too large to be looked at")
+    if not (directory / "HEAD").exists():
+        # There is no index yet: all files are untracked.
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("objects/info", "refs", "info"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        (directory / "config").write_bytes((opened / "config").read_bytes())
+        (directory / "info/attributes").write_bytes((opened / "info/attributes").read_bytes())
+    for name in ("HEAD", "packed-refs", "objects/info/alternates"):
+        (directory / name).write_bytes((opened / name).read_bytes())
+    config = (opened / "config").read_bytes().replace(b"bare = true", b"bare = false")
+    (directory / "config").write_bytes(config)
+    (directory / "info" / "exclude").write_bytes(copied.excludes + b"\n" + excludes)
+
+
+def _sorted(listing: bytes, root: Path) -> Dirty:
+    changed, untracked, nested = [], [], []
+    for line in listing.split(b"\0"):
+        kind, path = line[:2], os.fsdecode(line[3:])
+        if kind == b"??" and path.endswith("/") and has_git(root / path):
+            nested.append(path)
+        elif kind == b"??":
+            untracked.append(path)
+        elif path:
+            changed.append(path)
+    return Dirty(tuple(sorted(changed)), tuple(sorted(untracked)), tuple(sorted(nested)))

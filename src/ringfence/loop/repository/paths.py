@@ -1,0 +1,107 @@
+"""Paths that no commit of a loop may hold: what git, on this or another system, would take for its own."""
+
+import re
+from collections.abc import Collection, Iterable
+
+_MOST_BYTES = 1024
+"""Of a path: no file system takes longer ones whole, and with a clone's own place before it none may be too long."""
+_MOST_NAME_BYTES = 255
+_ATTRIBUTES_LINE = 2048
+_ATTRIBUTES_BYTES = 100 * 1024**2
+"""git fsck refuses a longer `.gitattributes`, and one with longer lines."""
+_HFS_IGNORED = re.compile(
+    "[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"  # HFS+ leaves these out of names (git's utf8.c)
+)
+_SHORT_GIT = re.compile(r"git~\d+")
+
+
+def _short(start: str, hashed: str) -> re.Pattern[str]:
+    """Short names that Windows may give a file of git's, as git knows them (`is_ntfs_dot_generic` in its path.c)."""
+    cut = (rf"{hashed[:length]}~[1-9]\d{{{6 - length}}}" for length in range(7))
+    return re.compile("|".join((rf"{start}~\d+", rf"gi[{hashed[2:]}]{{0,4}}~\d+", *cut)))
+
+
+_SHORT_MODULES = _short("gitmod", "gi7eba")
+_SHORT_ATTRIBUTES = _short("gitatt", "gi7d29")
+MODES = frozenset({0o100644, 0o100755, 0o120000})
+
+
+def why_not(path: bytes, *, control: Collection[bytes] = ()) -> str | None:
+    """Why a path is not committed; None if it may be.
+
+    Args:
+        path: Relative to the top of the repository.
+        control: Files of the loop itself, and directories, that no story may change.
+    """
+    if not path or len(path) > _MOST_BYTES or b"\0" in path:
+        return f"it is empty, or longer than {_MOST_BYTES} bytes"
+    if path.startswith(b"/"):
+        return "it is absolute"
+    *above, _ = path.split(b"/")
+    for part in path.split(b"/"):
+        why = _why_not_part(part)
+        if why is not None:
+            return why
+    if any(is_attributes(part.decode("utf-8", "replace")) for part in above):
+        return "git takes it for a file of attributes, and refuses a directory of that name"
+    if any(path == one or path.startswith(one.rstrip(b"/") + b"/") for one in control):
+        return "it is a file of the loop itself"
+    return None
+
+
+def _why_not_part(part: bytes) -> str | None:
+    if part in {b"", b".", b".."}:
+        return "it leads out of the repository, or is no plain path"
+    if len(part) > _MOST_NAME_BYTES:
+        return "a part of it is longer than a name can be"
+    # Windows takes a backslash for a slash, and what follows a colon for a stream of the file.
+    names = re.split(r"[\\/]", part.decode("utf-8", "replace"))
+    if any(is_git(name) for name in names):
+        return "it is, or lies in, what git on some system takes for its own directory"
+    if any(is_modules(name) for name in names):
+        return "submodules are not a story's to change"
+    return None
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system takes this for `.git`: upper case, trailing dots, short names, hidden letters."""
+    plain = _plain(name)
+    return plain == ".git" or bool(_SHORT_GIT.fullmatch(plain))
+
+
+def is_modules(name: str) -> bool:
+    """Whether some file system takes this for `.gitmodules`."""
+    plain = _plain(name)
+    return plain == ".gitmodules" or bool(_SHORT_MODULES.fullmatch(plain))
+
+
+def is_attributes(name: str) -> bool:
+    """Whether some file system takes this for `.gitattributes`."""
+    plain = _plain(name)
+    return plain == ".gitattributes" or bool(_SHORT_ATTRIBUTES.fullmatch(plain))
+
+
+def _plain(name: str) -> str:
+    return _HFS_IGNORED.sub("", name).partition(":")[0].rstrip(". ").lower()
+
+
+def in_each_others_way(paths: Iterable[bytes]) -> set[bytes]:
+    """Those that would be a file and a directory at once."""
+    every = set(paths)
+    found = set()
+    for path in every:
+        parts = path.split(b"/")
+        above = (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+        found |= {path for one in above if one in every}
+    return found
+
+
+def why_not_contents(path: bytes, data: bytes) -> str | None:
+    """Why a file's contents are not committed: git would refuse to take them over later."""
+    if not is_attributes(path.rpartition(b"/")[2].decode("utf-8", "replace")):
+        return None
+    if any(len(line) >= _ATTRIBUTES_LINE for line in data.split(b"\n")):
+        return f"it has a line of {_ATTRIBUTES_LINE} bytes or more, which git refuses"
+    if len(data) > _ATTRIBUTES_BYTES:
+        return f"it is larger than {_ATTRIBUTES_BYTES} bytes, which git refuses"
+    return None

@@ -1,0 +1,155 @@
+"""Where a loop keeps its repository: one directory of the caller's own, and the locks in it.
+
+Nothing in it is ever written from inside a sandbox: agents get copies. So git may be run on what lies here.
+"""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import anyio
+import msgspec
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.flock import try_lock
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.git import Git
+
+BRANCH = "refs/heads/loop"
+"""The loop's branch in its own repository and in each slot."""
+_RECORD = "ringfence-loop.json"
+_LOCK_S = 120.0
+_OPTIONS = ("core.logAllRefUpdates=false",)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a loop's repository was made of; written with it, and never changed."""
+
+    loop: str
+    source: str
+    """The top of the user's repository, percent-encoded: a path may be any bytes."""
+    inside: str = ""
+    """The directory in it that the loop works in, percent-encoded; empty for the top."""
+    base: str
+    """The commit that the loop starts from."""
+    branch: str | None = None
+    """The branch that HEAD was on, in full; None if it was on none, or another base was asked for."""
+    object_format: str = "sha1"
+    name: str = ""
+    email: str = ""
+    """The user's name and address for git; empty where the user has none."""
+
+    @property
+    def source_path(self) -> Path:
+        """The top of the user's repository."""
+        return decoded(self.source)
+
+    @property
+    def inside_path(self) -> bytes:
+        """The directory that the loop works in, relative to the top."""
+        return unquote_to_bytes(self.inside)
+
+
+def encoded(path: Path | bytes) -> str:
+    """Any path as text that JSON can hold."""
+    return quote_from_bytes(os.fsencode(path), safe="/")
+
+
+def decoded(text: str) -> Path:
+    """The path that `encoded` was given."""
+    return Path(os.fsdecode(unquote_to_bytes(text)))
+
+
+@frozen
+class Place:
+    """The directory of one loop."""
+
+    root: Path
+
+    @property
+    def git_dir(self) -> Path:
+        """The loop's own bare repository."""
+        return self.root / "loop.git"
+
+    @property
+    def patches(self) -> Path:
+        """Where patches are kept."""
+        return self.root / "patches"
+
+    def slot(self, number: int) -> Path:
+        """The clone for one story at a time."""
+        return self.root / "slots" / str(number)
+
+    def load(self) -> Record:
+        """What the repository was made of.
+
+        Raises:
+            RecordError: There is none here, or its record is damaged.
+        """
+        file = self.git_dir / _RECORD
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=Record)
+        except FileNotFoundError as exc:
+            raise RecordError(
+                f"there is no loop's repository in {str(self.root)!r}; start the loop anew"
+            ) from exc
+        except (OSError, msgspec.MsgspecError) as exc:
+            raise RecordError(
+                f"the record {str(file)!r} of a loop is damaged ({exc}); start the loop anew"
+            ) from exc
+
+    @asynccontextmanager
+    async def locked(self, what: str) -> AsyncIterator[int]:
+        """Hold a part of the place alone; the descriptor is for `Git.inherited`.
+
+        What a killed process had started goes on for a moment, and holds the lock until it has ended: two of them
+        never write to one git directory.
+
+        Args:
+            what: `loop`, or `slot-` and a number.
+
+        Raises:
+            InfrastructureFault: Another process holds it for two minutes.
+        """
+        folder = make_private_dir(self.root / "locks")
+        lock = os.open(folder / what, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with anyio.move_on_after(_LOCK_S) as clock:
+                while not try_lock(lock, fcntl.LOCK_EX, what=f"{str(folder / what)!r}"):  # noqa: ASYNC110 - as above
+                    await anyio.sleep(0.01)
+            if clock.cancelled_caught:
+                raise InfrastructureFault(
+                    f"another process works on the loop's {what} in {str(self.root)!r}; wait for its end"
+                )
+            yield lock
+        finally:
+            os.close(lock)
+
+
+def write_record(git_dir: Path, record: Record) -> None:
+    """Write what a repository is made of, while it is not in its place yet."""
+    (git_dir / _RECORD).write_bytes(msgspec.json.encode(record))
+
+
+def git_on(directory: Path, lock: int, *, work_tree: Path | None = None) -> Git:
+    """Git on a directory of the loop's, under a lock of it."""
+    return Git(directory, work_tree=work_tree, options=_OPTIONS, inherited=(lock,))
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file at once, under a lock: a reader finds all of it, or what was there before.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    try:
+        make_private_dir(file.parent)
+        partial = file.with_name(f".{file.name}.new")
+        partial.write_bytes(data)
+        partial.replace(file)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc)}") from exc

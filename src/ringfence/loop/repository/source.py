@@ -1,0 +1,197 @@
+"""The user's repository, found and looked at before anything is made of it.
+
+Git is not run on it: what is asked of git, it is asked on a directory of ours that leans on the user's objects and
+holds copies of the refs and the index. So no hook, filter, replacement, graft or setting of the repository counts.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
+from ringfence.loop.repository.refusal import RepositoryRefused
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.fast_import import quoted
+from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git_layout import (
+    GitLayout,
+    find_bare,
+    find_git,
+    has_git,
+    read_config,
+    read_small,
+    why_not_used,
+)
+from ringfence.sandbox.workspace.ownership import owner_of
+from ringfence.sandbox.workspace.refs import Refs, read_refs
+from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.untrusted import why_untrusted
+
+_KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
+_MAX_REF_PARTS = 64
+
+
+@frozen
+class Source:
+    """The user's repository."""
+
+    root: Path
+    """Its top, resolved; of one without a work tree the git directory."""
+    inside: bytes
+    """The directory that was named, relative to the top; empty for the top itself."""
+    layout: GitLayout
+    actor: Actor
+    """On whose behalf it is read and written."""
+    is_bare: bool
+    object_format: str
+    config: dict[str, str]
+    """Its plain settings."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it may lack objects that it never fetched."""
+        return "extensions.partialclone" in self.config
+
+
+def find_source(path: Path) -> Source:
+    """Find the repository that a directory lies in.
+
+    Raises:
+        RepositoryRefused: There is none, or it is not used.
+    """
+    resolved = Path(os.path.realpath(path))
+    if not resolved.is_dir():
+        raise RepositoryRefused(f"{str(path)!r} is no directory; name a git repository")
+    if ".git" in resolved.parts:
+        raise RepositoryRefused(
+            f"{str(path)!r} lies in a git directory; name the work tree that it belongs to"
+        )
+    actor = owner_of(resolved) if os.geteuid() == 0 else Actor.current()
+    root = actor.call_sync(lambda: _top(resolved))
+    if root is not None:
+        why = why_untrusted(root, state_dir()) or actor.call_sync(lambda: why_not_used(root))
+        layout = None if why else actor.call_sync(lambda: find_git(root))
+        if layout is None:
+            raise RepositoryRefused(_refusal(root, why or f"{str(root / '.git')!r} is no git repository"))
+        return _source(root, os.fsencode(resolved.relative_to(root)), layout, actor, is_bare=False)
+    layout = actor.call_sync(lambda: find_bare(resolved))
+    if layout is None:
+        raise RepositoryRefused(
+            f"{str(path)!r} is no git repository; make it one with `git init` and commit your files, or name another"
+        )
+    return _source(resolved, b".", layout, actor, is_bare=True)
+
+
+def _refusal(root: Path, why: str) -> str:
+    return f"a loop cannot start from {str(root)!r}: {why}"
+
+
+def _top(path: Path) -> Path | None:
+    """The nearest directory with a `.git` that belongs to whom the path belongs to.
+
+    One of somebody else further up, in a directory that everybody writes to, is no repository of this path.
+    """
+    owner = path.stat().st_uid
+    for folder in (path, *path.parents):
+        if has_git(folder):
+            if os.lstat(folder / ".git").st_uid != owner:
+                raise RepositoryRefused(
+                    f"{str(folder / '.git')!r} belongs to another user than {str(path)!r}; chown one of them, or name"
+                    " another repository"
+                )
+            return folder
+    return None
+
+
+def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_bare: bool) -> Source:
+    if layout.refused is not None:
+        # Its text is about what an agent sees; of use here is what to do about it.
+        raise RepositoryRefused(_refusal(root, layout.refused.rpartition("no commits come out: ")[2]))
+    config = actor.call_sync(lambda: read_config(read_small(layout.common, b"config") or b""))
+    extensions = {
+        key.partition(".")[2]: value.lower() for key, value in config.items() if key.startswith("extensions.")
+    }
+    unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
+    object_format = extensions.get("objectformat", "sha1")
+    if unknown or object_format not in {"sha1", "sha256"}:
+        used = ", ".join(sorted(unknown)) or object_format
+        raise RepositoryRefused(
+            _refusal(root, f"it uses {used!r}, which ringfence cannot copy; name a clone of it")
+        )
+    return Source(
+        root=root,
+        inside=b"" if inside == b"." else inside,
+        layout=layout,
+        actor=actor,
+        is_bare=is_bare,
+        object_format=object_format,
+        config=config,
+    )
+
+
+@dataclass
+class Opened:
+    """A git directory of ours that sees the user's objects and refs as they are, and is thrown away."""
+
+    git: Git
+    refs: Refs
+    is_shallow: bool
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that HEAD is on, in full; None if it is on none."""
+        text = self.refs.head.decode("utf-8", "surrogateescape").strip()
+        return text[4:].strip() if text.startswith("ref:") else None
+
+    async def commit(self, revision: str) -> str | None:
+        """The commit that a revision names, as git reads it; None if there is none such."""
+        told = await self.git.run(
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{revision}^{{commit}}",
+            accept=(0, 1, 128),
+        )
+        return told.stdout.decode().strip() if told.ok else None
+
+
+@asynccontextmanager
+async def opened(source: Source) -> AsyncIterator[Opened]:
+    """Have git see a repository's objects and refs, on a directory of ours.
+
+    Raises:
+        InfrastructureFault: It could not be made.
+    """
+    async with scratch_directory(source.actor) as scratch:
+        git = Git(scratch / "git", actor=source.actor)
+        refs, is_shallow = await source.actor.call(lambda: _lean(git.directory, source))
+        yield Opened(git, refs, is_shallow)
+
+
+def _lean(directory: Path, source: Source) -> tuple[Refs, bool]:
+    layout = source.layout
+    try:
+        write_clean_git_dir(directory, object_format=source.object_format)
+        # In quotes, as git reads any path in this file.
+        lines = b"".join(quoted(os.fsencode(database)) + b"\n" for database in layout.databases)
+        (directory / "objects/info/alternates").write_bytes(lines)
+        refs = read_refs(layout, 64 if source.object_format == "sha256" else 40)
+        (directory / "packed-refs").write_bytes(refs.packed())
+        (directory / "HEAD").write_bytes(refs.head)
+        for name, target in refs.symbolic.items():
+            if name.count("/") < _MAX_REF_PARTS:
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                (directory / name).write_bytes(b"ref: " + os.fsencode(target) + b"\n")
+        shallow = read_small(layout.common, b"shallow")
+        if shallow:
+            (directory / "shallow").write_bytes(shallow)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
+        ) from exc
+    return refs, bool(shallow)

@@ -1,0 +1,164 @@
+"""Working a loop: the engine with its workflows in this process, until the loop has ended."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import anyio
+
+from ringfence.config import Effective
+from ringfence.database import Database
+from ringfence.engine.base import Context, Engine, Json, WorkflowState, WorkflowStatus
+from ringfence.engine.opening import open_engine
+from ringfence.errors import InfrastructureFault
+from ringfence.job.sweep import close_the_dead
+from ringfence.loop.loading import kept
+from ringfence.loop.machine.loop import Loop
+from ringfence.loop.machine.stories import Stories
+from ringfence.loop.machine.turn import Runs
+from ringfence.loop.machine.whole import Whole
+from ringfence.loop.machine.workflow import LoopWorkflow, StoryWorkflow
+from ringfence.loop.machine.workflows import Workflows
+from ringfence.loop.place import LoopPlace
+from ringfence.loop.plans import plan_from_json
+from ringfence.loop.record import LoopRecord
+from ringfence.loop.repository import LoopRepository
+from ringfence.loop.settings import LoopSettings
+from ringfence.loop.state import LoopState
+from ringfence.loop.store.loops import LoopStore, open_database
+from ringfence.loop.store.rows import LoopRow
+from ringfence.loop.suite import Check
+from ringfence.loop.warming import cool_down, warm_up
+
+_LOOK_S = 0.5
+_END_LOOK_S = 0.02
+_CLOSE_S = 60.0
+"""A database that is away when the record is ended is waited for so long."""
+_RECOVERIES = 10_000
+_LEFT: Json = {"next": "stop", "state": "infrastructure", "reason": "left behind by an earlier round"}
+
+
+async def work(
+    place: LoopPlace,
+    *,
+    effective: Effective,
+    settings: LoopSettings,
+    checks: tuple[Check, ...],
+    runs: Runs,
+    tell: Callable[[str], None],
+) -> LoopRow:
+    """Work a loop to its end, or go on with it where its process died; how it ended.
+
+    Args:
+        place: The loop's.
+        effective: The configuration of its runs.
+        settings: Of the loop.
+        checks: What decides about every story.
+        runs: What does its runs, and stops them when it is told to.
+        tell: Is told what a person should know.
+
+    Raises:
+        UsageError: Another process works on it.
+        InfrastructureFault: Its database cannot be used.
+    """
+    with place.held():
+        database = open_database(place.database_url)
+        try:
+            store = LoopStore(database, place.id)
+            row = await store.go_on(kept(effective, settings))
+            await close_the_dead(tell)
+            loop = Loop(
+                place, store, plan_from_json(row.plan), settings, effective,
+                LoopRepository.open(place.clones), runs, checks,
+            )  # fmt: skip
+            record = LoopRecord(store, row)
+            try:
+                await warm_up(loop, row.base)
+                await _execute(loop, row, record, database, tell)
+            finally:
+                with anyio.move_on_after(_CLOSE_S, shield=True):
+                    await record.close()
+                with anyio.CancelScope(shield=True):
+                    if effective.settings.pool.size:
+                        await cool_down(place.clones)
+            return await store.get()
+        finally:
+            database.close()
+
+
+async def _execute(
+    loop: Loop, row: LoopRow, record: LoopRecord, database: Database, tell: Callable[[str], None]
+) -> None:
+    stories, name = Stories(loop), f"{loop.id}.loop.{row.round}"
+
+    async def work_all(context: Context, argument: Json) -> Json:
+        if context.id != name:  # of an earlier round, whose process died in its last moment
+            return _LEFT
+        return await LoopWorkflow(whole)(context, argument)
+
+    async def work_one(context: Context, argument: Json) -> Json:
+        if not await whole.is_current(context.id, str(argument["story"])):
+            return _LEFT
+        return await StoryWorkflow(stories, ended=whole.story_ended)(context, argument)
+
+    is_shared = loop.place.shared is not None
+    engine = open_engine(
+        loop.place.engine_url,
+        workflows={"loop": work_all, "story": work_one},
+        queue=loop.place.queue,
+        concurrency=loop.settings.parallel + 1,
+        recoveries=_RECOVERIES,
+    )
+    workflows = Workflows(engine, is_patient=is_shared)
+    whole = Whole(loop, stories, workflows)
+    status: WorkflowStatus | None = None
+    async with engine:
+        await engine.enqueue("loop", id=name)
+        database.is_patient = is_shared
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, loop)
+            tasks.start_soon(record.follow)
+            tasks.start_soon(_see_absences, database, tell)
+            tasks.start_soon(_until_lost, engine, database, tasks.cancel_scope)
+            status = await workflows.get(name)
+            while status is not None and not status.state.is_end:
+                with anyio.move_on_after(_LOOK_S):
+                    await whole.is_complete.wait()
+                await anyio.sleep(_END_LOOK_S)
+                status = await workflows.get(name)
+            tasks.cancel_scope.cancel()
+    if is_shared and not database.is_patient:
+        raise InfrastructureFault(
+            f"the work on loop {loop.id} stopped: {database.away or 'its database was out of reach for too long'}; "
+            f"then `ringfence loop resume {loop.id}`"
+        )
+    if status is None or status.state is not WorkflowState.DONE:
+        how = "is gone" if status is None else f"{status.state.value}: {status.error}"
+        await loop.store.end(LoopState.INFRASTRUCTURE, f"the work on it {how}")
+        raise InfrastructureFault(f"the work on loop {loop.id} {how}; `ringfence loop resume {loop.id}`")
+
+
+async def _until_lost(engine: Engine, database: Database, scope: anyio.CancelScope) -> None:
+    """Give up once the database has been away for so long that the engine has stopped."""
+    await engine.stopped()
+    database.is_patient = False
+    scope.cancel()
+
+
+async def _see_absences(database: Database, tell: Callable[[str], None]) -> None:
+    """Tell when the database goes, and when it is back."""
+    was_away = False
+    while True:
+        if (database.away is not None) != was_away:
+            was_away = not was_away
+            tell(f"{database.away}; waiting for it" if was_away else "the loop's database is back")
+        await anyio.sleep(_LOOK_S)
+
+
+async def _watch(loop: Loop) -> None:
+    """Stop what runs as soon as another process asks for it, or the loop's time is used up."""
+    while True:
+        with suppress(InfrastructureFault):
+            if await loop.why_stopped() is not None:
+                loop.runs.wind_down()
+                return
+        await anyio.sleep(_LOOK_S)

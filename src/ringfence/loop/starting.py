@@ -1,0 +1,245 @@
+"""Beginning a loop: everything that can be wrong is told before anything is made or any agent started."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.config import Effective
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import ConfigurationError, InfrastructureFault, UsageError
+from ringfence.flock import try_lock
+from ringfence.frozen import frozen
+from ringfence.journal import new_run_id
+from ringfence.loop.choosing import root_of
+from ringfence.loop.credentials import check_credentials
+from ringfence.loop.databases import note, see_reachable, shared_by
+from ringfence.loop.loading import kept
+from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
+from ringfence.loop.plans import plan_from_json, plan_to_json
+from ringfence.loop.repository import LoopRepository, Tree, look
+from ringfence.loop.settings import CheckSettings, LoopSettings
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.store.loops import LoopStore, now_ms, open_database
+from ringfence.loop.store.rows import LoopRow, StepRow, StoryRow
+from ringfence.loop.story import Plan, Story, check_plan, questions
+from ringfence.loop.suite import Check, detect
+from ringfence.loop.suite.detecting import runner_of
+
+Tell = Callable[[str], None]
+_OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
+_OTHERS_S = 60.0
+
+
+@frozen
+class Begun:
+    """A loop that can be worked on."""
+
+    place: LoopPlace
+    checks: tuple[Check, ...]
+
+
+async def begin(
+    plan: Plan,
+    source: Path,
+    *,
+    effective: Effective,
+    settings: LoopSettings,
+    tell: Tell,
+    done: Sequence[StepRow] = (),
+) -> Begun:
+    """Enter a loop: its repository is made, its stories are known.
+
+    Args:
+        plan: The stories.
+        source: The user's repository, or a directory in it.
+        effective: The configuration of its runs.
+        settings: Of the loop.
+        tell: Is told what a person should know.
+        done: What was done for it before, and counts in its bounds.
+
+    Raises:
+        UsageError: Another loop of this repository has not ended; or it is none that a loop can start from.
+        ConfigurationError: Something about the stories or the checks is wrong.
+        AuthenticationFailed: A credential that a role needs is missing, or refused.
+    """
+    source = await anyio.to_thread.run_sync(source.resolve)
+    async with _one_at_a_time(source):
+        return await _begin(plan, source, effective, settings, tell, done)
+
+
+async def _begin(
+    plan: Plan,
+    source: Path,
+    effective: Effective,
+    settings: LoopSettings,
+    tell: Tell,
+    done: Sequence[StepRow],
+) -> Begun:
+    await refuse_second(source)
+    await anyio.to_thread.run_sync(see_reachable, settings.engine)
+    for each in (*(await look(source, base=settings.base)).notes, *questions(plan)):
+        tell(each)
+    place = LoopPlace(new_loop_id(), state_dir())
+    repository = await LoopRepository.make(source, place.clones, loop=place.id, base=settings.base)
+    try:
+        tree = await repository.files(repository.base)
+        checks = checks_for(settings, plan, tree, tell)
+        problems = check_plan(plan, has_check=bool(checks))
+        if problems:
+            raise ConfigurationError("; ".join(problems), file=plan.source)
+        await check_credentials(effective, settings, source, tell)
+        await _enter(place, plan, source, repository, effective, settings, done)
+    except BaseException:
+        await repository.clean()
+        raise
+    return Begun(place, checks)
+
+
+async def refuse_second(source: Path) -> None:
+    """See that no loop of a repository is at work or can be gone on with.
+
+    Raises:
+        UsageError: One is.
+    """
+    root = await anyio.to_thread.run_sync(root_of, source)
+    for place in loop_places():
+        shared = place.shared
+        if shared is not None and await anyio.to_thread.run_sync(root_of, Path(shared.source)) != root:
+            continue  # whoever is away holds up nobody else
+        row, is_begun = await _standing(place)
+        is_open = row.state is LoopState.RUNNING or (row.state not in _OVER and is_begun)
+        if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
+            is_busy = place.is_worked_on
+            how = "is at work" if is_busy else f"has not come to its end ({row.state.value})"
+            raise UsageError(
+                f"loop {place.id} of {row.source!r} {how}; `ringfence loop {'watch' if is_busy else 'resume'} "
+                f"{place.id[-6:]}` or `ringfence loop cancel {place.id[-6:]}`, then start another"
+            )
+
+
+async def _standing(place: LoopPlace) -> tuple[LoopRow, bool]:
+    """A loop, and whether any of its stories was begun.
+
+    Raises:
+        InfrastructureFault: Its database is away, so nobody knows.
+        UsageError: It holds no such loop.
+    """
+    url, shared = place.database_url, place.shared
+    try:
+        with closing(open_database(url)) as database:
+            store = LoopStore(database, place.id)
+            return await store.get(), any(story.base for story in await store.stories())
+    except UsageError as exc:
+        raise UsageError(
+            f"nothing of loop {place.id} is in its database any more; `ringfence loop clean --all {place.id}` removes "
+            "the rest of it"
+        ) from exc
+    except InfrastructureFault as exc:
+        if shared is None:
+            raise
+        raise InfrastructureFault(
+            f"whether loop {place.id} of this repository has ended cannot be told: {exc}; if it is gone for good, "
+            f"remove {str(place.directory)!r}"
+        ) from exc
+
+
+@asynccontextmanager
+async def _one_at_a_time(source: Path) -> AsyncIterator[None]:
+    """See that nobody else begins a loop on the same repository meanwhile.
+
+    Raises:
+        UsageError: Somebody does, and is not done.
+    """
+    root = await anyio.to_thread.run_sync(root_of, source)
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+    with (make_private_dir(state_dir() / "loops") / f"begin-{name}.lock").open("wb") as lock:
+        deadline = anyio.current_time() + _OTHERS_S
+        while not try_lock(lock.fileno(), fcntl.LOCK_EX, what="the lock of those who begin loops"):
+            if anyio.current_time() > deadline:
+                raise UsageError(
+                    f"another process is beginning a loop on {str(root)!r}; see `ringfence loop list`"
+                )
+            await anyio.sleep(0.05)
+        yield
+
+
+def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, tell: Tell) -> tuple[Check, ...]:
+    """What decides about every story: as configured, as the stories' file says, or as the project's files suggest.
+
+    Raises:
+        ConfigurationError: Nothing runs tests.
+    """
+    if settings.checks is not None:
+        return tuple(_check(number, check) for number, check in enumerate(settings.checks, start=1))
+
+    def read(path: str) -> bytes | None:
+        item = tree.read(path)
+        return item.data if item is not None and item.is_file else None
+
+    found = detect(tree.files, read, commands=dict(plan.checks.items()))
+    for line in found.lacking:
+        tell(line)
+    return found.checks
+
+
+async def checks_of(place: LoopPlace, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
+    """What decides about the stories of a loop that is gone on with."""
+    tree = await LoopRepository.open(place.clones).files(row.base)
+    return checks_for(settings, plan_from_json(row.plan), tree, lambda _line: None)
+
+
+def _check(number: int, said: CheckSettings) -> Check:
+    return Check(
+        kind=said.kind,
+        name=f"{said.kind} {number}",
+        command=said.command,
+        timeout_s=said.timeout,
+        runner=said.runner or (runner_of(said.command) if said.kind == "test" else None),
+    )
+
+
+async def _enter(
+    place: LoopPlace,
+    plan: Plan,
+    source: Path,
+    repository: LoopRepository,
+    effective: Effective,
+    settings: LoopSettings,
+    done: Sequence[StepRow],
+) -> None:
+    place.make()
+    now = now_ms()
+    row = LoopRow(
+        id=place.id, source=str(source), state=LoopState.RUNNING, reason="", plan=plan_to_json(plan),
+        configuration=kept(effective, settings), base=repository.base, branch=f"ringfence/loop-{place.id}",
+        record=new_run_id(),
+        round=1, is_cancel_asked=False, created_ms=now, begun_ms=now, ended_ms=None,
+    )  # fmt: skip
+    stories = [
+        StoryRow(
+            loop=place.id, id=story.id, position=number, state=_state(story), reason=_reason(story), generation=1,
+            attempt=0, stage="", slot=None, base=None, tests=None, tip=None, merged=None,
+        )
+        for number, story in enumerate(plan.ordered())
+    ]  # fmt: skip
+    shared = shared_by(settings.engine, os.environ, source)
+    url = place.database_url if shared is None else shared.url(os.environ, loop=place.id)
+    with closing(open_database(url)) as database:
+        await LoopStore(database, place.id).create(row, stories, done)
+    if shared is not None:
+        note(place.directory, shared)  # last: who finds the loop by it finds its rows
+
+
+def _state(story: Story) -> StoryState:
+    if story.is_done:
+        return StoryState.PASSED
+    return StoryState.BLOCKED if story.question else StoryState.WAITING
+
+
+def _reason(story: Story) -> str:
+    return "done before the loop began" if story.is_done else story.question or ""

@@ -1,0 +1,1 @@
+"""What is known of loops: rows of a database."""

@@ -1,0 +1,117 @@
+"""Loops, stories and steps as the database knows them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.frozen import frozen
+from ringfence.loop.state import LoopState, StoryState
+
+
+@frozen
+class LoopRow:
+    """A loop."""
+
+    id: str
+    source: str
+    """Directory of the user's repository that it was started for."""
+    state: LoopState
+    reason: str
+    plan: str
+    """JSON."""
+    configuration: str
+    """JSON."""
+    base: str
+    """Commit it began at."""
+    branch: str
+    """Branch of the user's repository that the work is delivered on."""
+    record: str
+    """The run id of this round's record."""
+    round: int
+    """1, and one more for each resumption after an end."""
+    is_cancel_asked: bool
+    created_ms: int
+    begun_ms: int
+    """Of this round."""
+    ended_ms: int | None
+
+
+@frozen
+class StoryRow:
+    """A story of a loop."""
+
+    loop: str
+    id: str
+    position: int
+    state: StoryState
+    reason: str
+    generation: int
+    """1, and one more each time it is begun anew by `loop retry`."""
+    attempt: int
+    stage: str
+    """What is done about it just now: `tests`, `code`, `checks`, `review`, `judgement`, `merge`."""
+    slot: int | None
+    base: str | None
+    """Commit of the loop's branch that it was begun at."""
+    tests: str | None
+    """Commit of its tests."""
+    tip: str | None
+    """Commit of its accepted code."""
+    merged: str | None
+    """Commit of the loop's branch that holds it."""
+    answer: str = ""
+    """A person's, to what the story asked."""
+
+
+COUNTED = "counted"
+"""Names, in the result of a step that has no outcome, the last run whose use was counted."""
+
+
+@frozen
+class StepRow:
+    """One step of a story: a role's turn, or a gate."""
+
+    story: str
+    generation: int
+    name: str
+    role: str
+    attempt: int
+    model: str
+    run_id: str | None
+    """The run that holds the record."""
+    outcome: str | None
+    """None: it goes on, or its process died."""
+    result: Mapping[str, Any]
+    tokens: int
+    cost_usd: float
+    tries: int
+    began_ms: int
+    ended_ms: int | None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether what its last run used is among what it took."""
+        return self.outcome is not None or self.run_id is None or self.result.get(COUNTED) == self.run_id
+
+
+@frozen
+class EventRow:
+    """What happened to a loop."""
+
+    number: int
+    at_ms: int
+    type: str
+    story: str | None
+    data: Mapping[str, Any]
+
+
+@frozen
+class Spent:
+    """What a loop has used."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+    def and_more(self, tokens: int, cost_usd: float) -> "Spent":
+        """With what one more run of an agent used, which is counted as a call when it begins."""
+        return Spent(self.calls, self.tokens + tokens, self.cost_usd + cost_usd)

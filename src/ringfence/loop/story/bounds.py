@@ -1,0 +1,22 @@
+"""How much a plan may hold. Nothing beyond is read."""
+
+FILE_LIMIT_BYTES = 1024 * 1024
+VALUES_LIMIT = 20_000
+DEPTH_LIMIT = 16
+STORIES_LIMIT = 1000
+ID_CHARS = 200
+TITLE_CHARS = 200
+"""Of a title that is made of other words; one that is written may have `LINE_CHARS`."""
+LINE_CHARS = 1000
+TEXT_CHARS = 65_536
+CRITERION_CHARS = 20_000
+CRITERIA_LIMIT = 200
+FILES_LIMIT = 500
+PATH_CHARS = 1024
+COMMAND_CHARS = 8192
+CONTEXT_LIMIT = 100
+PRIORITY_LIMIT = 1e12
+NOTE_CHARS = 2000
+PLANNED_BYTES = 256 * 1024
+PLANNED_STORIES = 50
+"""Of a plan that an agent wrote."""

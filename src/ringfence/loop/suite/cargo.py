@@ -1,0 +1,130 @@
+"""`cargo test`: what it prints; its machine-readable form is not stable yet.
+
+Tests may print lines that look like results. Each binary's summary counts its own, and must count the same.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from ringfence.loop.suite.collecting import Gathered
+from ringfence.loop.suite.model import Cause, Check, Report
+from ringfence.loop.suite.printed import result, run_printed, worst
+from ringfence.loop.suite.weighing import weigh
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+
+_RUNNING = re.compile(r"^\s+Running (?:unittests )?(\S+) \(.+\)$|^\s+Doc-tests (\S+)$")
+_TEST = re.compile(
+    r"^test (.+?)(?: - should panic| - compile| - compile fail)? \.\.\. (ok|FAILED|ignored)(?:, .*)?$"
+)
+_SUMMARY = re.compile(r"^test result: (ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+_DETAIL = re.compile(r"^---- (.+) stdout ----$")
+_ERROR = re.compile(r"^error(?:\[(E\d+)\])?: (.+)$")
+_PLACE = re.compile(r"^\s+--> ([^:]+):\d+:\d+$")
+_UNLINKED = re.compile(
+    r"use of (?:undeclared|unresolved) (?:crate|module)(?: or (?:module|unlinked crate))? `(\w+)`"
+)
+_OUTCOMES = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+_ABSENT = frozenset(
+    {"E0425", "E0432", "E0433", "E0412", "E0599", "E0405", "E0560", "E0609", "E0061", "E0583"}
+)
+_MOST_LINES = 200
+
+
+async def run_cargo(check: Check, sandbox: "Sandbox") -> Report:
+    """Run `cargo test`. Arguments and errors as `run_check`; there is no canary."""
+    gathered, ended, text = await run_printed(check, sandbox, check.command, {"CARGO_TERM_COLOR": "never"})
+    read_cargo(text, gathered)
+    return weigh(check, gathered, ended, canary="")
+
+
+class _Binary:
+    """One test binary's part of the output."""
+
+    def __init__(self, name: str, *, is_doc: bool) -> None:
+        self.name = name
+        self.is_doc = is_doc
+        self.outcomes = dict[str, str]()
+        self.details = dict[str, list[str]]()
+        self.is_summed = False
+
+
+def read_cargo(text: str, gathered: Gathered) -> None:
+    """Take what `cargo test` printed."""
+    binary: _Binary | None = None
+    binaries = list[_Binary]()
+    showing: list[str] | None = None
+    for line in text.splitlines():
+        if match := _RUNNING.match(line):
+            binary, showing = _Binary(match[1] or f"doc {match[2]}", is_doc=match[1] is None), None
+            binaries.append(binary)
+            gathered.begun = 1
+        elif binary is None:
+            continue
+        elif match := _TEST.match(line):
+            binary.outcomes[match[1]] = _worse(binary.outcomes.get(match[1]), match[2])
+        elif match := _DETAIL.match(line):
+            showing = binary.details.setdefault(match[1], [])
+        elif match := _SUMMARY.match(line):
+            _sum(binary, match, gathered)
+            showing = None
+        elif showing is not None and line != "failures:" and len(showing) < _MOST_LINES:
+            showing.append(line)
+    for each in binaries:
+        _take(each, gathered)
+    _compiler(text, gathered)
+
+
+def _worse(known: str | None, told: str) -> str:
+    return "FAILED" if "FAILED" in (known, told) else told
+
+
+def _sum(binary: _Binary, match: re.Match[str], gathered: Gathered) -> None:
+    counts = [list(binary.outcomes.values()).count(word) for word in ("ok", "FAILED", "ignored")]
+    told = [int(number) for number in match.groups()[1:4]]
+    if binary.is_summed or (told != counts and not binary.is_doc):
+        gathered.complain(f"the summary of {binary.name} does not fit its tests: {told} told, {counts} seen")
+    binary.is_summed = True
+
+
+def _take(binary: _Binary, gathered: Gathered) -> None:
+    if not binary.is_summed:
+        gathered.complain(f"{binary.name} broke off before its summary")
+    file = None if binary.is_doc else binary.name
+    for name, word in binary.outcomes.items():
+        source = name.split(" - ")[0] if binary.is_doc else file
+        detail = "\n".join(binary.details.get(name, ())).strip() if word == "FAILED" else ""
+        gathered.add(result(f"{binary.name}::{name}", _OUTCOMES[word], source, detail))
+
+
+def _compiler(text: str, gathered: Gathered) -> None:
+    """Errors of the compiler, by the file that each points at first."""
+    said = dict[str, list[tuple[str, str, str]]]()
+    block: list[str] = []
+    for line in [*text.splitlines(), "error: end"]:
+        if _ERROR.match(line) or not line:
+            _take_error(block, said)
+            block = []
+        if _ERROR.match(line) or (block and len(block) < _MOST_LINES):
+            block.append(line)
+    for file, errors in said.items():
+        cause = worst([cause_of(*each) for each in errors])
+        gathered.begun = 1
+        gathered.add(result(file, "error", file, "\n\n".join(each[2] for each in errors), cause))
+
+
+def _take_error(block: list[str], said: dict[str, list[tuple[str, str, str]]]) -> None:
+    head = _ERROR.match(block[0]) if block else None
+    place = next((match[1] for line in block if (match := _PLACE.match(line))), None)
+    if head and place:
+        said.setdefault(place, []).append((head[1] or "", head[2], "\n".join(block)))
+
+
+def cause_of(code: str, message: str, block: str) -> Cause:
+    """What an error of the compiler means. One without a code is the parser's or a macro's."""
+    if match := _UNLINKED.search(block):
+        return Cause("foreign", f"{code} {message}", match[1])
+    if not code:
+        return Cause("broken", message)
+    return Cause("absent" if code in _ABSENT else "compiler", f"{code} {message}")

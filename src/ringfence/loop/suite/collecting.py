@@ -1,0 +1,160 @@
+"""Reads what a runner tells from inside, line by line. Every byte is hostile.
+
+A result can only grow worse: whoever speaks later, over the same connection or another, turns no red test green.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from ringfence.loop.suite.model import Cause, Outcome, TestResult
+
+MOST_BYTES = 64 * 1024**2
+"""Of all connections of one run together."""
+_MOST_LINE = 64 * 1024
+_MOST_TESTS = 100_000
+_MOST_PROBLEMS = 20
+_SHOWN = 300
+_RANK: dict[Outcome, int] = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
+
+
+class _Begin(msgspec.Struct, tag_field="kind", tag="begin", forbid_unknown_fields=True):
+    runner: str
+
+
+class _Collected(msgspec.Struct, tag_field="kind", tag="collected", forbid_unknown_fields=True):
+    id: str
+    file: str | None
+
+
+class _Cause(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    message: str
+    name: str | None
+    file: str | None
+
+
+class _Result(msgspec.Struct, tag_field="kind", tag="result", forbid_unknown_fields=True):
+    id: str
+    outcome: Literal["passed", "failed", "error", "skipped"]
+    file: str | None
+    detail: str
+    cause: _Cause | None
+
+
+class _Altered(msgspec.Struct, tag_field="kind", tag="altered", forbid_unknown_fields=True):
+    names: list[str]
+
+
+class _End(msgspec.Struct, tag_field="kind", tag="end", forbid_unknown_fields=True):
+    exit: int
+
+
+_DECODER = msgspec.json.Decoder(_Begin | _Collected | _Result | _Altered | _End)
+
+
+class Gathered:
+    """Everything that was told in one run of a check."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, TestResult] = {}
+        self.collected: dict[str, str | None] = {}
+        self.altered: set[str] = set()
+        self.problems: list[str] = []
+        self.begun = 0
+        self.exits: list[int] = []
+        self.received_bytes = 0
+
+    def complain(self, problem: str) -> None:
+        """Note why the report cannot be believed, once."""
+        if problem not in self.problems and len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def add(self, result: TestResult) -> None:
+        """Take a result; the worst that was told of a test holds."""
+        known = self.results.get(result.id)
+        if known is None and len(self.results) >= _MOST_TESTS:
+            self.complain(f"more than {_MOST_TESTS} tests were reported")
+        elif known is None or _RANK[result.outcome] > _RANK[known.outcome]:
+            self.results[result.id] = result
+
+    def collect(self, name: str, file: str | None) -> None:
+        """A test is going to be run."""
+        if len(self.collected) >= _MOST_TESTS and name not in self.collected:
+            self.complain(f"more than {_MOST_TESTS} tests were collected")
+        else:
+            self.collected[name] = file
+
+
+class Session:
+    """One connection: what one process tells. Make it when the connection comes, `close` it at its end."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
+        self._rest = b""
+        self._is_begun = False
+        self._is_ended = False
+        self.is_refused = False
+        """Whether it broke the rules: nothing more is read of it."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        gathered = self._gathered
+        gathered.received_bytes += len(chunk)
+        if gathered.received_bytes > MOST_BYTES:
+            self._refuse(f"more than {MOST_BYTES} bytes were reported")
+        if self.is_refused:
+            return
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            if not self.is_refused:
+                self._line(line)
+        if len(self._rest) > _MOST_LINE:
+            self._refuse(f"a line of more than {_MOST_LINE} bytes was reported")
+
+    def close(self) -> None:
+        """The connection is over."""
+        if not self._is_ended or self._rest:
+            self._gathered.complain("the runner's report breaks off before its end")
+
+    def _refuse(self, why: str) -> None:
+        self.is_refused = True
+        self._rest = b""
+        self._gathered.complain(why)
+
+    def _line(self, line: bytes) -> None:
+        try:
+            if len(line) > _MOST_LINE:
+                raise ValueError("too long")
+            message = _DECODER.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self._refuse(f"what was reported cannot be read: {line[:_SHOWN]!r}")
+            return
+        if isinstance(message, _Begin):
+            is_in_order = not self._is_begun
+            self._is_begun = True
+            self._gathered.begun += is_in_order
+        else:
+            is_in_order = self._is_begun and not self._is_ended
+        if not is_in_order:
+            self._refuse(f"what was reported is out of order: {line[:_SHOWN]!r}")
+        else:
+            self._take(message)
+
+    def _take(self, message: _Begin | _Collected | _Result | _Altered | _End) -> None:
+        gathered = self._gathered
+        if isinstance(message, _Collected):
+            gathered.collect(message.id, message.file)
+        elif isinstance(message, _Result):
+            gathered.add(_result(message))
+        elif isinstance(message, _Altered):
+            gathered.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
+        elif isinstance(message, _End):
+            self._is_ended = True
+            gathered.exits.append(message.exit)
+
+
+def _result(message: _Result) -> TestResult:
+    told = message.cause
+    cause = None if told is None else Cause(told.type, told.message, told.name, told.file)
+    return TestResult(message.id, message.outcome, message.file, message.detail, cause)

@@ -1,0 +1,76 @@
+"""What an agent is told of a check: bounded, what failed first, with a word on what is left out."""
+
+from ringfence.loop.suite.judging import missing, new_failures
+from ringfence.loop.suite.model import Check, Report, TestResult
+
+_LEAST_DETAIL = 300
+_MOST_IDS = 50
+
+
+def feedback(
+    check: Check,
+    report: Report,
+    baseline: Report | None = None,
+    *,
+    expected: tuple[str, ...] = (),
+    most_chars: int = 8000,
+) -> str:
+    """What went wrong in a check, in at most `most_chars` characters; empty: nothing did.
+
+    Args:
+        check: What was run.
+        report: What came of it.
+        baseline: What was red before is only counted.
+        expected: Ids that must have been run.
+        most_chars: Bound of the text, 500 at least.
+    """
+    failing, gone = new_failures(report, baseline), missing(report, expected, baseline)
+    old = len(report.red()) - sum(each.id in report.results for each in failing)
+    parts = [_head(check, report, failing)] if failing or gone or not report.is_complete else []
+    if not parts:
+        return ""
+    parts += [f"Not complete: {problem}" for problem in report.problems[:5]]
+    if gone:
+        parts.append(_listed(f"{len(gone)} tests are not run any more, or skipped now", gone))
+    if old:
+        parts.append(f"({old} more were red before and are not counted.)")
+    text = "\n".join(parts)
+    text = text[: most_chars // 2] + ("\n[cut]" if len(text) > most_chars // 2 else "")
+    text += _details(failing, most_chars - len(text) - 200)
+    if not failing and not gone and report.output:
+        room = max(0, most_chars - len(text) - 100)
+        text += f"\n\nThe end of its output:\n{report.output[-room:] if room else ''}"
+    return text[:most_chars]
+
+
+def _head(check: Check, report: Report, failing: list[TestResult]) -> str:
+    end = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
+    count = f"{len(failing)} new failures among {len(report.results)} results"
+    return f"{check.name} ({check.command}): {count}, {end}."
+
+
+def _listed(title: str, names: list[str]) -> str:
+    more = f"\n- and {len(names) - _MOST_IDS} more" if len(names) > _MOST_IDS else ""
+    return f"{title}:\n" + "\n".join(f"- {name}" for name in names[:_MOST_IDS]) + more
+
+
+def _details(failing: list[TestResult], room: int) -> str:
+    """As many failures as fit, each with at least the end of its text."""
+    text, told = "", 0
+    for number, each in enumerate(failing):
+        share = max(_LEAST_DETAIL, (room - len(text)) // max(1, min(5, len(failing) - number)))
+        part = f"\n\n## {each.id} ({each.outcome})\n{_tail(each.detail.strip(), share)}"
+        if len(text) + len(part) > room:
+            break
+        text, told = text + part, told + 1
+    if told < len(failing):
+        names = ", ".join(each.id for each in failing[told:])
+        note = f"\n\n[{len(failing) - told} more failures without their text: {names}"
+        text += note[: max(80, room - len(text))] + "]"
+    return text
+
+
+def _tail(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"[... {len(text) - most} characters cut ...]\n{text[-most:]}"

@@ -1,0 +1,201 @@
+"""`go test -json`: events, one a line, and the compiler's words between them."""
+
+import re
+import secrets
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from ringfence.errors import SandboxError, SandboxFileError
+from ringfence.loop.suite.collecting import Gathered
+from ringfence.loop.suite.model import Cause, Check, Report
+from ringfence.loop.suite.printed import result, run_printed, worst
+from ringfence.loop.suite.weighing import weigh
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+
+_COMMAND = re.compile(r"\bgo\s+test\b(?!\s+-json)")
+_COMPILER = re.compile(r"^(?:\./)?([^\s:]+\.go):\d+(?::\d+)?: (.+)$")
+_NO_PACKAGE = re.compile(
+    r"(?:cannot find module providing package|no required module provides package|package) "
+    r"([\w./~-]+)(?:[:;]| is not in | but )"
+)
+_UNPARSABLE = re.compile(
+    r"^(?:expected |syntax error|missing '|illegal |newline in |string not |\S+ declared (?:and|but) not used|"
+    r"\S+ imported (?:and|but) not used|\"\S+\" imported (?:and|but) not used|found package)"
+)
+_FUNCTION = re.compile(r"^(?:\./)?(.+?):func ((?:Test|Example|Fuzz|Benchmark)\w*)\(")
+_FAILED = re.compile(r"^FAIL\s+(\S+) \[(?:build|setup) failed\]")
+_OUTCOMES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+_MOST_DIRECTORIES = 500
+_MOST_LINES = 400
+_LISTING_BYTES = 4_000_000
+_FIND_S = 60.0
+
+
+class _Event(msgspec.Struct):
+    Action: str = ""
+    Package: str = ""
+    Test: str = ""
+    Output: str = ""
+
+
+_EVENTS = msgspec.json.Decoder(_Event)
+
+
+async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
+    """Run `go test`. Arguments and errors as `run_check`."""
+    tests, module = await _tests(sandbox), await _module(sandbox)
+    mark = f"Ringfence{secrets.token_hex(8)}"
+    env = {"GOPROXY": "off", **sandbox.spec.env}
+    directories = {path.rpartition("/")[0] for path in tests.values()} if canary else set[str]()
+    added = await _add_canaries(sandbox, directories, mark)
+    tests |= {f"{path.rpartition('/')[0]}:Test{mark}": path for path in added}
+    try:
+        gathered, ended, text = await run_printed(
+            check, sandbox, _COMMAND.sub("go test -json", check.command), env
+        )
+    finally:
+        with anyio.move_on_after(_FIND_S, shield=True):
+            for path in added:
+                with suppress(SandboxError):
+                    await sandbox.remove(path)
+    read_go(text, gathered, tests=tests, module=module)
+    return weigh(check, gathered, ended, canary=mark if canary else "", guarded=added, by_directory=True)
+
+
+async def _tests(sandbox: "Sandbox") -> dict[str, str]:
+    """Directory and name of each test function to its file."""
+    pattern = r"^func \(Test\|Example\|Fuzz\|Benchmark\)[A-Za-z0-9_]*("
+    command = ["grep", "-rH", "--include=*_test.go", "-o", "-e", pattern, "."]
+    found = await sandbox.run(command, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
+    tests = dict[str, str]()
+    for line in found.stdout.splitlines():
+        if match := _FUNCTION.match(line):
+            tests[f"{match[1].rpartition('/')[0]}:{match[2]}"] = match[1]
+    return tests
+
+
+async def _module(sandbox: "Sandbox") -> str:
+    try:
+        text = (await sandbox.read_file("go.mod", limit_bytes=100_000)).decode("utf-8", "replace")
+    except SandboxFileError:
+        return ""
+    match = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+async def _add_canaries(sandbox: "Sandbox", directories: Collection[str], mark: str) -> list[str]:
+    """A test that must fail in each package that has tests; gives the files that were made."""
+    if not directories:
+        return []
+    command = ["grep", "-rHm1", "--include=*_test.go", "-e", "^package [A-Za-z0-9_]*", "."]
+    found = await sandbox.run(command, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
+    packages = dict[str, str]()
+    for line in found.stdout.splitlines():
+        if match := re.match(r"^(?:\./)?(.+?):package (\w+)", line):
+            packages[match[1].rpartition("/")[0]] = match[2]
+    added = []
+    for directory, package in sorted(packages.items())[:_MOST_DIRECTORIES]:
+        if directory in directories:
+            path = f"{directory}/zz_{mark.lower()}_test.go".lstrip("/")
+            text = f'package {package}\n\nimport "testing"\n\nfunc Test{mark}(t *testing.T) {{ t.Fatal("must fail") }}\n'
+            await sandbox.write_file(path, text.encode())
+            added.append(path)
+    return added
+
+
+def read_go(text: str, gathered: Gathered, *, tests: Mapping[str, str], module: str) -> None:
+    """Take what `go test -json` printed.
+
+    Args:
+        text: Events and other lines.
+        gathered: Takes results and problems.
+        tests: `directory:Function` to file, as found in the sources.
+        module: The module's path, by which a package's directory is found.
+    """
+    printed, plain, ends = dict[str, list[str]](), list[str](), dict[str, str]()
+    running = set[str]()
+    for line in text.splitlines():
+        event = _event(line)
+        if event is None:
+            plain.append(line)
+            continue
+        gathered.begun = 1
+        name = f"{event.Package}.{event.Test}" if event.Test else event.Package
+        if event.Action == "build-output":
+            plain.append(event.Output.rstrip("\n"))
+        elif event.Action == "output" and len(lines := printed.setdefault(name, [])) < _MOST_LINES:
+            lines.append(event.Output)
+        elif event.Action == "run" and event.Test:
+            running.add(name)
+            gathered.collect(name, _file(event, tests, module))
+        elif event.Action in _OUTCOMES and event.Test:
+            detail = "" if event.Action == "pass" else "".join(printed.get(name, ()))
+            gathered.add(result(name, _OUTCOMES[event.Action], _file(event, tests, module), detail))
+        elif event.Action in _OUTCOMES:
+            ends[event.Package] = event.Action
+    broken = _compiler(plain, gathered, module)
+    _packages(gathered, ends, plain, printed, {f"{module}/{directory}".rstrip("/") for directory in broken})
+
+
+def _event(line: str) -> _Event | None:
+    try:
+        return _EVENTS.decode(line) if line.startswith("{") else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _file(event: _Event, tests: Mapping[str, str], module: str) -> str | None:
+    directory = event.Package.removeprefix(module).strip("/")
+    return tests.get(f"{directory}:{event.Test.split('/')[0]}")
+
+
+def _packages(
+    gathered: Gathered,
+    ends: dict[str, str],
+    plain: list[str],
+    printed: Mapping[str, list[str]],
+    explained: Collection[str],
+) -> None:
+    """A package that failed without any of its tests failing: it was not built, or broke off."""
+    for line in plain:
+        if match := _FAILED.match(line):
+            gathered.begun = 1
+            ends[match[1]] = "fail"
+    red = {
+        each.id.rpartition(".")[0]
+        for each in gathered.results.values()
+        if each.outcome in ("failed", "error")
+    }
+    for package, end in ends.items():
+        if end == "fail" and package not in red and package not in explained:
+            gathered.add(result(package, "error", None, "".join(printed.get(package, ()))))
+
+
+def _compiler(plain: list[str], gathered: Gathered, module: str) -> set[str]:
+    """What the compiler said of files; the worst of each file is its cause. Gives their directories."""
+    said = dict[str, list[str]]()
+    for line in plain:
+        if match := _COMPILER.match(line):
+            said.setdefault(match[1], []).append(match[2])
+    for file, messages in said.items():
+        name = PurePosixPath(file).as_posix()
+        cause = worst([cause_of(message, module) for message in messages])
+        gathered.add(result(name, "error", name, "\n".join(messages), cause))
+    return {file.rpartition("/")[0] for file in said}
+
+
+def cause_of(message: str, module: str) -> Cause:
+    """What a message of the compiler means."""
+    if match := _NO_PACKAGE.search(message):
+        is_own = bool(module) and (match[1] + "/").startswith(module + "/")
+        return Cause("absent" if is_own else "foreign", message, match[1])
+    if _UNPARSABLE.match(message):
+        return Cause("broken", message)
+    return Cause("absent" if "undefined" in message else "compiler", message)

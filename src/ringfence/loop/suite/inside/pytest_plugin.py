@@ -1,0 +1,177 @@
+"""The plugin that reports what pytest does. Loaded by `-p` in PYTEST_ADDOPTS, before any of the project's code."""
+
+import os
+from typing import Any
+
+import pytest
+
+from . import telling
+
+_SETTINGS = telling.settings()
+_state: "dict[str, Any]" = {"channel": None, "before": {}, "root": "", "altered": set(), "plugins": set()}
+
+if os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["PYTEST_PLUGINS"] = _SETTINGS["plugins"]
+else:  # workers report to their controller
+    _state["channel"] = telling.Channel(_SETTINGS["socket"])
+    _state["channel"].tell("begin", runner="pytest")
+    # A pytest that a test starts is none of ours.
+    os.environ["PYTEST_ADDOPTS"] = _SETTINGS["addopts"]
+
+
+def _tell(kind, **fields):
+    if _state["channel"] is not None:
+        _state["channel"].tell(kind, **fields)
+
+
+def _named(nodeid):
+    """(id, file) of a node, relative to the workspace whatever pytest's root is."""
+    path, separator, rest = nodeid.partition("::")
+    file = telling.shown(os.path.join(_state["root"], path), _SETTINGS["workspace"])
+    return telling.clean(file + separator + rest, 900), file
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_load_initial_conftests():
+    """Installed plugins are there, code of the project's is not."""
+    _state["before"] = telling.functions()
+    yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """All tests are to be run, whatever fails."""
+    _state["root"] = str(config.rootdir)
+    config.option.maxfail = 0
+    config.option.continue_on_collection_errors = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """From here on code of the project is loaded, which registers no plugin but a conftest.py."""
+    _state["plugins"] = set(map(id, session.config.pluginmanager.get_plugins()))
+
+
+def _registered_since(config):
+    names = []
+    for name, plugin in config.pluginmanager.list_name_plugin():
+        is_known = plugin is None or id(plugin) in _state["plugins"]
+        if not is_known and os.path.basename(getattr(plugin, "__file__", None) or "") != "conftest.py":
+            names.append(telling.clean("the plugin %s" % name, 200))
+    return names
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Put a canary at the end of each module, under all that holds for the tests there."""
+    yield
+    if not _SETTINGS["canary"]:
+        return
+    last = {}
+    for item in items:
+        module = item.getparent(pytest.Module)
+        if module is not None:
+            last[module] = item
+    ends = {id(item): module for module, item in last.items()}
+    withcanaries = []
+    for item in items:
+        withcanaries.append(item)
+        if id(item) in ends:
+            withcanaries.append(_canary(ends[id(item)]))
+    items[:] = withcanaries
+
+
+def _canary(module):
+    def canary():
+        telling.fail_in_every_way([lambda: pytest.fail("must fail"), _raise_nothing])
+
+    return pytest.Function.from_parent(module, name=_SETTINGS["canary"], callobj=canary)
+
+
+def _raise_nothing():
+    with pytest.raises(ValueError):
+        pass
+
+
+def pytest_collection_finish(session):
+    """What is going to be run."""
+    for item in session.items:
+        _collected(item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes():
+    """Workers are not given the options of the environment."""
+    os.environ["PYTEST_PLUGINS"] = ",".join(filter(None, (_SETTINGS["plugins"], __name__)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(ids):
+    """The same, where workers collect."""
+    for nodeid in ids:
+        _collected(nodeid)
+
+
+def _collected(nodeid):
+    name, file = _named(nodeid)
+    _tell("collected", id=name, file=file)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport(call):
+    """Keep what was raised with the report, where workers' reports carry it too."""
+    outcome = yield
+    if call.excinfo is not None:
+        outcome.get_result().ringfence_cause = telling.cause(call.excinfo.value, _SETTINGS["workspace"])
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_make_collect_report():
+    """The same for a file that could not be loaded."""
+    outcome = yield
+    report = outcome.get_result()
+    raised = getattr(getattr(report, "call", None), "excinfo", None)
+    if raised is not None:
+        error = raised.value
+        report.ringfence_cause = telling.cause(error.__cause__ or error, _SETTINGS["workspace"])
+
+
+def pytest_collectreport(report):
+    """A file that could not be loaded, or that is skipped as a whole."""
+    if report.outcome != "passed":
+        _result(report, "error" if report.outcome == "failed" else "skipped")
+
+
+def pytest_runtest_logreport(report):
+    """One phase of one test."""
+    if report.outcome == "failed":
+        _result(report, "failed" if report.when == "call" else "error")
+    elif report.outcome == "skipped" or (report.outcome == "passed" and report.when == "call"):
+        _result(report, report.outcome)
+
+
+def _result(report, outcome):
+    name, file = _named(report.nodeid)
+    detail = "" if outcome == "passed" else report.longreprtext
+    if outcome in ("failed", "error"):
+        detail = "\n".join([*("%s:\n%s" % section for section in report.sections), detail])
+    cause = getattr(report, "ringfence_cause", None) if outcome != "passed" else None
+    _tell("result", id=name, outcome=outcome, file=file, detail=telling.clean(detail), cause=cause)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    """The last word; of a worker, to its controller."""
+    yield
+    changed = [*telling.altered(_state["before"]), *_registered_since(session.config)]
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["ringfence_altered"] = changed
+    _tell("altered", names=sorted({*changed, *_state["altered"]}))
+    _tell("end", exit=int(session.exitstatus))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """A worker's last word."""
+    _state["altered"].update(getattr(node, "workeroutput", {}).get("ringfence_altered", ()))

@@ -1,0 +1,127 @@
+"""Runs as `python -m unittest` does, and reports each test. Started in its place by `-m`."""
+
+import os
+import sys
+import unittest
+
+from . import telling
+
+_SETTINGS = telling.settings()
+_BEFORE = telling.functions()
+_CHANNEL = telling.Channel(_SETTINGS["socket"])
+
+
+def _file_of(test):
+    module = sys.modules.get(type(test).__module__)
+    return telling.shown(getattr(module, "__file__", None), _SETTINGS["workspace"])
+
+
+def _named(test):
+    """(id, file) of a test; of a module that could not be loaded its path is both."""
+    if isinstance(test, Canary):
+        return _SETTINGS["canary"], None
+    name, kind = test.id(), type(test).__name__
+    if kind in ("_FailedTest", "ModuleSkipped") and type(test).__module__ == "unittest.loader":
+        file = _path_of(test._testMethodName)
+        return file or telling.clean(name, 900), file
+    if kind == "_ErrorHolder":
+        # What a class or module needs could not be made: it stands for the tests there, which were not run.
+        owner = name[name.find("(") + 1 : -1]
+        file = _path_of(owner) or _path_of(owner.rpartition(".")[0])
+        return file or telling.clean(name, 900), file
+    return telling.clean(name, 900), _file_of(test)
+
+
+def _path_of(module):
+    """Where a module would be, that may not be loaded."""
+    for folder in sys.path:
+        for ending in (".py", os.sep + "__init__.py"):
+            path = os.path.join(folder, module.replace(".", os.sep)) + ending
+            if module and os.path.isfile(path):
+                return telling.shown(path, _SETTINGS["workspace"])
+    return None
+
+
+class _Result(unittest.TextTestResult):
+    def _tell(self, test, outcome, err=None, detail=""):
+        name, file = _named(test)
+        cause = None
+        if err is not None:
+            cause = telling.cause(err[1], _SETTINGS["workspace"])
+            detail = self._exc_info_to_string(err, test)
+        _CHANNEL.tell(
+            "result", id=name, outcome=outcome, file=file, detail=telling.clean(detail), cause=cause
+        )
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self._tell(test, "passed")
+
+    def addError(self, test, err):
+        self._tell(test, "error", err)
+        super().addError(test, err)
+
+    def addFailure(self, test, err):
+        self._tell(test, "failed", err)
+        super().addFailure(test, err)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._tell(test, "skipped", detail=reason)
+
+    def addExpectedFailure(self, test, err):
+        super().addExpectedFailure(test, err)
+        self._tell(test, "skipped", err)
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self._tell(test, "failed", detail="passed, though it is marked as an expected failure")
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self._tell(test, "failed", err)
+        super().addSubTest(test, subtest, err)
+
+
+class Canary(unittest.TestCase):
+    """Must fail."""
+
+    def runTest(self):
+        """Fail."""
+        telling.fail_in_every_way()
+
+
+class _Runner(unittest.TextTestRunner):
+    resultclass = _Result  # type: ignore[assignment]  # typeshed names a function
+
+    def run(self, test):
+        for each in _each(test):
+            name, file = _named(each)
+            _CHANNEL.tell("collected", id=name, file=file)
+        self.failfast = False
+        if not _SETTINGS["canary"]:
+            return super().run(test)
+        _CHANNEL.tell("collected", id=_SETTINGS["canary"], file=None)
+        return super().run(unittest.TestSuite([test, Canary()]))
+
+
+def _each(test):
+    if isinstance(test, unittest.TestSuite):
+        for part in test:
+            yield from _each(part)
+    elif test is not None:
+        yield test
+
+
+def _main():
+    _CHANNEL.tell("begin", runner="unittest")
+    sys.argv[0] = "python -m unittest"
+    program = unittest.main(module=None, testRunner=_Runner, exit=False)
+    code = 0 if program.result.wasSuccessful() else 1
+    _CHANNEL.tell("altered", names=telling.altered(_BEFORE))
+    _CHANNEL.tell("end", exit=code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    _main()

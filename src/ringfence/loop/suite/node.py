@@ -1,0 +1,99 @@
+"""`node --test`: a reporter of ours in the runner's process, and a canary at the end of each test file.
+
+The runner gives each file a process of its own. Code that replaces `assert` does so for its own process, so that a
+canary in a file of its own would see nothing of it.
+"""
+
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ringfence.errors import SandboxError, SandboxFileError
+from ringfence.loop.suite.collecting import Gathered
+from ringfence.loop.suite.detecting import NODE_TESTS
+from ringfence.loop.suite.model import Check, Report
+from ringfence.loop.suite.streamed import private_place, run_listening
+from ringfence.loop.suite.weighing import weigh
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+
+_ENDINGS = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
+_MOST_FILES = 500
+_LARGEST_FILE = 2_000_000
+_LISTING_BYTES = 1_000_000
+_FIND_S = 60.0
+_RESTORE_S = 60.0
+_REPLACED = re.compile(r"the canary fails, as it must \(replaced: ([\w. ]{1,2000})\)")
+
+
+async def run_node(check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str]) -> Report:
+    """Run `node --test`. Arguments and errors as `run_check`."""
+    inside = files("ringfence.loop.suite") / "inside"
+    own = {**sandbox.facts.environment, **sandbox.spec.env}
+    sent = {name: (inside / name).read_bytes() for name in ("reporter.mjs", "watch.cjs")}
+    async with private_place(sandbox, sent, {}) as place:
+        reporter = f"{place.path}/{place.package}/reporter.mjs"
+        options = (
+            f"--require={place.path}/{place.package}/watch.cjs "
+            f"--test-reporter=spec --test-reporter-destination=stdout "
+            f"--test-reporter={reporter} --test-reporter-destination=stderr"
+        )
+        env = {"NODE_OPTIONS": f"{own.get('NODE_OPTIONS', '')} {options}".strip()}
+        given = [path for path in test_files if path.endswith(_ENDINGS)]
+        wanted = (given or await _test_files(sandbox)) if canary else ()
+        text = (inside / "canary.js").read_bytes().replace(b"RINGFENCE", place.canary.encode())
+        async with _with_canaries(sandbox, wanted, text) as guarded:
+            gathered, ended = await run_listening(
+                sandbox, place, check.command, env=env, timeout_s=check.timeout_s
+            )
+        mark = place.canary if canary else ""
+        gathered.altered |= _replaced(gathered, mark)
+        return weigh(check, gathered, ended, canary=mark, guarded=guarded)
+
+
+def _replaced(gathered: Gathered, canary: str) -> set[str]:
+    """Functions of `assert` and of the runner that canaries saw replaced in their files' processes."""
+    told = (each.detail for name, each in gathered.results.items() if canary and canary in name)
+    lists = (match[1].split() for detail in told for match in _REPLACED.finditer(detail))
+    return {name for names in lists for name in names}
+
+
+def is_by_name(path: str) -> bool:
+    """Whether node takes a file for a test by its name alone."""
+    return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in NODE_TESTS)
+
+
+async def _test_files(sandbox: "Sandbox") -> list[str]:
+    """Files that `node --test` takes for tests by their names."""
+    names = [word for pattern in NODE_TESTS for word in ("-o", "-name", pattern)][1:]
+    kind = ["-type", "f", "(", *names, "-o", "-path", "*/test/*.js", "-o", "-path", "*/test/*.[cm]js", ")"]
+    command = ["find", ".", "-name", "node_modules", "-prune", "-o", *kind, "-print0"]
+    found = await sandbox.run(command, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
+    paths = found.stdout_bytes.decode("utf-8", "surrogateescape").split("\0")
+    return sorted(path.removeprefix("./") for path in paths if path)[:_MOST_FILES]
+
+
+@asynccontextmanager
+async def _with_canaries(sandbox: "Sandbox", paths: Collection[str], text: bytes) -> AsyncIterator[list[str]]:
+    """Test files with a canary at their ends, until the context is left; gives those that could have one."""
+    before = dict[str, bytes]()
+    try:
+        for path in paths:
+            with suppress(SandboxFileError):
+                data = await sandbox.read_file(path, limit_bytes=_LARGEST_FILE)
+                if not is_by_name(path) and b"node:test" not in data:
+                    continue  # data, or another runner's
+                before[path] = data
+                await sandbox.write_file(path, data + text)
+        yield list(before)
+    finally:
+        with anyio.move_on_after(_RESTORE_S, shield=True):
+            for path, data in before.items():
+                with suppress(SandboxError):
+                    await sandbox.write_file(path, data)

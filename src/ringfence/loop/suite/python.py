@@ -1,0 +1,42 @@
+"""pytest and unittest: a plugin or a runner of ours is put on Python's path, under a name of the hour."""
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from ringfence.loop.suite.model import Check, Report
+from ringfence.loop.suite.streamed import Place, private_place, run_listening
+from ringfence.loop.suite.weighing import weigh
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+
+_SENT = ("__init__.py", "telling.py", "pytest_plugin.py", "unittest_runner.py")
+_UNITTEST = re.compile(r"-m\s+unittest\b(?!\.)")
+_PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
+
+
+async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
+    """Run pytest or unittest. Arguments and errors as `run_check`."""
+    inside = files("ringfence.loop.suite") / "inside"
+    sent = {name: (inside / name).read_bytes() for name in _SENT}
+    own = {**sandbox.facts.environment, **sandbox.spec.env}
+    settings = {"addopts": own.get("PYTEST_ADDOPTS", ""), "plugins": own.get("PYTEST_PLUGINS", "")}
+    if not canary:
+        settings["canary"] = ""
+    async with private_place(sandbox, sent, settings) as place:
+        env = {"PYTHONPATH": ":".join(filter(None, (place.path, own.get("PYTHONPATH"))))}
+        if check.runner == "pytest":
+            env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin".strip()
+        gathered, ended = await run_listening(
+            sandbox, place, _command(check, place), env=env, timeout_s=check.timeout_s
+        )
+        return weigh(check, gathered, ended, canary=place.canary if canary else "")
+
+
+def _command(check: Check, place: Place) -> str:
+    command = check.command
+    if check.runner == "unittest":
+        command = _UNITTEST.sub(f"-m {place.package}.unittest_runner", command)
+    # A command that sets the path itself would lose ours.
+    return _PATH_SET.sub(f"PYTHONPATH={place.path}:", command)

@@ -1,0 +1,86 @@
+"""Runs a check in a sandbox, with a runner's own report where it has one."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ringfence.errors import ConfigurationError
+from ringfence.loop.suite.model import Check, Report, TestResult
+from ringfence.loop.suite.weighing import output_of
+
+if TYPE_CHECKING:
+    from ringfence.sandbox import Sandbox
+
+_OUTPUT_BYTES = 128 * 1024
+_DETAIL_CHARS = 4000
+_NOT_RUN = {126: "it cannot be executed", 127: "its program is not there"}
+
+
+async def run_check(
+    check: Check,
+    sandbox: "Sandbox",
+    *,
+    canary: bool,
+    test_files: Collection[str] = (),
+) -> Report:
+    """Run a check to its end.
+
+    Args:
+        check: What to run; its `timeout_s` ends it.
+        sandbox: Where; its workspace is what is checked. Files of the check's own that are put into the workspace
+            are taken out again.
+        canary: Run tests that must fail among the others, and believe nothing if they do not; for runners where
+            product code shares the process with what judges it (pytest, unittest, node) or its package (go).
+        test_files: Files with tests, relative to the workspace, where the canary must be in (node).
+
+    Raises:
+        ConfigurationError: The check names a runner that there is not.
+        SandboxDied: The sandbox went before the end.
+    """
+    match check.runner:
+        case None:
+            return await _by_exit_code(check, sandbox)
+        case "pytest" | "unittest":
+            from ringfence.loop.suite.python import run_python
+
+            return await run_python(check, sandbox, canary=canary)
+        case "node":
+            from ringfence.loop.suite.node import run_node
+
+            return await run_node(check, sandbox, canary=canary, test_files=test_files)
+        case "go":
+            from ringfence.loop.suite.go import run_go
+
+            return await run_go(check, sandbox, canary=canary)
+        case "cargo":
+            from ringfence.loop.suite.cargo import run_cargo
+
+            return await run_cargo(check, sandbox)
+        case "maven":
+            from ringfence.loop.suite.maven import run_maven
+
+            return await run_maven(check, sandbox)
+        case runner:
+            raise ConfigurationError(
+                f"check {check.name!r} names the runner {runner!r}; there are pytest, unittest, node, go, cargo "
+                "and maven; without one only the exit code counts"
+            )
+
+
+async def _by_exit_code(check: Check, sandbox: "Sandbox") -> Report:
+    """One result, named as the check."""
+    ended = await sandbox.run(
+        ["/bin/sh", "-c", check.command], timeout_s=check.timeout_s, output_limit_bytes=_OUTPUT_BYTES
+    )
+    problems = list[str]()
+    if ended.ended_by == "timeout":
+        problems.append(f"{check.name} was not done after {check.timeout_s:g} s")
+    elif ended.ended_by != "exit":
+        problems.append(f"{check.name} was ended by {ended.ended_by}")
+    elif ended.exit_code in _NOT_RUN:
+        problems.append(f"{check.name} could not be run: {_NOT_RUN[ended.exit_code]}: {check.command!r}")
+    output = output_of(ended)
+    detail = "" if ended.ok else output[-_DETAIL_CHARS:]
+    outcome = TestResult(check.name, "passed" if ended.ok else "failed", None, detail)
+    return Report(
+        {check.name: outcome}, not problems, ended.exit_code, ended.ended_by, output, tuple(problems)
+    )

@@ -1,0 +1,304 @@
+"""The commands that look at loops, as a user has them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.cases import slow_after
+from tests.cli.conftest import Ended
+from tests.loop.report.filling import Filling, story
+
+from ringfence.cli.loop_table import stories_table
+from ringfence.config.paths import state_dir
+from ringfence.loop.report.model import Used
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.story import Story
+
+_EVIL = "\x1b[2J\u202e<b>|\r\n"
+Run = Callable[..., Ended]
+
+
+def _fill(*stories: Story, title: str = "Pieces") -> Filling:
+    """A loop in this test's state directory: the first story passed, the second was rejected twice and skipped."""
+
+    async def write() -> Filling:
+        filling = await Filling(state_dir(), *stories, title=title).begin()
+        first, second = (each.id for each in stories[:2])
+        await filling.tests(first)
+        await filling.code(first, 1)
+        await filling.judged(first, 1)
+        await filling.passed(first)
+        await filling.tests(second)
+        for number in (1, 2):
+            await filling.code(second, number)
+            await filling.judged(second, number, verdict="not_met", reason="it is not")
+            await filling.rejected(second, number, "criterion 1 is not met: it is not")
+        await filling.store.change(
+            second, state=StoryState.SKIPPED, stage="", reason="criterion 1 is not met"
+        )
+        await filling.at_fixed_times()
+        await filling.store.end(LoopState.INCOMPLETE, "1 passed, 1 skipped")
+        filling.close()
+        return filling
+
+    return anyio.run(write)
+
+
+_GOLDEN = """\
+loop 20260101-000000-abcdef  incomplete: 1 passed, 1 skipped
+story state   try tests code checks review verdict  time tokens  cost
+one   passed  1/3 ok    ok   ok     ok     ok       4:00  12.9k $0.25
+two   skipped 2/3 ok    ok   ok     ok     no       7:30  24.9k $0.50
+three waiting                                          -      0     -
+two: criterion 1 is not met
+used: 11 agent calls, 37,800 tokens, $0.75, 11:30 at work
+next: ringfence loop retry two --loop abcdef
+next: git merge ringfence/loop-20260101-000000-abcdef
+"""
+
+
+def test_status_is_a_table_of_stories_and_stages(ringfence: Run, monkeypatch: pytest.MonkeyPatch):
+    """In 80 columns, with what each took and what one may do next."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _fill(story("one"), story("two"), story("three"))
+    ended = ringfence("loop", "status")
+    assert (ended.code, [line.rstrip() for line in ended.out.splitlines()]) == (0, _GOLDEN.splitlines())
+
+
+def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
+    """It is not running, whatever its row says."""
+
+    async def begin() -> None:
+        (await Filling(state_dir(), story("one")).begin()).close()
+
+    anyio.run(begin)
+    ended = ringfence("loop", "status", "abcdef")
+    assert "loop 20260101-000000-abcdef  interrupted" in ended.out
+    assert "next: ringfence loop resume abcdef" in ended.out
+    assert "interrupted" in ringfence("loop", "list").out
+
+
+def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
+    """With the code for what can be tried again, and how."""
+
+    async def begin() -> None:
+        (await Filling(state_dir(), story("one")).begin()).close()
+
+    anyio.run(begin)
+    ended = ringfence("loop", "watch")
+    assert ended.code == 75
+    assert "was interrupted; `ringfence loop resume abcdef`" in ended.err
+
+
+def test_watching_a_loop_that_has_ended_tells_it_all(ringfence: Run):
+    """Each event once, then the end; the exit code is the loop's."""
+    _fill(story("one"), story("two"))
+    ended = ringfence("loop", "watch")
+    assert (ended.code, ended.out.count("checks green")) == (3, 3)
+    assert (
+        "loop 20260101-000000-abcdef  incomplete: 1 passed, 1 skipped\n  branch: ringfence/loop-" in ended.out
+    )
+
+
+def test_events_as_json_have_names_numbers_and_a_version(ringfence: Run):
+    """One object a line; the last one is the end."""
+    _fill(story("one"), story("two"))
+    lines = [json.loads(line) for line in ringfence("loop", "watch", "--json").out.splitlines()]
+    assert {line["schema_version"] for line in lines} == {1}
+    assert [line["event"] for line in lines] == [
+        "checks.completed", "checks.completed", "story.retried", "checks.completed", "story.retried", "loop.summary",
+    ]  # fmt: skip
+    assert [line["number"] for line in lines[:-1]] == [1, 2, 3, 4, 5]
+    assert (lines[-1]["state"], lines[-1]["exit_code"]) == ("incomplete", 3)
+
+
+@pytest.mark.parametrize("command", slow_after(1, ["list", "status", "show"]))
+def test_what_reads_has_json_with_a_version(ringfence: Run, command: str):
+    """For programs, and for the terminal that shows it: plain ASCII."""
+    _fill(story(_EVIL), story("two"), title=_EVIL)
+    ended = ringfence("loop", command, "--json")
+    assert json.loads(ended.out)["schema_version"] == 1
+    assert {letter for letter in ended.out if not 32 <= ord(letter) < 127} == {"\n"}
+
+
+@pytest.mark.parametrize("command", slow_after(1, ["list", "status", "show", "watch"]))
+def test_hostile_texts_reach_no_terminal(ringfence: Run, command: str):
+    """What an agent or a story's file says is spelled out."""
+    _fill(story(_EVIL, title=_EVIL, criteria=(_EVIL,)), story("two"), title=_EVIL)
+    shown = ringfence("loop", command).out
+    assert {letter for letter in shown if not letter.isprintable()} == {"\n"}
+
+
+def test_a_database_that_cannot_be_read_hides_no_other_loop(ringfence: Run):
+    """It is named on stderr."""
+    _fill(story("one"), story("two"))
+    broken = state_dir() / "loops" / "20270101-000000-000000"
+    broken.mkdir()
+    (broken / "loop.db").write_bytes(b"no database" * 1000)
+    ended = ringfence("loop", "list")
+    assert (ended.code, "20260101-000000-abcdef" in ended.out) == (0, True)
+    assert "20270101-000000-000000" in ended.err
+
+
+def test_the_page_is_written_whole_or_not(ringfence: Run, tmp_path: Path):
+    """In the place of whatever link is there, and not through it."""
+    _fill(story("one"), story("two"))
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "page.html").symlink_to(tmp_path / "mine")
+    assert ringfence("loop", "show", "--html", tmp_path / "page.html") == Ended(0, "", "")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    ended = ringfence("loop", "show", "--html", tmp_path / "no" / "page.html")
+    assert (ended.code, "cannot write" in ended.err) == (2, True)
+
+
+def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: Callable[..., Any]):
+    """After `clean`, byte by byte."""
+    filling = _fill(story("one"), story("two"))
+    (filling.place.directory / "loop.patch").write_bytes(b"\xff patch\r\n")
+    assert start("loop", "diff").communicate(timeout=60) == (b"\xff patch\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    slow_after(
+        2,
+        [
+            (["diff", "two"], 2, "story 'two' is skipped: nothing of it is on the branch"),
+            (["diff", "none"], 2, "has no story 'none'; it has one, two"),
+            (["diff", "--rejected", "1"], 2, "--rejected 1 needs the STORY"),
+            (["diff", "two", "--rejected", "9"], 2, "no attempt 9 of story 'two'"),
+            (["diff", "one"], 1, "there is no loop's repository"),
+            (["status", "zzz"], 2, "no loop named 'zzz'"),
+            (["clean", ""], 2, "no loop named ''"),
+        ],
+    ),
+    ids=["skipped", "unknown", "whose", "which", "removed", "no-loop", "nothing"],
+)
+def test_what_cannot_be_shown_is_said(ringfence: Run, arguments: list[str], code: int, said: str):
+    """In one line, with what to do."""
+    _fill(story("one"), story("two"))
+    ended = ringfence("loop", *arguments)
+    assert (ended.code, said in ended.err, ended.err.count("\n")) == (code, True, 1)
+
+
+def test_an_export_has_the_progress(ringfence: Run, tmp_path: Path):
+    """Stories that have not ended stay as they are."""
+    _fill(story("one"), story("two"), story("three"))
+    assert ringfence("loop", "export", tmp_path / "out.json").code == 0
+    stories = json.loads((tmp_path / "out.json").read_text())["stories"]
+    assert [each["passes"] for each in stories] == [True, False, False]
+    assert "criterion 1 is not met" in stories[1]["notes"]
+
+
+def _repository(place: Path, files: dict[str, str]) -> Path:
+    place.mkdir()
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    for words in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"],
+    ):
+        subprocess.run(
+            ["git", *words], cwd=place, check=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+        )
+    return place
+
+
+_TEST = "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+
+
+def _prd(place: Path, *stories: dict[str, object]) -> Path:
+    place.write_text(json.dumps({"title": "P", "stories": [*stories]}))
+    return place
+
+
+def _good(name: str, **more: object) -> dict[str, object]:
+    return {"id": name, "title": name, "description": "d", "acceptance_criteria": ["c"], **more}
+
+
+def test_a_check_of_what_can_be_begun(ringfence: Run, tmp_path: Path):
+    """It names stories, repository, checks, budget, and what will not be checked or seen; nothing is made."""
+    work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
+    (work / "new.py").write_text("")
+    ended = ringfence(
+        "loop", "check", _prd(tmp_path / "prd.json", _good("a"), _good("b")), "--workspace", work
+    )
+    assert ended.code == 0, ended.err
+    for said in (
+        "stories: 2", "  - a  a", "  test  python3 -m unittest", "budget: 200 agent calls", "no linter", "new.py",
+        "no bound on money", "nothing stands against it",
+    ):  # fmt: skip
+        assert said in ended.out
+    assert not (state_dir() / "loops").exists()
+
+
+def test_a_check_tells_everything_at_once(ringfence: Run, tmp_path: Path):
+    """What is wrong with the stories, their file and their repository; the exit code is that of a wrong file."""
+    prd = _prd(
+        tmp_path / "prd.json",
+        _good("a", depends_on=["b"]),
+        _good("a"),
+        {"id": "c", "title": "", "description": 3},
+    )
+    (tmp_path / "plain").mkdir()
+    ended = ringfence("loop", "check", prd, "--workspace", tmp_path / "plain")
+    assert ended.code == 78
+    lines = ended.err.splitlines()
+    assert sum("prd.json:" in line for line in lines) >= 3
+    assert any("plain" in line and "git" in line for line in lines)
+    assert f"{len(lines)} problems" in ended.out
+
+
+def test_a_check_without_a_way_to_run_tests_says_what_to_configure(ringfence: Run, tmp_path: Path):
+    """Before any agent starts."""
+    work = _repository(tmp_path / "work", {"notes.txt": "x"})
+    ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work, "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, found["is_ready"], found["checks"]) == (78, False, [])
+    assert "no way to run tests was found" in found["problems"][0]["message"]
+
+
+def test_a_check_of_a_place_that_is_no_repository_is_a_misuse(ringfence: Run, tmp_path: Path):
+    """The stories are fine; the code is that of the wrong words."""
+    (tmp_path / "plain").mkdir()
+    ended = ringfence(
+        "loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", tmp_path / "plain"
+    )
+    assert ended.code == 2
+
+
+def test_a_check_knows_of_a_loop_that_has_not_ended(ringfence: Run, tmp_path: Path):
+    """A second one would be refused."""
+    work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
+
+    async def begin() -> None:
+        (await Filling(state_dir(), story("one")).begin(source=str(work.resolve()))).close()
+
+    anyio.run(begin)
+    ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
+    assert (ended.code, "has not come to its end" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("width", [48, 60, 78, 80, 200])
+def test_a_wide_id_is_cut_and_the_table_keeps_its_width(width: int):
+    """No story's name pushes the others off the screen; where it is narrow, the stages go."""
+    import io
+
+    from rich.console import Console
+
+    file = io.StringIO()
+    rows = [("x" * 500, "running", "1/3", ("ok", "...", "", "", ""), Used(1, 1_234_567, 12.5, 3725.0))]
+    Console(file=file, width=width).print(stories_table(rows, width=width, hidden=7))
+    lines = file.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert ("1:02:05" in lines[1], "1.2M" in lines[1], "$12.50" in lines[1], "+7 more" in lines[2]) == (
+        True,
+    ) * 4

@@ -1,0 +1,66 @@
+"""`ringfence` in a process that is killed at a point of its work: `python dying.py POINT N WORDS...`.
+
+POINT is `step` (when a step of the engine after the Nth begins) or `write` (just before or after the Nth write of the
+loop's rows, by turns). With `alone` it lives, but gives up a Postgres that is away for N seconds.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ringfence.cli import main
+from ringfence.database import Database
+from ringfence.engine.dbos.context import DbosContext
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _at_step(most: int) -> None:
+    taken, begun = DbosContext.step, 0
+
+    async def step(
+        self: DbosContext, name: str, function: Callable[..., Awaitable[Any]], *arguments: Any
+    ) -> Any:
+        async def counted(*given: Any) -> Any:
+            nonlocal begun
+            begun += 1
+            if begun > most:
+                _die()
+            return await function(*given)
+
+        return await taken(self, name, counted, *arguments)
+
+    DbosContext.step = step  # type: ignore[method-assign]
+
+
+def _at_write(number: int) -> None:
+    written, count = Database.write, 0
+
+    async def write(self: Database, act: Callable[[Any], Any]) -> Any:
+        nonlocal count
+        count += 1
+        if count == number and number % 2:
+            _die()
+        answer = await written(self, act)
+        if count == number:
+            _die()
+        return answer
+
+    Database.write = write  # type: ignore[method-assign]
+
+
+def _alone(seconds: int) -> None:
+    from ringfence.engine.liveness import postgres
+
+    postgres._ALONE_S = float(seconds)
+
+
+if __name__ == "__main__":
+    point, amount = sys.argv[1], int(sys.argv[2])
+    sys.argv = ["ringfence", *sys.argv[3:]]
+    {"step": _at_step, "write": _at_write, "alone": _alone}[point](amount)
+    main()

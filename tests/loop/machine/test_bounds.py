@@ -1,0 +1,35 @@
+"""What an attempt brings to the next one has a bound, and checks are given nothing of the user's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.cli.settings import load_settings
+from ringfence.config.swap import Swap
+from ringfence.loop.machine.complaints import bounded
+from ringfence.loop.machine.who import for_checks
+
+COMPLAINTS = st.lists(
+    st.builds(lambda text, times: text * times, st.text(max_size=9), st.integers(0, 4000)), max_size=80
+)
+
+
+@given(COMPLAINTS)
+def test_complaints_are_bounded_and_what_is_left_out_is_said(complaints: list[str]):
+    """An agent can make as many and as long ones as it likes; the prompt of the next attempt must hold them."""
+    told = bounded(complaints)
+    assert sum(map(len, told)) <= 16_000 + 200
+    assert len(told) <= 51
+    if told != complaints:
+        assert "left out" in told[-1]
+
+
+def test_a_check_is_sent_no_secret(tmp_path: Path):
+    """What swaps a placeholder for a secret in requests to a host is for agents; checks run what agents wrote."""
+    effective = load_settings(tmp_path)
+    swap = Swap(secret="one", host="api.example.org", env="TOKEN", header="authorization")
+    egress = effective.settings.egress.model_copy(update={"swap": (swap,)})
+    asked = replace(effective, settings=effective.settings.model_copy(update={"egress": egress}))
+    assert for_checks(asked).settings.egress.swap == ()

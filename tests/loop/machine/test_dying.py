@@ -1,0 +1,70 @@
+"""A loop whose process is killed, again and again, and resumed."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
+
+from ringfence.job.used import spent_by
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+_KILLED = -9
+_EACH_ONCE = ["base", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two"]
+
+
+def dying(point: str, number: int) -> tuple[str, ...]:
+    """The command, killed at a point."""
+    return (sys.executable, str(Path(__file__).with_name("dying.py")), point, str(number))
+
+
+def _project(root: Path) -> Project:
+    return Project.make(root, [story_of("one"), story_of("two")], [*parts_of("one"), *parts_of("two")])
+
+
+def test_killed_at_every_step_it_comes_to_the_same_end(tmp_path: Path):
+    """Each process does a step or two and is killed when the next begins: each commit is there once."""
+    project, killed = _project(tmp_path), 0
+    ended = project.start(command=dying("step", 2))
+    while ended.returncode == _KILLED:
+        killed += 1
+        ended = project.run("loop", "resume", command=dying("step", 2))
+    assert (ended.returncode, killed > 10) == (0, True), (killed, ended)
+    assert project.subjects() == _EACH_ONCE
+    assert project.git("ls-tree", "-r", "--name-only", project.branch).splitlines() == [
+        "pieces/__init__.py", "pieces/one.py", "pieces/two.py", "tests/__init__.py", "tests/test_old.py",
+        "tests/test_one.py", "tests/test_two.py",
+    ]  # fmt: skip
+    assert project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("number", [4, 13, 18, 31])
+def test_killed_at_a_write_it_comes_to_the_same_end(tmp_path: Path, number: int):
+    """Whether a row was written just before or not; what a turn had used that died before its end was written counts."""
+    project = _project(tmp_path)
+    first = project.start(command=dying("write", number))
+    assert first.returncode == _KILLED, first
+    ended = project.run("loop", "resume", command=COMMAND)
+    assert ended.returncode == 0, ended
+    assert project.subjects() == _EACH_ONCE
+    runs = [spent_by(project.root / "state" / "runs" / run.id)[0] for run in project.runs()]
+    assert json.loads(project.run("loop", "status", "--json").stdout)["used"]["tokens"] == sum(runs) > 0
+
+
+def test_the_record_of_a_killed_loop_is_whole(tmp_path: Path):
+    """What a process that was killed left out of it, the next one adds; then it is sealed, each event in it once."""
+    project = _project(tmp_path)
+    assert project.start(command=dying("step", 6)).returncode == _KILLED
+    ended = project.run("loop", "resume", command=COMMAND)
+    assert ended.returncode == 0, ended
+    (record,) = (
+        run for run in project.runs() if run.kinds[1:2] == ["job.created"] and "loop.started" in run.kinds
+    )
+    told = [
+        kind for kind in record.kinds if kind.startswith(("loop.", "story.", "tests.", "code.", "checks."))
+    ]
+    of_story = ["story.dispatched", "tests.written", "code.committed", "checks.completed", "story.passed"]
+    assert told == ["loop.started", *of_story, *of_story, "loop.completed"]
+    verified = project.run("audit", "verify", record.id)
+    assert (verified.returncode, "sealed" in verified.stdout) == (0, True), verified

@@ -1,0 +1,54 @@
+"""What a loop remembers when it is gone on with, and what is left of one that nobody works on."""
+
+from pathlib import Path
+
+import pytest
+from tests.loop.machine.project import Project, parts_of, story_of
+from tests.loop.machine.test_dying import dying
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+_LIMIT, _CONFIGURATION = 5, 78
+
+
+def test_what_was_asked_for_at_the_start_is_done_after_a_resumption(tmp_path: Path):
+    """`--merge` holds for the round in which the last story passes, and no merge is told to be next."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    ended = project.start("--merge", "--max-agent-calls", "1")
+    assert (ended.returncode, "nothing is merged" in ended.stderr) == (_LIMIT, True), ended
+    assert "--max-agent-calls N" in ended.stdout.splitlines()[-1]
+    ended = project.run("loop", "resume", "--max-agent-calls", "50")
+    assert (ended.returncode, "main is at" in ended.stderr, "git merge" in ended.stdout) == (
+        0,
+        True,
+        False,
+    ), ended
+    assert project.git("rev-parse", "main") == project.git("rev-parse", project.branch)
+    assert (project.work / "pieces" / "one.py").is_file()
+
+
+def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(tmp_path: Path):
+    """As a loop does that comes to its end by itself: its process was killed, and it is not gone on with."""
+    stories = [story_of("one"), story_of("two", depends_on=["one"])]
+    project = Project.make(tmp_path, stories, [*parts_of("one"), *parts_of("two")])
+    project.start(command=dying("step", 9))
+    while project.rows()["one"]["state"] != "passed":
+        project.run("loop", "resume", command=dying("step", 9))
+    assert project.git("for-each-ref", "refs/heads/ringfence/") == ""
+    done = project.run("loop", "cancel")
+    assert (done.returncode, "is cancelled" in done.stderr) == (0, True), done
+    assert project.subjects(f"main..{project.branch}") == ["The piece one: tests", "The piece one"]
+    (directory,) = (project.root / "state" / "loops").glob("2*")
+    assert "cancelled" in (directory / "report.md").read_text()
+    assert {"report.html", "loop.patch"} <= {path.name for path in directory.iterdir()}
+    assert project.rows()["two"]["state"] == "waiting"
+    again = project.run("loop", "resume")
+    assert again.returncode == 0, again
+
+
+def test_a_script_that_is_not_there_holds_no_repository(tmp_path: Path):
+    """It is told before a loop is begun."""
+    project = Project.make(tmp_path, [story_of("one")], [])
+    project.script.unlink()
+    done = project.start()
+    assert (done.returncode, "cannot read the script" in done.stderr) == (_CONFIGURATION, True), done
+    assert project.run("loop", "list").stdout == ""

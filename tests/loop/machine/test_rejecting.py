@@ -1,0 +1,186 @@
+"""One loop in which attempts are rejected for each reason that there is, and what comes of them."""
+
+import json
+import sqlite3
+import subprocess
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.loop.machine.project import Project, case, events_of, judged, parts_of, story_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@dataclass
+class Ended:
+    """A loop that has come to its end."""
+
+    project: Project
+    done: "subprocess.CompletedProcess[str]"
+    events: list[dict[str, Any]]
+
+    def complaint(self, story: str, kind: str = "story.retried") -> str:
+        """What the first rejected attempt at a story was told."""
+        found = [each for each in self.events if each["event"] == kind and each.get("story") == story]
+        return "\n".join(found[0]["complaints"])
+
+
+def _first(name: str, role: str, *more: str, run: str | None = None, say: str = "done") -> dict[str, Any]:
+    return case(f"role: {role}", f"story: {name}\n", "attempt: 1 of", *more, run=run, say=say)
+
+
+def _parts(name: str, *told: str) -> list[dict[str, Any]]:
+    """A story that passes; its second implementor speaks only if the prompt holds what the first was told."""
+    writer, implementor, *others = parts_of(name)
+    return [writer, {**implementor, "when": [*implementor["when"], *told]}, *others]
+
+
+def _cases() -> list[dict[str, Any]]:
+    vacuous = (
+        "printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_it(self):\\n        pass\\n' "
+        "> tests/test_vacuous.py"
+    )
+    wrong = "printf 'def {0}():\\n    return 1\\n' > pieces/{0}.py"
+    writes = "printf 'def tampering():\\n    return \"tampering\"\\n' > pieces/tampering.py"
+    rejection = judged("tests.test_judged.Test.test_it", verdict="not_met")
+    return [
+        _first("tampering", "implementor", run=f"{writes}; echo '# is well' >> tests/test_tampering.py"),
+        *_parts("tampering", "attempt: 2 of", "tests/test_tampering.py"),
+        _first("red", "implementor", run=wrong.format("red")),
+        *_parts("red", "attempt: 2 of", "test_red.Test.test_it"),
+        _first("judged", "judge", say=rejection),
+        {**_parts("judged")[1], "when": ["role: implementor", "story: judged\n", "attempt: 1 of"]},
+        case(
+            "role: implementor", "story: judged\n", "attempt: 2 of", "do what the story says",
+            run="printf 'def judged():\\n    return \"judged\"  # as told\\n' > pieces/judged.py",
+        ),
+        *[each for each in _parts("judged") if "role: implementor" not in each["when"]],
+        _first("vacuous", "test_writer", run=vacuous),
+        *parts_of("vacuous"),
+        _first("broken", "test_writer", run="echo 'def (' > tests/test_broken.py"),
+        *parts_of("broken"),
+        *parts_of("hopeless", code=wrong.format("hopeless")),
+        *parts_of("last"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """All stories of it are independent but one."""
+    names = ("tampering", "red", "judged", "vacuous", "broken", "hopeless", "last")
+    stories = [story_of(name) for name in names]
+    stories.insert(6, story_of("leaning", depends_on=["hopeless"]))
+    project = Project.make(tmp_path_factory.mktemp("rejecting"), stories, _cases())
+    done = project.start("--json", "--attempts", "2")
+    assert done.returncode == 3, (done.stdout[-3000:], done.stderr)
+    return Ended(project, done, events_of(done))
+
+
+def test_a_touched_test_rejects_the_attempt_and_is_named(ended: Ended):
+    """The implementor may not change what decides about it; the next attempt's prompt says which file that was."""
+    assert "tests/test_tampering.py" in ended.complaint("tampering")
+    assert ended.project.rows()["tampering"]["attempt"] == 2
+
+
+def test_a_red_check_rejects_the_attempt(ended: Ended):
+    """And names the test."""
+    assert "tests.test_red.Test.test_it" in ended.complaint("red")
+
+
+def test_the_judge_rejects_an_attempt_that_is_green(ended: Ended):
+    """Its words reach the next one."""
+    assert "do what the story says" in ended.complaint("judged")
+    assert ended.project.rows()["judged"]["state"] == "passed"
+
+
+def test_tests_that_pass_on_the_base_are_rejected(ended: Ended):
+    """They prove nothing; the test writer writes others."""
+    assert "tests.test_vacuous.T.test_it: passes" in ended.complaint("vacuous")
+
+
+def test_tests_that_cannot_be_loaded_are_rejected(ended: Ended):
+    """They are red, but not because something is to be built."""
+    assert "tests/test_broken.py" in ended.complaint("broken")
+
+
+def test_nothing_of_a_skipped_story_is_on_the_branch(ended: Ended):
+    """Neither its tests nor its code; the work is kept as patch and ref, and the story after it is green."""
+    project = ended.project
+    rows = project.rows()
+    assert rows["hopeless"]["state"] == "skipped"
+    assert rows["last"]["state"] == "passed"
+    files = project.git("ls-tree", "-r", "--name-only", project.branch).split()
+    assert not [name for name in files if "hopeless" in name]
+    assert {f"pieces/{name}.py" for name in ("tampering", "red", "judged", "vacuous", "broken", "last")} <= {
+        *files
+    }
+    for attempt in ("1", "2"):
+        shown = project.run("loop", "diff", "hopeless", "--rejected", attempt)
+        assert "+    return 1" in shown.stdout, shown
+
+
+def test_a_story_that_depends_on_a_skipped_one_is_skipped(ended: Ended):
+    """With the reason, and no agent was asked anything."""
+    row = ended.project.rows()["leaning"]
+    assert (row["state"], row["used"]["calls"]) == ("skipped", 0)
+    assert "'hopeless'" in row["reason"]
+
+
+def test_every_story_has_one_end(ended: Ended):
+    """And the loop has one."""
+    ends = [each["story"] for each in ended.events if each["event"] in ("story.passed", "story.skipped")]
+    assert sorted(ends) == sorted(ended.project.rows())
+    assert [each["state"] for each in ended.events if each["event"] == "loop.completed"] == ["incomplete"]
+
+
+def test_commits_say_whose_they_are(ended: Ended):
+    """Each names loop, story, attempt, role and model."""
+    body = ended.project.git("log", "-1", "--format=%B", "--grep=^The piece judged$", ended.project.branch)
+    for trailer in ("Loop: ", "Story: judged", "Attempt: 2", "Role: implementor", "Model: scripted:"):
+        assert trailer in body
+
+
+def test_a_record_of_each_turn_holds_its_prompt(ended: Ended):
+    """The feedback is in the sealed record of the second attempt's run."""
+    journals = [*(ended.project.root / "state" / "runs").glob("*/journal.jsonl")]
+    prompts = [
+        json.loads(line)
+        for file in journals
+        for line in file.read_text().splitlines()
+        if "attempt: 2 of" in line
+    ]
+    assert any("do what the story says" in json.dumps(each) for each in prompts)
+
+
+def test_a_merged_commit_is_not_checked_again(ended: Ended):
+    """Its gate has said in a new sandbox what the next story asks of its base: only the first has a run for that."""
+    (file,) = (ended.project.root / "state" / "loops").glob("*/loop.db")
+    with closing(sqlite3.connect(file)) as database:
+        first, *others = database.execute(
+            "SELECT run_id, result FROM loop_steps WHERE name LIKE 'base.%' ORDER BY began_ms"
+        ).fetchall()
+        gates = dict(
+            database.execute("SELECT run_id, result FROM loop_steps WHERE name LIKE 'checks.%'").fetchall()
+        )
+    assert first[0] is not None
+    assert [run for run, _ in others] == [None] * 6
+    for told in (json.loads(result) for _, result in others):
+        assert told["reports"] == json.loads(gates[told["run"]])["reports"]
+
+
+def test_a_skipped_story_can_be_begun_anew(tmp_path: Path):
+    """Once the model has thought better of it, it passes, and so does the one that leans on it."""
+    wrong = parts_of("hopeless", code="printf 'def hopeless():\\n    return 1\\n' > pieces/hopeless.py")
+    stories = [story_of("hopeless"), story_of("leaning", depends_on=["hopeless"])]
+    project = Project.make(tmp_path, stories, wrong)
+    begun = project.start("--attempts", "1")
+    assert begun.returncode == 3, begun
+    project.play([*parts_of("hopeless"), *parts_of("leaning")])
+    done = project.run("loop", "retry", "hopeless")
+    assert done.returncode == 0, done
+    assert project.subjects() == [
+        "base", "The piece hopeless: tests", "The piece hopeless", "The piece leaning: tests", "The piece leaning",
+    ]  # fmt: skip

@@ -1,0 +1,219 @@
+"""What a report says of a loop, and that it says it whatever agents wrote."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from tests.loop.report.filling import COMMIT, Filling, story
+from tests.loop.report.test_page import read, style_digest
+
+from ringfence.errors import RecordError, UsageError
+from ringfence.loop.report import LoopReport, gather, markdown, page
+from ringfence.loop.report.patches import rejected_patch, story_patch
+from ringfence.loop.report.stages import stages
+from ringfence.loop.state import LoopState, StoryState
+
+pytestmark = pytest.mark.anyio
+_EVIL = (
+    "</code></pre><script>alert(1)</script><img src=x onerror=y> [a](http://evil.example) ![p](//evil.example/p) "
+    "http://evil.example www.evil.example a@evil.example \x1b]8;;http://evil.example\x1b\\click\x1b[2J \u202e `` ``` "
+    "| # -"
+)
+_LINES = f"{_EVIL}\n```\n# heading\n- list\n| a | b |\n<details open>\r\n"
+
+
+@pytest.fixture
+async def filling(tmp_path: Path) -> AsyncIterator[Filling]:
+    """A loop of three stories that nobody has begun."""
+    made = await Filling(tmp_path, story("one"), story("two", depends_on=("one",)), story("three")).begin()
+    yield made
+    made.close()
+
+
+async def _report(filling: Filling) -> LoopReport:
+    return await gather(filling.place, filling.store, None, filling.plan)
+
+
+async def _hostile(state: Path) -> Filling:
+    """A loop in which every text that anybody but us wrote is hostile."""
+    ids = (_EVIL, "two")
+    stories = [story(name, title=_EVIL, description=_EVIL, criteria=(_EVIL,)) for name in ids]
+    filling = await Filling(state, *stories, title=_EVIL).begin(reason=_EVIL, source=f"/{_EVIL}")
+    for name in ids:
+        await filling.tests(name, said=_LINES)
+        await filling.code(name, 1, said=_LINES, files=(_EVIL, "\udc80"))
+        evidence = [{"test": _EVIL}, {"file": _EVIL, "line": 1}]
+        await filling.judged(name, 1, words=_LINES, reason=_LINES, evidence=evidence, verdict="not_met")
+        await filling.rejected(name, 1, _LINES, _EVIL, patch=f"/{_EVIL}")
+        await filling.store.change(name, state=StoryState.BLOCKED, reason=_LINES, answer=_LINES)
+    await filling.store.tell(
+        "s", "loop.started", base=_EVIL, stories=2, red=[_EVIL], red_count=1, red_checks=[_EVIL]
+    )
+    return filling
+
+
+async def test_the_page_of_hostile_texts_has_no_script_and_no_link_but_to_its_own_parts(tmp_path: Path):
+    """No attribute is theirs, and whatever came through all the same could not run, load or send anything."""
+    filling = await _hostile(tmp_path)
+    text = page(await _report(filling))
+    filling.close()
+    found = read(text)
+    tags = [tag for tag, _ in found.tags]
+    assert not {"script", "img", "iframe", "form", "input", "link", "object", "comment", "base"} & {*tags}
+    assert tags.count("style") == 1
+    names = {name for _, attributes in found.tags for name in attributes}
+    assert names <= {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href"}
+    links = [attributes["href"] for _, attributes in found.tags if "href" in attributes]
+    assert links == ["#story-1", "#story-2"]
+    assert ("section", {"id": "story-1"}) in found.tags
+    (policy,) = (each["content"] for tag, each in found.tags if each.get("http-equiv"))
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{style_digest(text)}'; base-uri 'none'; form-action 'none'"
+    )
+    assert "alert(1)" in "".join(found.texts)
+
+
+async def test_no_report_of_hostile_texts_reaches_a_terminal(tmp_path: Path):
+    """What moves a cursor or turns the direction of writing is spelled out, in both forms."""
+    filling = await _hostile(tmp_path)
+    report = await _report(filling)
+    filling.close()
+    for text in (markdown(report), page(report)):
+        assert {letter for letter in text if not letter.isprintable()} <= {"\n"}
+        assert "\\x1b]8;;" in text
+
+
+async def test_markdown_of_hostile_texts_has_no_link_picture_or_markup(tmp_path: Path):
+    """Not even where addresses are made links of."""
+    filling = await _hostile(tmp_path)
+    tokens = MarkdownIt("gfm-like").parse(markdown(await _report(filling)))
+    filling.close()
+    found = {each.type for token in tokens for each in (token, *(token.children or ()))}
+    assert not found & {"link_open", "image", "html_inline", "html_block", "hr"}
+    assert sum(token.type == "heading_open" for token in tokens) == 1 + 2 + 4
+    assert sum(token.type == "table_open" for token in tokens) == 1
+
+
+async def test_a_report_tells_attempts_with_their_complaints_runs_and_verdicts(filling: Filling):
+    """A story that was rejected once and then accepted."""
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.judged("one", 1, verdict="not_met", reason="it is not")
+    await filling.rejected("one", 1, "criterion 1 is not met: it is not", patch="/p/1.patch")
+    await filling.code("one", 2)
+    await filling.judged("one", 2)
+    await filling.passed("one")
+    found = (await _report(filling)).stories[0]
+    assert [(each.kind, each.number, each.state) for each in found.attempts] == [
+        ("tests", 1, "accepted"), ("code", 1, "rejected"), ("code", 2, "accepted"),
+    ]  # fmt: skip
+    first, second = found.attempts[1:]
+    assert (first.complaints, first.patch) == (("criterion 1 is not met: it is not",), "/p/1.patch")
+    assert [turn.run_id for turn in second.turns] == [
+        "run-code.2",
+        "run-checks.2",
+        "run-review.2",
+        "run-judgement.2",
+    ]
+    assert (second.checks[0].colour, second.checks[0].words) == ("green", "3 passed")
+    assert found.criteria[0].evidence == ("tests.test_it.Test.test_it", "it.py:3")
+    assert (found.criteria[0].verdict, first.verdict[0].verdict) == ("met", "not_met")
+    assert (found.used.calls, found.used.tokens, found.used.cost_usd) == (7, 24_900, 0.5)
+
+
+async def test_a_story_that_was_begun_anew_keeps_its_earlier_attempts(filling: Filling):
+    """What did not fit what came meanwhile is told as such."""
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.judged("one", 1)
+    await filling.store.tell(
+        "anew", "story.retried", story="one", attempt=1, role="merge", complaints=["conflict"]
+    )
+    await filling.store.change("one", generation=2, attempt=0, tests=None, base=None)
+    await filling.tests("one")
+    found = (await _report(filling)).stories[0]
+    assert [(each.generation, each.kind, each.state, each.complaints) for each in found.attempts] == [
+        (1, "tests", "accepted", ()), (1, "code", "rejected", ("conflict",)), (2, "tests", "accepted", ()),
+    ]  # fmt: skip
+
+
+async def test_a_loop_that_nobody_works_on_was_interrupted(filling: Filling):
+    """Its process died; while one works on it, it runs."""
+    assert (await _report(filling)).state == "interrupted"
+    with filling.place.held():
+        assert (await _report(filling)).state == "running"
+
+
+async def test_two_who_look_do_not_take_each_other_for_the_worker(filling: Filling):
+    """Whoever looks holds nothing that another one sees."""
+    import fcntl
+
+    with (filling.place.directory / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        assert not filling.place.is_worked_on
+
+
+async def test_an_unjudged_criterion_is_said_to_be(filling: Filling):
+    """Nothing is green by itself."""
+    report = await _report(filling)
+    assert [said.verdict for said in report.stories[0].criteria] == [None]
+    assert "**not judged**: one is there" in markdown(report)
+
+
+async def test_stages_of_an_attempt(filling: Filling):
+    """Each is done, rejected, under way, or not begun."""
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.step("one", "review.1", outcome=None, role="reviewer", attempt=1)
+
+    async def now() -> tuple[str, ...]:
+        return stages(await filling.store.story("one"), await filling.store.outline())
+
+    assert await now() == ("ok", "ok", "ok", "...", "")
+    await filling.judged("one", 1)
+    await filling.rejected("one", 1, "no")
+    assert await now() == ("ok", "ok", "ok", "ok", "no")
+    await filling.store.change("one", attempt=2)
+    assert await now() == ("ok", "", "", "", "")
+
+
+async def test_tests_that_were_rejected_are_told(filling: Filling):
+    """Before there is any code."""
+    await filling.store.change("one", state=StoryState.RUNNING, base=COMMIT)
+    await filling.step("one", "tests.1", role="test_writer", attempt=1)
+    row = await filling.store.story("one")
+    assert stages(row, await filling.store.outline())[0] == "..."
+    await filling.step("one", "rejected.test_writer.1", outcome="rejected", attempt=1)
+    assert stages(row, await filling.store.outline())[0] == "no"
+
+
+async def test_a_story_that_did_not_pass_has_no_patch_on_the_branch(filling: Filling):
+    """It is said which attempt has one."""
+    await filling.store.change("one", state=StoryState.SKIPPED)
+    await filling.rejected("one", 2, "no", patch="/gone/2.patch")
+    with pytest.raises(UsageError, match=r"'one' is skipped: nothing .* --rejected 2 prints its attempt 2"):
+        await story_patch(filling.place, filling.store, "one")
+
+
+async def test_a_rejected_attempts_patch_is_given_byte_by_byte(filling: Filling, tmp_path: Path):
+    """Bytes that are no text included; of one that is gone, or never was, it is said."""
+    file = tmp_path / "1.patch"
+    file.write_bytes(b"\xff\x00\x1b[2J\r\n")
+    await filling.rejected("one", 1, "no", patch=str(file))
+    assert await rejected_patch(filling.store, "one", 1) == b"\xff\x00\x1b[2J\r\n"
+    with pytest.raises(UsageError, match=r"no attempt 7 of story 'one' .* \(there are: 1\)"):
+        await rejected_patch(filling.store, "one", 7)
+    file.unlink()
+    with pytest.raises(RecordError, match="is gone"):
+        await rejected_patch(filling.store, "one", 1)
+
+
+async def test_a_report_is_data(filling: Filling):
+    """For `--json`."""
+    await filling.tests("one")
+    await filling.store.end(LoopState.LIMIT, "used up")
+    found = json.loads(json.dumps(asdict(await _report(filling))))
+    assert (found["state"], found["reason"], len(found["stories"])) == ("limit", "used up", 3)

@@ -1,0 +1,98 @@
+"""Which checks a repository has, by its files."""
+
+import pytest
+
+from ringfence.errors import ConfigurationError
+from ringfence.loop.suite import Detected, detect
+from ringfence.loop.suite.detecting import runner_of
+
+
+def found(files: dict[str, str], **commands: str) -> Detected:
+    """What is detected in these files."""
+    return detect(files, lambda path: files[path].encode() if path in files else None, commands=commands)  # type: ignore[arg-type]
+
+
+TESTS = {
+    "pytest by its section": ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, "pytest"),
+    "pytest by a dependency": ({"requirements-dev.txt": "pytest>=8\n"}, "pytest"),
+    "pytest by an import": ({"tests/test_a.py": "import pytest\n"}, "pytest"),
+    "pytest by plain functions": ({"test_a.py": "def test_a(): pass\n"}, "pytest"),
+    "unittest": ({"tests/test_a.py": "import unittest\n"}, "unittest"),
+    "node by its script": ({"package.json": '{"scripts": {"test": "node --test test/"}}'}, "node"),
+    "node by its files": ({"package.json": "{}", "a.test.js": ""}, "node"),
+    "another of npm's": ({"package.json": '{"scripts": {"test": "jest"}}'}, None),
+    "go": ({"go.mod": "module a\n"}, "go"),
+    "cargo": ({"Cargo.toml": "[package]\n"}, "cargo"),
+    "maven": ({"pom.xml": "<project/>"}, "maven"),
+}
+
+
+@pytest.mark.parametrize("case", TESTS)
+def test_how_tests_are_run(case: str) -> None:
+    """Each language's runner is found by what its projects have."""
+    files, runner = TESTS[case]
+    (check,) = found(files).of("test")
+    assert check.runner == runner
+    assert runner is None or runner_of(check.command) == runner
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"README.md": ""},
+        {"a.py": "x = 1\n"},
+        {"package.json": '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'},
+    ],
+)
+def test_no_tests(files: dict[str, str]) -> None:
+    """A repository without a way to run tests is refused, with what to configure."""
+    with pytest.raises(ConfigurationError, match="say how: by `test_command`"):
+        found(files)
+
+
+def test_a_command_instead() -> None:
+    """A command that is given replaces what would be found, and its runner is known by its words."""
+    detected = found({"test_a.py": ""}, test="uv run pytest -q", lint="make lint", type="")
+    assert [(check.kind, check.command, check.runner) for check in detected.checks] == [
+        ("test", "uv run pytest -q", "pytest"),
+        ("lint", "make lint", None),
+    ]
+    assert detected.lacking == ("no type checker: its command is empty",)
+
+
+def test_what_is_lacking_is_said() -> None:
+    """A language without a linter or type checker is reported as such: nothing green stands for it."""
+    detected = found({"test_a.py": "", "package.json": "{}", "biome.json": "{}"})
+    assert [check.name for check in detected.checks] == ["pytest", "biome"]
+    assert detected.lacking == (
+        "no type checker for Python (looked for mypy, pyright): not checked",
+        "no linter for Python (looked for ruff, flake8): not checked",
+        "no type checker for Node (looked for tsc): not checked",
+    )
+
+
+def test_all_at_once() -> None:
+    """A repository of two languages has the checks of both."""
+    files = {
+        "pyproject.toml": "[tool.pytest]\n[tool.mypy]\nfiles = ['src']\n[tool.ruff]\n",
+        "package.json": '{"scripts": {"test": "node --test --test-reporter=tap"}, "eslintConfig": {}}',
+        "tsconfig.json": "{}",
+    }
+    detected = found(files)
+    assert [check.command for check in detected.checks] == [
+        "python3 -m pytest -q",
+        "mypy",
+        "ruff check",
+        'PATH="$PWD/node_modules/.bin:$PATH" node --test',
+        "node_modules/.bin/tsc --noEmit",
+        "node_modules/.bin/eslint .",
+    ]
+    assert detected.lacking == ()
+
+
+@pytest.mark.parametrize("text", ["[tool", "\x00", "[tool]\nmypy = 3\n", "tool = 7\n", "[[tool]]\n"])
+def test_files_that_are_broken(text: str) -> None:
+    """A configuration that cannot be read, or is not shaped as it should be, is as if it were not there."""
+    files = {"pyproject.toml": text, "package.json": text, "Cargo.toml": text, "test_a.py": text}
+    assert {check.runner for check in found(files).of("test")} >= {"pytest", "cargo"}
