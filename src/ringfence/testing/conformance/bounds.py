@@ -6,7 +6,15 @@ import anyio
 
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.sandbox import ExecResult, Sandbox
-from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
+from ringfence.testing.conformance.check import (
+    OpenSandbox,
+    error_of,
+    python,
+    shell,
+    sleep_of_its_own,
+    sleepers,
+    until_asleep,
+)
 
 _KILL_S = 10.0
 """A kill takes some milliseconds; on a machine that is busy with other things nobody can tell it to the second."""
@@ -21,7 +29,7 @@ def leave(prepare):
         if os.fork() == 0:
             for name in list(os.environ):
                 del os.environ[name]
-            os.execve("/bin/sleep", ["sleep", "62.5"], {})
+            os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
         os._exit(0)
     os.wait()
 leave(lambda: None)
@@ -29,16 +37,6 @@ leave(os.setsid)
 leave(lambda: [os.setsid(), os.closerange(0, 100), os.chdir("/")])
 print("ready", flush=True)
 time.sleep(60)
-"""
-_COUNT = """
-import os, sys
-found = 0
-for name in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        found += open(f"/proc/{name}/cmdline", errors="replace").read().split("\\0")[:2] == ["sleep", sys.argv[1]]
-    except OSError:
-        pass
-print(found)
 """
 _GREEDY = """
 import os
@@ -62,17 +60,6 @@ time.sleep(60)
 """
 
 
-async def _sleepers(sandbox: Sandbox, seconds: str) -> int:
-    return int((await python(sandbox, _COUNT, seconds)).stdout)
-
-
-async def _until_there_is(sandbox: Sandbox, seconds: str) -> None:
-    """Until a sleep that a shell was told to start in the background has become one."""
-    with anyio.fail_after(_PATIENCE_S):
-        while await _sleepers(sandbox, seconds) == 0:
-            pass
-
-
 async def timeout(open_sandbox: OpenSandbox) -> None:
     """A command past its deadline is killed at once, and says so; what it had printed is kept."""
     command = ["sh", "-c", "trap '' TERM INT; echo before; sleep 60"]
@@ -90,13 +77,14 @@ async def timeout(open_sandbox: OpenSandbox) -> None:
 
 async def timeout_of_a_tree(open_sandbox: OpenSandbox) -> None:
     """A deadline kills double-forked, re-sessioned, env-cleared stragglers too, and at once."""
+    seconds = sleep_of_its_own()
     async with open_sandbox() as sandbox:
         for timeout_s in _DEADLINES_S:
             started = time.monotonic()
-            result = await python(sandbox, _STRAGGLERS, timeout_s=timeout_s)
+            result = await python(sandbox, _STRAGGLERS, seconds, timeout_s=timeout_s)
             assert time.monotonic() - started < timeout_s + _KILL_S
             assert result.ended_by == "timeout"
-            assert await _sleepers(sandbox, "62.5") == 0
+            assert await sleepers(sandbox, seconds) == 0
             if result.stdout:
                 break
     assert result.stdout == "ready\n"
@@ -144,11 +132,12 @@ async def flood(open_sandbox: OpenSandbox) -> None:
 
 async def cancelled(open_sandbox: OpenSandbox) -> None:
     """Cancelling `run` kills the command with everything it started."""
+    sleep = f"sleep {(seconds := sleep_of_its_own())}"
     async with open_sandbox() as sandbox:
         with anyio.move_on_after(0.5) as scope:
-            await shell(sandbox, "sleep 63.5 & setsid sleep 63.5 & sleep 63.5")
+            await shell(sandbox, f"{sleep} & setsid {sleep} & {sleep}")
         assert scope.cancelled_caught
-        assert await _sleepers(sandbox, "63.5") == 0
+        assert await sleepers(sandbox, seconds) == 0
 
 
 async def many_at_once(open_sandbox: OpenSandbox) -> None:
@@ -249,11 +238,12 @@ async def too_many_processes(open_sandbox: OpenSandbox) -> None:
 
 async def background(open_sandbox: OpenSandbox) -> None:
     """A process left in the background survives its command."""
+    seconds = sleep_of_its_own()
     async with open_sandbox() as sandbox:
-        result = await shell(sandbox, "sleep 65.5 >/dev/null 2>&1 & echo started")
+        result = await shell(sandbox, f"sleep {seconds} >/dev/null 2>&1 & echo started")
         assert result.stdout == "started\n"
-        await _until_there_is(sandbox, "65.5")
-        assert await _sleepers(sandbox, "65.5") == 1
+        await until_asleep(sandbox, seconds)
+        assert await sleepers(sandbox, seconds) == 1
 
 
 async def time_to_live(open_sandbox: OpenSandbox) -> None:

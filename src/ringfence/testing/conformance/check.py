@@ -1,8 +1,11 @@
 """What a check is, and what it is given."""
 
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
+
+import anyio
 
 from ringfence.sandbox import ExecResult, Sandbox
 
@@ -20,6 +23,18 @@ class OpenSandbox(Protocol):
         """
 
 
+_PATIENCE_S = 30.0
+_COUNT = """
+import os, sys
+found = 0
+for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        found += open(f"/proc/{name}/cmdline", errors="replace").read().split("\\0")[:2] == ["sleep", sys.argv[1]]
+    except OSError:
+        pass
+print(found)
+"""
+
 Check = Callable[[OpenSandbox], Awaitable[None]]
 """One promise, as its docstring says it; an `AssertionError` means that it was broken."""
 
@@ -32,6 +47,23 @@ async def python(sandbox: Sandbox, code: str, *words: str, timeout_s: float = 60
 async def shell(sandbox: Sandbox, line: str, *, timeout_s: float = 60.0) -> ExecResult:
     """Run a line of shell inside."""
     return await sandbox.run(["/bin/sh", "-c", line], timeout_s=timeout_s)
+
+
+def sleep_of_its_own() -> str:
+    """Seconds, some 60, that no other sleep has: without a fence the sleeps of all tests at once are seen."""
+    return f"60.{secrets.randbelow(10**9):09d}"
+
+
+async def sleepers(sandbox: Sandbox, seconds: str) -> int:
+    """How many processes that the sandbox sees sleep for just that long."""
+    return int((await python(sandbox, _COUNT, seconds)).stdout)
+
+
+async def until_asleep(sandbox: Sandbox, seconds: str) -> None:
+    """Until a sleep that a shell was told to start in the background has become one."""
+    with anyio.fail_after(_PATIENCE_S):
+        while await sleepers(sandbox, seconds) == 0:
+            pass
 
 
 async def error_of(kind: type[Caught], act: Awaitable[object]) -> Caught:

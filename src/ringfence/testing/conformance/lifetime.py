@@ -6,7 +6,15 @@ import anyio
 
 from ringfence.errors import SandboxDied
 from ringfence.sandbox import Sandbox
-from ringfence.testing.conformance.check import OpenSandbox, error_of, python, shell
+from ringfence.testing.conformance.check import (
+    OpenSandbox,
+    error_of,
+    python,
+    shell,
+    sleep_of_its_own,
+    sleepers,
+    until_asleep,
+)
 
 _SOON_S = 20.0
 """Of the 60 that what runs there would take: a busy machine may need some of it."""
@@ -75,8 +83,9 @@ async def one_is_not_another(open_sandbox: OpenSandbox) -> None:
     """Two sandboxes have ids of their own, and neither sees the other's processes."""
     async with open_sandbox() as one, open_sandbox() as other:
         assert one.id != other.id
-        await shell(one, "sleep 66.5 >/dev/null 2>&1 &")
-        assert (await shell(other, "pgrep -f '^sleep 66.5' | wc -l")).stdout.strip() == "0"
+        await shell(one, f"sleep {(seconds := sleep_of_its_own())} >/dev/null 2>&1 &")
+        await until_asleep(one, seconds)
+        assert await sleepers(other, seconds) == 0
 
 
 async def set_up(open_sandbox: OpenSandbox) -> None:

@@ -7,7 +7,12 @@ import anyio
 
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.sandbox import Sandbox, SandboxProcess
-from ringfence.testing.conformance.check import OpenSandbox, error_of, python
+from ringfence.testing.conformance.check import (
+    OpenSandbox,
+    error_of,
+    sleep_of_its_own,
+    sleepers,
+)
 
 _PATIENCE_S = 30.0
 
@@ -152,27 +157,11 @@ async def terminal_that_is_not_read(open_sandbox: OpenSandbox) -> None:
 
 async def killed_on_leaving(open_sandbox: OpenSandbox) -> None:
     """Leaving a handle's context kills the command and what it started."""
+    sleep = f"sleep {(seconds := sleep_of_its_own())}"
     async with open_sandbox() as sandbox:
-        async with sandbox.spawn(
-            ["sh", "-c", "sleep 61.5 & setsid sleep 61.5 & echo ready; wait"]
-        ) as process:
+        async with sandbox.spawn(["sh", "-c", f"{sleep} & setsid {sleep} & echo ready; wait"]) as process:
             await _until(process, b"ready")
-        assert (await python(sandbox, _COUNT, "61.5")).stdout == "0\n"
-
-
-_COUNT = """
-import os, sys, time
-def count():
-    found = 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = open(f"/proc/{name}/cmdline").read().split("\\0")
-            found += words[:2] == ["sleep", sys.argv[1]]
-        except OSError:
-            pass
-    return found
-print(count())
-"""
+        assert await sleepers(sandbox, seconds) == 0
 
 
 async def flood_and_others(open_sandbox: OpenSandbox) -> None:
