@@ -76,8 +76,8 @@ _EVENTS = """\
 `ringfence loop start`, `resume`, `retry` and `watch` print them with `--json`, one object a line, with
 `schema_version`, `event`, `number`, `at_ms` and, where it is about one, `story`; the fields are those of the
 [events](events.md) in the loop's record. The last line is `loop.summary`: `id`, `state`, `reason`, `exit_code`,
-`branch`, `patch`, `report`, `runs_on_your_machine` (files of the branch to look at first, at most 50) and `next`, a list
-of commands.
+`branch`, `patch`, `report`, `runs_on_your_machine` (files of the branch to look at first, at most 50), `outstanding`
+(options that asked for what is not done yet) and `next`, a list of commands.
 """
 
 

@@ -96,5 +96,7 @@ TOLD: Mapping[str, Callable[[Data], str]] = {
     "story.skipped": lambda data: f"skipped: {data.get('reason')}",
     "story.blocked": lambda data: f"blocked: {data.get('question')}",
     "loop.completed": lambda data: f"the loop has ended: {data.get('reason')}",
+    "loop.merged": lambda data: f"{data.get('branch')} is at {_short(data.get('commit'))} now",
+    "loop.proposed": lambda data: f"pull request: {data.get('address')}",
     "loop.cancelled": lambda _: "the loop was stopped",
 }

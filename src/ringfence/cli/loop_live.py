@@ -12,6 +12,7 @@ from ringfence.errors import InfrastructureFault
 
 if TYPE_CHECKING:
     from ringfence.cli.loop_screen import LoopScreen
+    from ringfence.errors import RingfenceError
     from ringfence.events import Event
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
@@ -64,11 +65,11 @@ class LoopView:
         finally:
             self._end_screen()
 
-    async def finish(self, *, is_merged: bool = False) -> None:
+    async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
         """Print what is left, how it ended and what it left.
 
         Args:
-            is_merged: Whether its branch was merged just now.
+            problem: Why what was asked for after the last story is not done.
         """
         from ringfence.cli.loop_look import plan_of
         from ringfence.cli.saying import say
@@ -80,7 +81,7 @@ class LoopView:
         if any(story.merged for story in report.stories):
             report = replace(report, **await self._flagged(report))
         self._database.close()
-        self._try(lambda: self._print_end(report, is_merged=is_merged))
+        self._try(lambda: self._print_end(report, problem))
         if self._is_unwatched:
             say(f"loop {report.id}  {report.state}: {report.reason}")
 
@@ -147,10 +148,10 @@ class LoopView:
         else:
             self._print_line(*event_line(event, begun_ms))
 
-    def _print_end(self, report: "LoopReport", *, is_merged: bool) -> None:
+    def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
         from ringfence.cli.loop_table import rows_of, stories_table
 
-        end = _summary(self._place, report, is_merged=is_merged)
+        end = _summary(self._place, report, problem)
         if self._is_json:
             _print_json({"event": "loop.summary", **end})
             return
@@ -186,7 +187,7 @@ def _to_look_at(report: "LoopReport") -> list[str]:
     return [*shown, f"{WARNING}: {more} more, see the report"] if more else shown
 
 
-def _summary(place: "LoopPlace", report: "LoopReport", *, is_merged: bool) -> dict[str, Any]:
+def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
     """How a loop ended, and what it left."""
     from ringfence.loop.report.statistics import MOST_FLAGGED
     from ringfence.loop.report.words import next_steps
@@ -199,12 +200,13 @@ def _summary(place: "LoopPlace", report: "LoopReport", *, is_merged: bool) -> di
         "id": report.id,
         "state": report.state,
         "reason": report.reason,
-        "exit_code": int(EXIT_CODES[state]),
+        "exit_code": int(EXIT_CODES[state] if problem is None else problem.exit_code),
         "branch": report.branch if any(story.merged for story in report.stories) else None,
         "patch": report.patch,
         "report": str(page) if page.is_file() else None,
         "runs_on_your_machine": [file.path for file in report.flagged[:MOST_FLAGGED]],
-        "next": next_steps(report, is_merged=is_merged),
+        "outstanding": [*report.outstanding],
+        "next": next_steps(report),
     }
 
 

@@ -136,49 +136,16 @@ async def _worked(begun: "Begun", effective: "Effective", settings: "LoopSetting
     async with anyio.create_task_group() as tasks:
         await tasks.start(on_interrupt, interrupt)
         tasks.start_soon(view.follow)
-        row = await work(
+        done = await work(
             begun.place, effective=effective, settings=settings, checks=begun.checks, runs=runs, tell=say
         )
         tasks.cancel_scope.cancel()
-    is_merged = False
-    try:
-        if row.state is LoopState.SUCCEEDED:
-            is_merged = await _merged(begun, settings)
-    finally:
-        await view.finish(is_merged=is_merged)
-    if row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
+    await view.finish(problem=done.problem)
+    if done.problem is not None:
+        raise done.problem
+    if done.row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
         say("not everything passed: nothing is merged or proposed")
-    elif settings.pr:
-        await _propose(begun, row)
-    return int(EXIT_CODES[row.state])
-
-
-async def _merged(begun: "Begun", settings: "LoopSettings") -> bool:
-    """Move the user's branch forward, if that was asked for."""
-    from ringfence.loop.repository import LoopRepository
-
-    if not settings.merge:
-        return False
-    done = await LoopRepository.open(begun.place.clones).merge_to_user()
-    say(f"{done.branch} is at {done.tip[:12]} now")
-    return True
-
-
-async def _propose(begun: "Begun", row: "LoopRow") -> None:
-    from ringfence.loop.plans import plan_from_json
-    from ringfence.loop.pull_request import open_pull_request
-    from ringfence.loop.report.writing import PROPOSAL
-    from ringfence.loop.repository import LoopRepository
-
-    base = LoopRepository.open(begun.place.clones).record.branch
-    address = await open_pull_request(
-        Path(row.source),
-        row.branch,
-        title=plan_from_json(row.plan).title,
-        report=begun.place.directory / PROPOSAL,
-        base=base.removeprefix("refs/heads/") if base is not None else None,
-    )
-    say(f"pull request: {address}")
+    return int(EXIT_CODES[done.row.state])
 
 
 def resume_loop(said: str | None, limits: Mapping[str, Any], *, json: bool) -> int:
@@ -197,7 +164,7 @@ async def _resume(said: str | None, limits: Mapping[str, Any], json: bool) -> in
 
     place = await _mine(said)
     row = await _row(place)
-    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE):
+    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE) and not await _left(place, row):
         raise UsageError(
             f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
         )
@@ -243,6 +210,18 @@ async def _row(place: Any) -> "LoopRow":
         return await LoopStore(database, place.id).get()
     finally:
         database.close()
+
+
+async def _left(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
+    """What was asked for after the last story and is not done."""
+    from contextlib import closing
+
+    from ringfence.loop.report.gathering import settings_of
+    from ringfence.loop.report.outstanding import outstanding
+    from ringfence.loop.store.loops import LoopStore, open_database
+
+    with closing(open_database(place.database_url)) as database:
+        return outstanding(row, settings_of(row), await LoopStore(database, place.id).events())
 
 
 def retry_story(said: str | None, story: str, answer: str | None, *, json: bool) -> int:

@@ -53,11 +53,11 @@ async def _watch(said: str | None, *, json: bool) -> int:
 
 
 async def _ended(place: "LoopPlace", store: "LoopStore", view: "LoopView", tasks: "TaskGroup") -> "LoopRow":
-    """Wait until the loop has ended, or nobody works on it any more; its runs are shown meanwhile."""
+    """Wait until nothing more is done about the loop, or nobody works on it; its runs are shown meanwhile."""
     from ringfence.journal import run_dir
 
     lost, shown = 0, set[str]()
-    while not (row := await store.get()).state.is_end and lost < _LOST:
+    while place.is_worked_on if (row := await store.get()).state.is_end else lost < _LOST:
         lost = 0 if place.is_worked_on else lost + 1
         for step in view.at_work:
             if step.run_id is not None and step.run_id not in shown and run_dir(step.run_id).is_dir():

@@ -30,6 +30,8 @@ from ringfence.events.loop import (
     CodeCommitted,
     LoopCancelled,
     LoopCompleted,
+    LoopMerged,
+    LoopProposed,
     LoopStarted,
     StoryBlocked,
     StoryDispatched,
@@ -65,6 +67,8 @@ __all__ = [
     "JournalSealed",
     "LoopCancelled",
     "LoopCompleted",
+    "LoopMerged",
+    "LoopProposed",
     "LoopStarted",
     "ModelAsked",
     "ModelExchanged",
@@ -345,6 +349,8 @@ AnyEvent = (
     | CodeCommitted
     | LoopCancelled
     | LoopCompleted
+    | LoopMerged
+    | LoopProposed
     | LoopStarted
     | StoryBlocked
     | StoryDispatched

@@ -118,6 +118,21 @@ class LoopCompleted(Event, frozen=True, kw_only=True, tag="loop.completed"):
     passed: int
 
 
+class LoopMerged(Event, frozen=True, kw_only=True, tag="loop.merged"):
+    """The user's branch was moved forward to the loop's work, as `--merge` asks."""
+
+    number: int
+    branch: str
+    commit: str
+
+
+class LoopProposed(Event, frozen=True, kw_only=True, tag="loop.proposed"):
+    """A pull request is open, as `--pr` asks."""
+
+    number: int
+    address: str
+
+
 class LoopCancelled(Event, frozen=True, kw_only=True, tag="loop.cancelled"):
     """The user stopped the loop."""
 

@@ -26,7 +26,7 @@ def gh_program(source: Path) -> str:
 
 
 async def open_pull_request(source: Path, branch: str, *, title: str, report: Path, base: str | None) -> str:
-    """Push the branch to `origin` and open a pull request; returns its address.
+    """Push the branch to `origin` and open a pull request, unless there is one of it; returns its address.
 
     Args:
         source: Your repository, as it was before: no agent could write its configuration or hooks.
@@ -40,21 +40,12 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     """
     where = ["--base", base] if base is not None else []
     await _run(source, ["git", "push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"])
-    said = await _run(
-        source,
-        [
-            gh_program(source),
-            "pr",
-            "create",
-            "--head",
-            branch,
-            "--title",
-            title,
-            "--body-file",
-            str(report),
-            *where,
-        ],
-    )
+    gh = [gh_program(source), "pr"]
+    known = ["--head", branch, "--state", "all", "--json", "url", "--jq", ".[].url"]
+    said = await _run(source, [*gh, "list", *known])  # of a process that died before it wrote that down
+    if not said.strip():
+        words = ["--head", branch, "--title", title, "--body-file", str(report), *where]
+        said = await _run(source, [*gh, "create", *words])
     return said.strip().splitlines()[-1] if said.strip() else branch
 
 

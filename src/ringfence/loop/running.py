@@ -9,8 +9,10 @@ from ringfence.config import Effective
 from ringfence.database import Database
 from ringfence.engine.base import Context, Engine, Json, WorkflowState, WorkflowStatus
 from ringfence.engine.opening import open_engine
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.frozen import frozen
 from ringfence.job.sweep import close_the_dead
+from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stories import Stories
@@ -37,6 +39,15 @@ _RECOVERIES = 10_000
 _LEFT: Json = {"next": "stop", "state": "infrastructure", "reason": "left behind by an earlier round"}
 
 
+@frozen
+class Worked:
+    """How a loop ended."""
+
+    row: LoopRow
+    problem: RingfenceError | None
+    """Why what was asked for after the last story is not done."""
+
+
 async def work(
     place: LoopPlace,
     *,
@@ -45,7 +56,7 @@ async def work(
     checks: tuple[Check, ...],
     runs: Runs,
     tell: Callable[[str], None],
-) -> LoopRow:
+) -> Worked:
     """Work a loop to its end, or go on with it where its process died; how it ended.
 
     Args:
@@ -74,13 +85,14 @@ async def work(
             try:
                 await warm_up(loop, row.base)
                 await _execute(loop, row, record, database, tell)
+                problem = await hand_over(loop)
             finally:
                 with anyio.move_on_after(_CLOSE_S, shield=True):
                     await record.close()
                 with anyio.CancelScope(shield=True):
                     if effective.settings.pool.size:
                         await cool_down(place.clones)
-            return await store.get()
+            return Worked(await store.get(), problem)
         finally:
             database.close()
 

@@ -1,7 +1,8 @@
 """`ringfence` in a process that is killed at a point of its work: `python dying.py POINT N WORDS...`.
 
-POINT is `step` (when a step of the engine after the Nth begins) or `write` (just before or after the Nth write of the
-loop's rows, by turns). With `alone` it lives, but gives up a Postgres that is away for N seconds.
+POINT is `step` (when a step of the engine after the Nth begins), `write` (just before or after the Nth write of the
+loop's rows, by turns), or `over` (1: when the loop's end was written down, 2: before a merge or a pull
+request is). With `alone` it lives, but gives up a Postgres that is away for N seconds.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any
 from ringfence.cli import main
 from ringfence.database import Database
 from ringfence.engine.dbos.context import DbosContext
+from ringfence.loop.store.loops import LoopStore
 
 
 def _die() -> None:
@@ -53,6 +55,25 @@ def _at_write(number: int) -> None:
     Database.write = write  # type: ignore[method-assign]
 
 
+def _over(when: int) -> None:
+    ended, told = LoopStore.end, LoopStore.tell
+
+    async def end(self: LoopStore, *words: Any) -> bool:
+        await ended(self, *words)
+        _die()
+        return True
+
+    async def tell(self: LoopStore, key: str, kind: str, **data: Any) -> None:
+        if kind in ("loop.merged", "loop.proposed"):
+            _die()
+        await told(self, key, kind, **data)
+
+    if when == 1:
+        LoopStore.end = end  # type: ignore[method-assign]
+    else:
+        LoopStore.tell = tell  # type: ignore[method-assign]
+
+
 def _alone(seconds: int) -> None:
     from ringfence.engine.liveness import postgres
 
@@ -62,5 +83,5 @@ def _alone(seconds: int) -> None:
 if __name__ == "__main__":
     point, amount = sys.argv[1], int(sys.argv[2])
     sys.argv = ["ringfence", *sys.argv[3:]]
-    {"step": _at_step, "write": _at_write, "alone": _alone}[point](amount)
+    {"step": _at_step, "write": _at_write, "alone": _alone, "over": _over}[point](amount)
     main()

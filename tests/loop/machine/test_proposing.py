@@ -6,33 +6,45 @@ from pathlib import Path
 
 import pytest
 from tests.loop.machine.project import Project, parts_of, story_of
+from tests.loop.machine.test_dying import dying
 
 pytestmark = pytest.mark.slow
 _GH = """#!/usr/bin/env python3
 import json, sys
 from pathlib import Path
-words = sys.argv[1:]
-body = Path(words[words.index("--body-file") + 1]).read_text()
-Path({told!r}).write_text(json.dumps({{"words": words, "body": body}}))
-print("https://example.org/pull/7")
+words, told = sys.argv[1:], Path({told!r})
+if words[:2] == ["pr", "list"]:
+    print("https://example.org/pull/7" if told.exists() else "")
+else:
+    body = Path(words[words.index("--body-file") + 1]).read_text()
+    with told.open("x") as file:
+        json.dump({{"words": words, "body": body}}, file)
+    print("https://example.org/pull/7")
 """
+_KILLED, _REFUSED = -9, 4
 
 
 def _project(root: Path) -> Project:
     return Project.make(root, [story_of("one")], parts_of("one"))
 
 
-def test_a_pull_request_is_opened_with_the_report(tmp_path: Path):
-    """Of the branch that was delivered, for the branch that the loop began at; no path of this machine is told."""
-    project, told, programs = _project(tmp_path), tmp_path / "told.json", tmp_path / "bin"
-    project.git("init", "--quiet", "--bare", str(tmp_path / "origin.git"))
-    project.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+def _with_gh(root: Path) -> tuple[Project, Path]:
+    """A project with an `origin` and a `gh` that opens one pull request only; and the file with what that was told."""
+    project, told, programs = _project(root), root / "told.json", root / "bin"
+    project.git("init", "--quiet", "--bare", str(root / "origin.git"))
+    project.git("remote", "add", "origin", str(root / "origin.git"))
     programs.mkdir()
     (programs / "gh").write_text(_GH.format(told=str(told)))
     (programs / "gh").chmod(0o755)
     project.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    return project, told
+
+
+def test_a_pull_request_is_opened_with_the_report(tmp_path: Path):
+    """Of the branch that was delivered, for the branch that the loop began at; no path of this machine is told."""
+    project, told = _with_gh(tmp_path)
     ended = project.start("--pr")
-    assert (ended.returncode, "https://example.org/pull/7" in ended.stderr) == (0, True), ended
+    assert (ended.returncode, "https://example.org/pull/7" in ended.stdout) == (0, True), ended
     found = json.loads(told.read_text())
     branch = project.branch.removeprefix("refs/heads/")
     assert found["words"][:4] == ["pr", "create", "--head", branch]
@@ -42,6 +54,46 @@ def test_a_pull_request_is_opened_with_the_report(tmp_path: Path):
     assert str(tmp_path) in next((tmp_path / "state").glob("loops/*/report.md")).read_text()
     pushed = project.git("--git-dir", str(tmp_path / "origin.git"), "rev-parse", project.branch)
     assert pushed == project.git("rev-parse", project.branch)
+
+
+@pytest.mark.parametrize("when", [1, 2], ids=["before it was begun", "before it was written down"])
+def test_what_was_asked_for_outlives_the_process(tmp_path: Path, when: int):
+    """Killed when every story has passed: `status` says what is left, `resume` does it, and no part of it twice."""
+    project, told = _with_gh(tmp_path)
+    begun = project.start("--merge", "--pr", command=dying("over", when))
+    assert begun.returncode == _KILLED, begun
+    assert "next: ringfence loop resume" in project.run("loop", "status").stdout
+    ended = project.run("loop", "resume", command=dying("over", when)) if when == 2 else None
+    assert ended is None or ended.returncode == _KILLED, ended
+    ended = project.run("loop", "resume")
+    assert ended.returncode == 0, ended
+    assert project.git("rev-parse", "main") == project.git("rev-parse", project.branch)
+    assert (told.is_file(), "https://example.org/pull/7" in ended.stdout) == (True, True)
+    again = project.run("loop", "resume")
+    assert (again.returncode, "has come to its end" in again.stderr) == (2, True), again
+    assert "next:" not in project.run("loop", "status").stdout
+
+
+def test_a_branch_that_moved_meanwhile_is_left_where_it_is(tmp_path: Path):
+    """Every story passed, and the merge is refused with what to type; when that was typed, `resume` finds it done."""
+    project, user = _project(tmp_path), ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    assert project.start("--merge", command=dying("over", 1)).returncode == _KILLED
+    project.git(*user, "commit", "--quiet", "--allow-empty", "-m", "mine")
+    mine, branch = project.git("rev-parse", "main"), project.branch.removeprefix("refs/heads/")
+    refused = project.run("loop", "resume", "--json")
+    assert (refused.returncode, f"`git merge {branch}` joins them" in refused.stderr) == (_REFUSED, True), (
+        refused
+    )
+    summary = json.loads(refused.stdout.splitlines()[-1])
+    assert [summary[name] for name in ("state", "exit_code", "outstanding")] == [
+        "succeeded",
+        _REFUSED,
+        ["--merge"],
+    ]
+    assert project.git("rev-parse", "main") == mine
+    project.git(*user, "merge", "--quiet", "--no-edit", branch)
+    ended = project.run("loop", "resume")
+    assert (ended.returncode, "git merge" in ended.stdout) == (0, False), ended
 
 
 def test_without_gh_nothing_is_begun(tmp_path: Path):

@@ -7,6 +7,7 @@ from ringfence.loop.loading import brought_back
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.report.attempts import attempts_of, unjudged
 from ringfence.loop.report.model import INTERRUPTED, LoopReport, Stat, StoryReport, Used
+from ringfence.loop.report.outstanding import outstanding
 from ringfence.loop.report.stages import stages
 from ringfence.loop.report.statistics import MOST_FLAGGED, flagged_of, span_of, stat_of
 from ringfence.loop.repository import LoopRepository
@@ -73,6 +74,8 @@ async def gather(
         flagged_count=len(flagged),
         stories=tuple(stories),
         used=used_by(steps),
+        is_merged=any(event.type == "loop.merged" for event in events),
+        outstanding=() if place.is_worked_on else outstanding(row, settings, events),
     )
 
 

@@ -192,6 +192,10 @@ class LoopReport:
     flagged_count: int
     stories: tuple[StoryReport, ...]
     used: Used
+    is_merged: bool = False
+    """Whether the user's branch was moved forward to it, as was asked for."""
+    outstanding: tuple[str, ...] = ()
+    """What was asked for once every story has passed, is not done, and nobody is at: options, as `--merge`."""
 
     @property
     def passed(self) -> int:

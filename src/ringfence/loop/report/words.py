@@ -41,19 +41,14 @@ def outcome(turn: Turn) -> str:
     return f"{told}, {turn.tries} tries" if turn.tries > 1 else told
 
 
-def next_steps(report: LoopReport, *, is_merged: bool = False) -> list[str]:
-    """Commands that one may want next; the first is the most likely.
-
-    Args:
-        report: The loop's.
-        is_merged: Whether its branch was merged just now.
-    """
+def next_steps(report: LoopReport) -> list[str]:
+    """Commands that one may want next; the first is the most likely."""
     short = report.id[-6:]
-    merge = [] if is_merged else [f"git merge {report.branch}"]
+    merge = [] if report.is_merged else [f"git merge {report.branch}"]
     if report.state == "running":
         return [f"ringfence loop watch {short}"]
     if report.state == "succeeded":
-        return merge
+        return [*([f"ringfence loop resume {short}"] if report.outstanding else []), *merge]
     if report.state in ("incomplete", "blocked"):
         return [*_retries(report, short), *(merge if any(story.merged for story in report.stories) else [])]
     option = next((f" {option}" for option in _BOUNDS if option.split()[0] in report.reason), "")

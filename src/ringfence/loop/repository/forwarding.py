@@ -56,10 +56,12 @@ async def forward(source: Source, branch: str, tip: str, *, loop: str, delivered
             raise DeliveryRefused(
                 f"there is no branch {short(branch)!r} to merge into; merge {delivered!r} by hand"
             )
-        ancestor = await seen.git.run("merge-base", "--is-ancestor", there, tip, accept=(0, 1))
-        if ancestor.exit_code != 0:
+        if there != tip and await _is_in(seen.git, tip, there):
+            return  # the user has merged it, and gone on
+        if not await _is_in(seen.git, there, tip):
             raise DeliveryRefused(
-                f"{short(branch)!r} has commits that the loop's work has not: `git merge {delivered}` joins them"
+                f"{short(branch)!r} has commits that the loop's work has not, and it is only ever moved forward: "
+                f"`git merge {delivered}` joins them"
             )
         holder = await source.actor.call(lambda: checked_out_in(source, branch))
         if holder is None:
@@ -71,6 +73,11 @@ async def forward(source: Source, branch: str, tip: str, *, loop: str, delivered
                 f"{short(branch)!r} is checked out in {str(holder)!r}: there, type {advice}"
             )
         await _forward_tree(source, seen, branch, _Way(there, tip, loop, advice))
+
+
+async def _is_in(git: Git, commit: str, branch: str) -> bool:
+    told = await git.run("merge-base", "--is-ancestor", commit, branch, accept=(0, 1))
+    return told.exit_code == 0
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import ExitCode, RingfenceError, UsageError
 
 _SHOWN = 10
 
@@ -31,6 +31,8 @@ class NothingChanged(RingfenceError):
 
 class DeliveryRefused(RingfenceError):
     """The user's repository cannot take the loop's work as it is; nothing of it was changed."""
+
+    exit_code = ExitCode.REFUSED
 
 
 def named(paths: list[str] | tuple[str, ...]) -> str:
