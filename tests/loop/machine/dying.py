@@ -14,6 +14,7 @@ from typing import Any
 from ringfence.cli import main
 from ringfence.database import Database
 from ringfence.engine.dbos.context import DbosContext
+from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore
 
 
@@ -58,8 +59,8 @@ def _at_write(number: int) -> None:
 def _over(when: int) -> None:
     ended, told = LoopStore.end, LoopStore.tell
 
-    async def end(self: LoopStore, *words: Any) -> bool:
-        await ended(self, *words)
+    async def end(self: LoopStore, state: LoopState, reason: str) -> bool:
+        await ended(self, state, reason)
         _die()
         return True
 
