@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.loop.machine.project import Project, case, parts_of, story_of
@@ -23,7 +24,7 @@ def _cases() -> list[dict[str, object]]:
             run=f"{code}; echo '{_ORDER}' > AGENTS.md; mkdir -p .github/workflows; echo on: > .github/workflows/a.yml; "
             "mkdir .claude; for n in $(seq 60); do echo > .claude/$n; done",
         ),
-        *others,
+        *(case(*each["when"], run="cat AGENTS.md; ls -A", say=each["turns"][-1]["text"]) for each in others),
     ]
 
 
@@ -40,14 +41,21 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, 
     return project, json.loads(done.stdout.splitlines()[-1])
 
 
+def _lines(project: Project, role: str) -> list[dict[str, Any]]:
+    """The record of a role's run."""
+    for path in (project.root / "state" / "runs").glob("*/journal.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if any(_asked(line).startswith(f"role: {role}") for line in lines):
+            return lines
+    raise AssertionError(role)
+
+
+def _asked(line: dict[str, Any]) -> str:
+    return str(line["data"]["prompt"]) if line["event"] == "job.created" else ""
+
+
 def _prompt(project: Project, role: str) -> str:
-    lines = (
-        json.loads(line)
-        for path in (project.root / "state" / "runs").glob("*/journal.jsonl")
-        for line in path.read_text().splitlines()
-    )
-    prompts = (line["data"]["prompt"] for line in lines if line["event"] == "job.created")
-    return next(str(prompt) for prompt in prompts if str(prompt).startswith(f"role: {role}"))
+    return next(filter(None, map(_asked, _lines(project, role))))
 
 
 @pytest.mark.parametrize("role", ["reviewer", "judge"])
@@ -57,6 +65,15 @@ def test_an_attempt_does_not_write_what_the_project_tells_its_judges(ended, role
     _, guides = prompt.split("What the project tells agents")
     assert ("Names are short." in guides, _ORDER in guides) == (True, False)
     assert f"+{_ORDER}" in prompt
+
+
+@pytest.mark.parametrize("role", ["reviewer", "judge"])
+def test_an_attempt_does_not_write_what_its_judges_find_in_their_workspace(ended, role):
+    """A client would follow it unasked; they are told that it is not the attempt's."""
+    lines = _lines(ended[0], role)
+    (found,) = (line["data"]["content"] for line in lines if line["event"] == "tool.returned")
+    assert ("Names are short." in found, _ORDER in found, ".claude" in found) == (True, False, False)
+    assert "is in your workspace as it was\nbefore the story" in _prompt(ended[0], role)
 
 
 @pytest.mark.parametrize("role", ["reviewer", "judge"])

@@ -7,6 +7,7 @@ from typing import Any
 from ringfence.errors import Unparseable
 from ringfence.loop.freeze import Item
 from ringfence.loop.machine.clones import Clones
+from ringfence.loop.machine.instructions import NOTE
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.reports import loaded
 from ringfence.loop.machine.turn import TurnEnd
@@ -63,7 +64,7 @@ class Asking:
     async def review(self, row: StoryRow, attempt: int, commit: str) -> Task:
         """For the reviewer."""
         briefing = await self._about(row, attempt, commit)
-        return self._task("reviewer", attempt, commit, briefing, read=_read_review, must_answer=True)
+        return await self._judging("reviewer", row, attempt, commit, briefing, read=_read_review)
 
     async def judgement(self, row: StoryRow, attempt: int, commit: str) -> Task:
         """For the judge. What it says is checked against the candidate and what its checks said."""
@@ -86,7 +87,15 @@ class Asking:
                 raise Unparseable("judge", "; ".join(wrong[:5]))
             return {"verdict": verdict.model_dump(mode="json"), "complaints": _complaints(verdict)}
 
-        return self._task("judge", attempt, commit, briefing, read=read, must_answer=True)
+        return await self._judging("judge", row, attempt, commit, briefing, read=read)
+
+    async def _judging(
+        self, role: Role, row: StoryRow, attempt: int, commit: str, briefing: Briefing, *, read: Any
+    ) -> Task:
+        """For who judges a candidate, which does not instruct them."""
+        shown = await self._clones.for_judges(row, commit, role=role, attempt=attempt)
+        note = NOTE if shown != commit else ""
+        return self._task(role, attempt, shown, briefing, read=read, note=note, must_answer=True)
 
     def _task(
         self,
@@ -96,13 +105,14 @@ class Asking:
         briefing: Briefing,
         *,
         read: Any,
+        note: str = "",
         must_answer: bool = False,
     ) -> Task:
         template = self._loop.settings.role(role).prompt
         prompt = prompt_for(role, briefing, template=template)
         head = f"role: {role}\nstory: {briefing.story_id}\nattempt: {attempt} of {self._loop.settings.attempts}\n\n"
         cuts = tuple(str(cut) for cut in prompt.cuts)
-        text = head + prompt.text
+        text = head + note + prompt.text
         return Task(role, attempt, commit, text, read, prompt.version, cuts, must_answer)
 
     async def _briefing(

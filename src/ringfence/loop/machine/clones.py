@@ -10,6 +10,7 @@ from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
 from ringfence.loop.freeze import freeze, is_leftover, only_tests, tampering
+from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between
 from ringfence.loop.settings import RoleName
@@ -123,14 +124,36 @@ class Clones:
         """
         repository, title = self._loop.repository, self._loop.story(row.id).title
         slot = await repository.slot(row.slot or 0)
-        inside = os.fsencode(repository.inside)
-        prefix = b"" if inside in (b"", b".") else inside + b"/"
-        placed = [Change(prefix + change.path, change.git_mode, change.data) for change in changes]
+        placed = [Change(self._prefix + change.path, change.git_mode, change.data) for change in changes]
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role, model=model)
         message = f"{title}: tests" if role == "test_writer" else title
         return await repository.candidate(
             slot, base, placed, message=message, trailers=trailers, at_s=at_s, control=self._control()
         )
+
+    async def for_judges(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
+        """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""
+        assert row.base is not None
+        repository, base = self._loop.repository, row.base
+        slot = await repository.slot(row.slot or 0)
+        prefix = self._prefix
+        paths = [
+            path for path in await repository.changed(base, commit, slot=slot) if path.startswith(prefix)
+        ]
+        changed = {os.fsdecode(path.removeprefix(prefix)) for path in paths}
+        changes = as_before(await self.tree(row, base), await self.tree(row, commit), changed)
+        if not changes:
+            return commit
+        trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role)
+        placed = [Change(prefix + each.path, each.git_mode, each.data) for each in changes]
+        message = "What instructs agents, as it was before the story"
+        return await repository.candidate(slot, commit, placed, message=message, trailers=trailers, at_s=0)
+
+    @property
+    def _prefix(self) -> bytes:
+        """Of paths in the repository: where the directory lies that the loop works in."""
+        inside = os.fsencode(self._loop.repository.inside)
+        return b"" if inside in (b"", b".") else inside + b"/"
 
     def _control(self) -> list[bytes]:
         """What says what is to be done, where it lies in the repository: no attempt changes that."""
