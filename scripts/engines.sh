@@ -10,11 +10,12 @@ set -euo pipefail
 
 readonly packages=(
     docker.io podman runsc          # the engines
+    docker-registry                 # whose images tests fetch
     mmdebstrap debootstrap          # images where no registry can be reached
     uidmap slirp4netns fuse-overlayfs containernetworking-plugins # what a rootless engine needs
     curl python3                    # how this script asks them
 )
-readonly programs=(dockerd podman runsc mmdebstrap debootstrap newuidmap slirp4netns fuse-overlayfs curl python3)
+readonly programs=(dockerd podman runsc docker-registry mmdebstrap debootstrap newuidmap slirp4netns fuse-overlayfs curl python3)
 readonly patience_s=60
 PATH=$PATH:/usr/sbin:/sbin # dockerd, where PATH is a user's
 
