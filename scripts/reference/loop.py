@@ -67,17 +67,21 @@ The clones and the patches of rejected work are in the cache directory, `ringfen
 clean`.
 """
 _STATUS = """\
-`ringfence loop status` and the table under a loop at work show for each story the present attempt, and of it the
-stages {stages}: `ok` is done, `no` rejected it, `...` goes on. A loop whose process died is shown as `interrupted`.
+`ringfence loop status` and the table under a loop at work show for each story the present attempt (at
+its code, or at its tests as long as there is none at its code), and of it the stages {stages}: `ok` is done, `no`
+rejected it, `...` goes on; where the terminal has less than 104 columns, the last one that was begun stands for all. A
+loop whose process died is shown as `interrupted`.
 """
 _EVENTS = """\
 ## Events
 
 `ringfence loop start`, `resume`, `retry` and `watch` print them with `--json`, one object a line, with
 `schema_version`, `event`, `number`, `at_ms` and, where it is about one, `story`; the fields are those of the
-[events](events.md) in the loop's record. The last line is `loop.summary`: `id`, `state`, `reason`, `exit_code`,
-`branch`, `patch`, `report`, `runs_on_your_machine` (files of the branch to look at first, at most 50), `outstanding`
-(options that asked for what is not done yet) and `next`, a list of commands.
+[events](events.md) in the loop's record. A loop that goes on tells only what is new, after a line
+`loop.resumed`: `number`, of the last event before, and `stories`, how many there are of each state. The last line is
+`loop.summary`: `id`, `state`, `reason`, `exit_code`, `branch`, `patch`, `report`, `runs_on_your_machine` (files of the
+branch to look at first, at most 50), `outstanding` (options that asked for what is not done yet) and `next`, a list of
+commands.
 """
 
 

@@ -1,6 +1,7 @@
 """A loop at work, as a terminal or a log shows it."""
 
 import io
+from json import loads as parse
 
 import anyio
 import pyte
@@ -74,7 +75,8 @@ def _call(command: str, call_id: str = "1") -> ToolCalled:
 
 
 async def _drawn(filling: Filling, terminal: _Terminal, *events: Event, after_s: int = 42) -> LoopScreen:
-    screen = LoopScreen(terminal.console, attempts=3)
+    titles = {each.id: each.title for each in filling.plan.stories}
+    screen = LoopScreen(terminal.console, attempts=3, titles=titles)
     steps = await filling.store.outline()
     for event in events:
         screen.take("now", event)
@@ -89,10 +91,10 @@ async def test_the_table_on_a_terminal():
     await _drawn(filling, terminal, _call("pytest -q\necho done"))
     filling.close()
     assert terminal.lines() == [
-        "story state   try tests code checks review verdict  time tokens  cost",
-        "one   passed  1/3 ok    ok   ok     ok     ok       4:00  12.9k $0.25",
-        "two   running 2/3 ok    ...                         5:12  12.9k $0.25",
-        "three waiting                                          -      0     -",
+        "story                 state   try stage       time tokens  cost",
+        "one   The piece one   passed  1/3 verdict ok  4:00  12.9k $0.25",
+        "two   The piece two   running 2/3 code ...    5:12  12.9k $0.25",
+        "three The piece three waiting                    -      0     -",
         "  two  implementor  42 s  $ pytest -q",
     ]
 
@@ -172,6 +174,27 @@ async def test_lines_for_a_log_are_told_once_each(capsys: pytest.CaptureFixture[
         "  branch: ringfence/loop-20260101-000000-abcdef",
         "  next: ringfence loop resume abcdef",
     ]
+
+
+@pytest.mark.parametrize("json", [True, False])
+async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
+    json: bool, capsys: pytest.CaptureFixture[str]
+):
+    """What an earlier process told is not told again: a line says how the stories stand, and then comes what is new."""
+    filling = await _at_work()
+    view = LoopView(filling.place, json=json)
+    await view.go_on()
+    await filling.store.tell("e", "story.skipped", story="two", reason="no")
+    await filling.store.end(LoopState.INCOMPLETE, "1 passed")
+    filling.close()
+    await view.finish()
+    before, new, *_ = capsys.readouterr().out.splitlines()
+    if json:
+        assert parse(before)["stories"] == {"passed": 1, "running": 1, "waiting": 1}
+        assert parse(new)["event"] == "story.skipped"
+    else:
+        assert before.startswith("goes on: 1 passed, 1 running, 1 waiting; `ringfence loop show")
+        assert new.endswith("two: skipped: no")
 
 
 class _Closed(io.StringIO):

@@ -13,7 +13,7 @@ from tests.cases import slow_after
 from tests.cli.conftest import Ended
 from tests.loop.report.filling import Filling, story
 
-from ringfence.cli.loop_table import stories_table
+from ringfence.cli.loop_table import Row, stories_table
 from ringfence.config.paths import state_dir
 from ringfence.loop.report.model import Used
 from ringfence.loop.state import LoopState, StoryState
@@ -51,10 +51,10 @@ def _fill(*stories: Story, title: str = "Pieces") -> Filling:
 
 _GOLDEN = """\
 loop 20260101-000000-abcdef  incomplete: 1 passed, 1 skipped
-story state   try tests code checks review verdict  time tokens  cost
-one   passed  1/3 ok    ok   ok     ok     ok       4:00  12.9k $0.25
-two   skipped 2/3 ok    ok   ok     ok     no       7:30  24.9k $0.50
-three waiting                                          -      0     -
+story                 state   try stage       time tokens  cost
+one   The piece one   passed  1/3 verdict ok  4:00  12.9k $0.25
+two   The piece two   skipped 2/3 verdict no  7:30  24.9k $0.50
+three The piece three waiting                    -      0     -
 two: criterion 1 is not met
 used: 11 agent calls, 37,800 tokens, $0.75, 11:30 at work
 next: ringfence loop retry two --loop abcdef
@@ -63,11 +63,41 @@ next: git merge ringfence/loop-20260101-000000-abcdef
 
 
 def test_status_is_a_table_of_stories_and_stages(ringfence: Run, monkeypatch: pytest.MonkeyPatch):
-    """In 80 columns, with what each took and what one may do next."""
+    """In 80 columns, by title, with the last stage, what each took and what one may do next."""
     monkeypatch.setenv("COLUMNS", "80")
     _fill(story("one"), story("two"), story("three"))
     ended = ringfence("loop", "status")
     assert (ended.code, [line.rstrip() for line in ended.out.splitlines()]) == (0, _GOLDEN.splitlines())
+
+
+def test_a_wide_status_shows_each_stage(ringfence: Run, monkeypatch: pytest.MonkeyPatch):
+    """And as much of a long title as there is room for."""
+    monkeypatch.setenv("COLUMNS", "104")
+    _fill(story("one"), story("two", title="What is told at great length " * 9))
+    table = ringfence("loop", "status").out.splitlines()[1:4]
+    assert [line.rstrip() for line in table] == [
+        "story                               state   try tests code checks review verdict  time tokens  cost",
+        "one   The piece one                 passed  1/3 ok    ok   ok     ok     ok       4:00  12.9k $0.25",
+        "two   What is told at great length… skipped 2/3 ok    ok   ok     ok     no       7:30  24.9k $0.50",
+    ]
+
+
+def test_a_story_that_was_given_up_over_its_tests_shows_how_often_they_were_tried(ringfence: Run):
+    """There was no attempt at its code: those at its tests are shown, in the table and in the report."""
+
+    async def begin() -> None:
+        filling = await Filling(state_dir(), story("one")).begin()
+        for number in (1, 2):
+            await filling.step("one", f"tests.{number}", role="test_writer", attempt=number)
+            await filling.step("one", f"rejected.test_writer.{number}", outcome="rejected", attempt=number)
+        await filling.store.change("one", state=StoryState.SKIPPED, stage="", reason="no tests")
+        filling.close()
+
+    anyio.run(begin)
+    assert "skipped 2/3 tests no" in ringfence("loop", "status").out
+    (told,) = json.loads(ringfence("loop", "status", "--json").out)["stories"]
+    assert (told["attempt"], told["tests_attempt"]) == (0, 2)
+    assert "| skipped | 2 (tests) |" in ringfence("loop", "show").out
 
 
 def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
@@ -295,7 +325,16 @@ def test_a_wide_id_is_cut_and_the_table_keeps_its_width(width: int):
     from rich.console import Console
 
     file = io.StringIO()
-    rows = [("x" * 500, "running", "1/3", ("ok", "...", "", "", ""), Used(1, 1_234_567, 12.5, 3725.0))]
+    rows = [
+        Row(
+            "x" * 500,
+            "y" * 500,
+            "running",
+            "1/3",
+            ("ok", "...", "", "", ""),
+            Used(1, 1_234_567, 12.5, 3725.0),
+        )
+    ]
     Console(file=file, width=width).print(stories_table(rows, width=width, hidden=7))
     lines = file.getvalue().splitlines()
     assert all(len(line) <= width for line in lines)

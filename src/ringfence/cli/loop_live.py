@@ -1,6 +1,7 @@
 """What a person, a log or a program sees of a loop at work."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -55,6 +56,13 @@ class LoopView:
         if self._screen is not None:
             self._screen.take(run_id, event)
 
+    async def go_on(self) -> None:
+        """Say in a line where the loop stands, and print from now on what is new."""
+        events, stories = await self._store.events(), await self._store.stories()
+        self._last = events[-1].number if events else 0
+        counts = Counter(story.state.value for story in stories)
+        self._try(lambda: self._print_before(counts))
+
     async def follow(self) -> None:
         """Print what happens, until cancelled."""
         try:
@@ -88,7 +96,7 @@ class LoopView:
     async def _look(self) -> None:
         if self._row is None:
             self._row = await self._store.get()
-            self._begin_screen(self._row)
+            await self._begin_screen(self._row)
         await self._print_new(self._row)
         screen = self._screen
         if screen is None:
@@ -100,13 +108,16 @@ class LoopView:
         self.at_work = [*working(steps).values()]
         self._try(lambda: screen.draw(stories, steps, now_ms=now_ms()))
 
-    def _begin_screen(self, row: "LoopRow") -> None:
+    async def _begin_screen(self, row: "LoopRow") -> None:
         if self._is_json or not self._console.is_terminal or self._console.is_dumb_terminal:
             return
+        from ringfence.cli.loop_look import plan_of
         from ringfence.cli.loop_screen import LoopScreen
         from ringfence.loop.report.gathering import settings_of
 
-        self._screen = LoopScreen(self._console, attempts=settings_of(row).attempts)
+        plan = await plan_of(self._store)
+        titles = {story.id: story.title for story in plan.stories} if plan is not None else {}
+        self._screen = LoopScreen(self._console, attempts=settings_of(row).attempts, titles=titles)
 
     async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
         """What to look at before the branch is used; nothing where the loop's repository is in use, or gone."""
@@ -147,6 +158,15 @@ class LoopView:
             _print_json({**head, **event.data})
         else:
             self._print_line(*event_line(event, begun_ms))
+
+    def _print_before(self, counts: "Counter[str]") -> None:
+        if self._is_json:
+            _print_json({"event": "loop.resumed", "number": self._last, "stories": dict(counts)})
+            return
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        self._print_line(
+            f"goes on: {told}; `ringfence loop show {self._place.id[-6:]}` tells what was before", ""
+        )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
         from ringfence.cli.loop_table import rows_of, stories_table

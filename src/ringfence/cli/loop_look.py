@@ -81,6 +81,7 @@ def show_status(said: str | None, *, json: bool) -> None:
                 "stage": story.stage,
                 "reason": story.reason,
                 "attempt": story.attempt,
+                "tests_attempt": story.tests_attempt,
                 "generation": story.generation,
                 "stages": dict(zip(STAGES, story.stages, strict=True)),
                 "used": dataclasses.asdict(story.used),

@@ -1,17 +1,17 @@
 """A loop at work on a terminal: a table that stays below, its lines above it. Drawn anew only where it differs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ringfence.cli.doing import Doing
 from ringfence.cli.escape import visible
-from ringfence.cli.loop_table import attempt_of, stories_table
+from ringfence.cli.loop_table import Row, attempt_of, stories_table
 from ringfence.cli.spending import Spending
 from ringfence.events import ModelExchanged, ModelReplied
 from ringfence.loop.report.figures import duration
 from ringfence.loop.report.gathering import used_by
 from ringfence.loop.report.model import Used
-from ringfence.loop.report.stages import stages, working
+from ringfence.loop.report.stages import stages, tests_attempt, working
 from ringfence.loop.state import StoryState
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from ringfence.cli.loop_table import Row
     from ringfence.events import Event
     from ringfence.loop.store.rows import StepRow, StoryRow
 
@@ -45,11 +44,13 @@ class LoopScreen:
     Args:
         console: Of a terminal.
         attempts: At a story's code, the most.
+        titles: Of the stories.
     """
 
-    def __init__(self, console: "Console", *, attempts: int) -> None:
+    def __init__(self, console: "Console", *, attempts: int, titles: "Mapping[str, str]") -> None:
         self._console = console
         self._attempts = attempts
+        self._titles = titles
         self._runs: dict[str, _Run] = {}
         self._live: Live | None = None
         self._drawn: object = None
@@ -108,8 +109,9 @@ class LoopScreen:
             tokens, cost = run.spending.known if run is not None else (0, 0.0)
             at_work = max(0, now_ms - step.began_ms) // 1000
             used = Used(used.calls, used.tokens + tokens, used.cost_usd + cost, used.seconds + at_work)
-        attempt = attempt_of(story.attempt, self._attempts)
-        return story.id, story.state.value, attempt, stages(story, own), used
+        attempt = attempt_of(story.attempt or tests_attempt(story, own), self._attempts)
+        title = self._titles.get(story.id, "")
+        return Row(story.id, title, story.state.value, attempt, stages(story, own), used)
 
     def _words(self, step: "StepRow", now_ms: int) -> "Text":
         """What the story's run does: ours first, then a line of the agent's."""

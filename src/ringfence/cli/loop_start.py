@@ -115,7 +115,9 @@ async def _start(
     return await _worked(begun, effective, settings, json=json)
 
 
-async def _worked(begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool) -> int:
+async def _worked(
+    begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool, goes_on: bool = False
+) -> int:
     """Work a loop on this terminal."""
     import anyio
 
@@ -126,6 +128,8 @@ async def _worked(begun: "Begun", effective: "Effective", settings: "LoopSetting
     from ringfence.loop.state import EXIT_CODES, LoopState
 
     view = LoopView(begun.place, json=json)
+    if goes_on:
+        await view.go_on()
     runs = Runs(view=view.show, tell=say, is_checked=True)
 
     def interrupt() -> None:
@@ -179,7 +183,7 @@ async def _resume(said: str | None, limits: Mapping[str, Any], json: bool) -> in
         settings = settings.model_copy(update={"limits": changed})
     await check_credentials(effective, settings, Path(row.source), say)
     begun = Begun(place, await checks_of(place, row, settings))
-    return await _worked(begun, effective, settings, json=json)
+    return await _worked(begun, effective, settings, json=json, goes_on=True)
 
 
 def _refuse_other_database(place: "LoopPlace", source: Path) -> None:

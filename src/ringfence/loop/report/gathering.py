@@ -8,7 +8,7 @@ from ringfence.loop.place import LoopPlace
 from ringfence.loop.report.attempts import attempts_of, unjudged
 from ringfence.loop.report.model import INTERRUPTED, LoopReport, Stat, StoryReport, Used
 from ringfence.loop.report.outstanding import outstanding
-from ringfence.loop.report.stages import stages
+from ringfence.loop.report.stages import stages, tests_attempt
 from ringfence.loop.report.statistics import MOST_FLAGGED, flagged_of, span_of, stat_of
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.settings import LoopSettings
@@ -129,6 +129,7 @@ async def _story(
         answer=row.answer,
         depends_on=story.depends_on if story is not None else (),
         attempt=row.attempt,
+        tests_attempt=tests_attempt(row, own),
         most_attempts=settings.attempts,
         generation=row.generation,
         criteria=judged[-1].verdict if judged else unjudged(criteria),

@@ -7,7 +7,15 @@ from pathlib import Path
 from ringfence.loop.report.figures import cost, duration, moment, stat_words, tokens, used_words
 from ringfence.loop.report.inert import block, cell, inline, span
 from ringfence.loop.report.model import Attempt, CriterionVerdict, LoopReport, Stat, StoryReport, Turn
-from ringfence.loop.report.words import QUESTIONS, attempt_title, next_steps, outcome, verdict_words, who
+from ringfence.loop.report.words import (
+    QUESTIONS,
+    attempt_title,
+    attempts_made,
+    next_steps,
+    outcome,
+    verdict_words,
+    who,
+)
 
 _FILES = 20
 
@@ -79,7 +87,8 @@ def _overview(report: LoopReport) -> Iterator[str]:
         used, stat = story.used, "" if story.stat is None else stat_words(story.stat)
         figures = (duration(used.seconds), tokens(used.tokens), cost(used.cost_usd))
         title = cell(story.title, most_chars=80)
-        yield f"| {cell(story.id)} | {title} | {story.state} | {story.attempt} | {stat} | {' | '.join(figures)} |"
+        told = f"{story.state} | {attempts_made(story)} | {stat} | {' | '.join(figures)}"
+        yield f"| {cell(story.id)} | {title} | {told} |"
     yield ""
 
 

@@ -147,6 +147,9 @@ class StoryReport:
     """A person's."""
     depends_on: tuple[str, ...]
     attempt: int
+    """At its code; 0: none was begun."""
+    tests_attempt: int
+    """At its tests."""
     most_attempts: int
     generation: int
     criteria: tuple[CriterionVerdict, ...]

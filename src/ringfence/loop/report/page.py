@@ -17,7 +17,15 @@ from ringfence.loop.report.model import (
     StoryReport,
     Turn,
 )
-from ringfence.loop.report.words import QUESTIONS, attempt_title, next_steps, outcome, verdict_words, who
+from ringfence.loop.report.words import (
+    QUESTIONS,
+    attempt_title,
+    attempts_made,
+    next_steps,
+    outcome,
+    verdict_words,
+    who,
+)
 
 _FILES = 100
 _TONES = {
@@ -98,7 +106,7 @@ def _overview(report: LoopReport) -> Html:
             *(
                 element("td", figure, class_="figure")
                 for figure in (
-                    str(story.attempt),
+                    attempts_made(story),
                     "" if story.stat is None else stat_words(story.stat),
                     duration(story.used.seconds),
                     tokens(story.used.tokens),

@@ -24,11 +24,25 @@ def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
 def _tests(row: StoryRow, own: Mapping[str, StepRow]) -> str:
     if row.tests is not None:
         return OK
-    begun = [name for name in own if name.startswith("tests.") and not name.endswith(".commit")]
-    if not begun:
+    last = _last_tests(own)
+    if not last:
         return ""
-    last = max(int(name.split(".")[1]) for name in begun)
     return NO if f"rejected.test_writer.{last}" in own else ON
+
+
+def tests_attempt(row: StoryRow, steps: Sequence[StepRow]) -> int:
+    """The present attempt at a story's tests, from 1; 0: none was begun.
+
+    Args:
+        row: The story.
+        steps: Its own.
+    """
+    return _last_tests({step.name: step for step in steps if step.generation == row.generation})
+
+
+def _last_tests(own: Mapping[str, StepRow]) -> int:
+    begun = (name for name in own if name.startswith("tests.") and not name.endswith(".commit"))
+    return max((int(name.split(".")[1]) for name in begun), default=0)
 
 
 def _code(row: StoryRow, own: Mapping[str, StepRow]) -> dict[str, str]:

@@ -26,6 +26,13 @@ def attempt_title(attempt: Attempt, story: StoryReport) -> str:
     return f"{attempt.kind.capitalize()}, attempt {attempt.number}{begun}: {attempt.state}"
 
 
+def attempts_made(story: StoryReport) -> str:
+    """At a story's code; where it did not come to that, at its tests."""
+    return (
+        f"{story.tests_attempt} (tests)" if story.tests_attempt and not story.attempt else str(story.attempt)
+    )
+
+
 def who(turn: Turn) -> str:
     """Whose run it was."""
     return turn.role.replace("_", " ") if turn.role else "checks"
