@@ -23,6 +23,8 @@ def works(make_crew: Make) -> Crew:
         "run": {"model": crew.script("quick", {"text": "the answer"})},
     }
     looks = 'grep -q \'"answer": "the answer"\' && test ! -e /etc/shadow-copy && exit 5'
+    made = {"name": "shell", "input": {"command": "echo made > made.txt", "reasoning": "r"}}
+    making = crew.script("making", {"text": "now", "tools": [made]}, {"text": "done"})
     host = f"env > {crew.home}/variables; cat > {crew.home}/facts.json"
     crew.environment["SOME_API_KEY"] = "not for hooks"
 
@@ -34,6 +36,16 @@ def works(make_crew: Make) -> Crew:
         agents={
             "guarded": {**common, "hooks": {"before_run": command("exit 3", required=True)}},
             "warned": {**common, "hooks": {"before_run": command("exit 3")}},
+            "making": {
+                **common,
+                "run": {"model": making},
+                "hooks": {
+                    "after_run": [
+                        *command("cp made.txt of-a-hook.txt"),
+                        *command("test ! -e gone.txt && grep -q made of-a-hook.txt && exit 6"),
+                    ]
+                },
+            },
             "looking": {**common, "hooks": {"after_run": command(looks)}},
             "host": {
                 **common,
@@ -70,6 +82,15 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
     assert '"purpose":"exec"' in records.replace(" ", "")
     assert works.does("audit", "verify", run).code == 0
     assert "5" in log.partition(run)[2].partition("\n")[0]
+
+
+def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: Crew):
+    """Each has a copy of its own, with what the run and the hooks before it made; the workspace stays as it is."""
+    job = works.does("fleet", "trigger", "making", "--wait", "--json").json["id"]
+    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run: run " in log)
+    (told,) = [line for line in log.splitlines() if f"job {job}: hook after_run: run " in line]
+    assert "6" in told.rpartition(": ")[2]
+    assert not (works.home / "made.txt").exists()
 
 
 def test_a_hook_that_hangs_is_ended(works: Crew):

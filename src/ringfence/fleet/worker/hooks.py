@@ -53,6 +53,7 @@ async def run_hook(
     *,
     effective: Effective,
     workspace: Path | None = None,
+    after: str | None = None,
 ) -> HookResult:
     """Do what a hook says, once. Never raises for what goes wrong: that is the result.
 
@@ -61,6 +62,7 @@ async def run_hook(
         facts: What it is told.
         effective: The agent's settings.
         workspace: Where a command runs; requests need none.
+        after: The run whose work on a private copy a command in a sandbox finds in its own.
     """
     try:
         if isinstance(hook, WebhookHook):
@@ -68,7 +70,7 @@ async def run_hook(
         assert workspace is not None
         if hook.where == "host":
             return await _on_host(hook, facts, workspace)
-        return await _in_sandbox(hook, facts, effective, workspace)
+        return await _in_sandbox(hook, facts, effective, workspace, after)
     except RingfenceError as exc:
         return HookResult(is_ok=False, detail=str(exc)[:_LINE])
     except Exception as exc:  # noqa: BLE001 -- the boundary of a hook; what it says may hold a secret
@@ -76,11 +78,11 @@ async def run_hook(
 
 
 async def _in_sandbox(
-    hook: CommandHook, facts: Mapping[str, Any], effective: Effective, workspace: Path
+    hook: CommandHook, facts: Mapping[str, Any], effective: Effective, workspace: Path, after: str | None
 ) -> HookResult:
     """A run of its own, with a record of its own; the facts are on its stdin."""
     command = ("/bin/sh", "-c", hook.command)
-    request = command_request(command, workspace, effective, purpose="exec", wait_s=_WAIT_S)
+    request = command_request(command, workspace, effective, purpose="exec", wait_s=_WAIT_S, continues=after)
     with open_null() as nowhere, TemporaryFile() as told:
         told.write(_json(facts))
         told.seek(0)

@@ -45,6 +45,7 @@ from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.job.sweep import close_the_dead
+from ringfence.journal import run_dir
 from ringfence.runtime.surrogates import scrubbed
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Performing:
         self._host = host
         self._tell = tell
         self._traces = traces
+        self._hook_runs: dict[str, str] = {}
+        """The last run of a hook, by job."""
 
     def _noting(self, job_id: str) -> Callable[[str], None]:
         """Says lines of a job whose kind is not known here."""
@@ -112,6 +115,7 @@ class Performing:
     def release(self, job_id: str) -> None:
         """Let others have the clone that a job worked on."""
         self._places.release(job_id)
+        self._hook_runs.pop(job_id, None)
 
     async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         """Let the agent work, to its end. Never raises for what goes wrong: that is the result."""
@@ -127,20 +131,30 @@ class Performing:
     async def _result(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         try:
             settings = await self._settings(job)
-            refusal = await self._before(job, settings)
-            if refusal is not None:
-                return AttemptResult(JobState.FAILED, refusal)
-            async with self._places.of(job, settings) as workspace:
-                return await self._perform(job, attempt, settings, workspace, alive)
+            broken_off = await self._broken_off(job, attempt, settings)
+            async with self._places.of(job, settings, as_it_was_left=broken_off is not None) as workspace:
+                refusal = await self._before(job, settings)
+                if refusal is not None:
+                    return AttemptResult(JobState.FAILED, refusal)
+                return await self._perform(job, attempt, settings, workspace, broken_off, alive)
         except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: told as its outcome
             outcome = outcome_of(root_cause(exc))
             return AttemptResult(outcome.state, outcome.reason)
 
     async def _perform(
-        self, job: Job, attempt: Attempt, settings: AgentSettings, workspace: Path, alive: Alive
+        self,
+        job: Job,
+        attempt: Attempt,
+        settings: AgentSettings,
+        workspace: Path,
+        broken_off: str | None,
+        alive: Alive,
     ) -> AttemptResult:
         prompt = task_of(await self._jobs.blob(job.id, "prompt"), await self._jobs.blob(job.id, "payload"))
-        going_on = await self._going_on(job, attempt, settings)
+        if broken_off is not None:
+            going_on: GoingOn | None = GoingOn(broken_off)
+        else:
+            going_on = goes_on(settings, await self._agents.get(job.agent), job, host=self._host)
         try:
             return await self._run(job, attempt, settings, workspace, prompt, going_on, alive)
         except (UsageError, RecordError) as exc:
@@ -150,13 +164,11 @@ class Performing:
             self._tell(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
             return await self._run(job, attempt, settings, workspace, prompt, None, alive)
 
-    async def _going_on(self, job: Job, attempt: Attempt, settings: AgentSettings) -> GoingOn | None:
-        """The session to go on with: that of a try that was broken off comes before the one that the agent had last."""
-        if settings.session.policy != "fresh" and job.session_id is None:
-            broken_off = await self._attempts.broken_off(attempt, host=self._host)
-            if broken_off is not None:
-                return GoingOn(broken_off)
-        return goes_on(settings, await self._agents.get(job.agent), job, host=self._host)
+    async def _broken_off(self, job: Job, attempt: Attempt, settings: AgentSettings) -> str | None:
+        """The run of a try that was broken off, to go on with rather than with the session that the agent had last."""
+        if settings.session.policy == "fresh" or job.session_id is not None:
+            return None
+        return await self._attempts.broken_off(attempt, host=self._host)
 
     async def _run(
         self,
@@ -220,7 +232,7 @@ class Performing:
                 else:
                     messages.append(Errand(f"{point}.{number}", hook.attempts, act))
         if not commands:
-            self._places.release(job.id)
+            self.release(job.id)
         return commands + await self._claims(job, settings) + messages
 
     async def _claims(self, job: Job, settings: AgentSettings) -> list[Errand]:
@@ -264,7 +276,7 @@ class Performing:
             if isinstance(hook, CommandHook):
                 result = await self._command(job, settings, hook, facts)
             else:
-                self._places.release(job.id)
+                self.release(job.id)
                 result = await run_hook(hook, facts, effective=effective_of(settings, job))
         except RingfenceError as exc:
             result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
@@ -279,10 +291,20 @@ class Performing:
             line = "what its run made is not here any more: the hook has a new clone"
             self._tell(line, event="clone.lost", job=job.id)
         async with self._places.of(job, settings) as workspace:
-            result = await run_hook(hook, facts, effective=effective_of(settings, job), workspace=workspace)
-        if settings.repository is not None and result.run_dir is not None:
-            await bring_in(result.run_dir, self._noting(job.id))
+            after = self._last_run(job) if settings.repository is None else None
+            result = await run_hook(
+                hook, facts, effective=effective_of(settings, job), workspace=workspace, after=after
+            )
+        if result.run_dir is not None:
+            self._hook_runs[job.id] = result.run_dir.name
+            if settings.repository is not None:
+                await bring_in(result.run_dir, self._noting(job.id))
         return result
+
+    def _last_run(self, job: Job) -> str | None:
+        """The run of an ended job whose private copy of the workspace its next hook goes on with."""
+        last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
+        return last if last is not None and run_dir(last).is_dir() else None
 
     async def _before(self, job: Job, settings: AgentSettings) -> str | None:
         """Do the hooks before a run; why it must not begin, if one says so."""

@@ -62,8 +62,15 @@ class Places:
         self._held: dict[str, _Slot] = {}
 
     @asynccontextmanager
-    async def of(self, job: Job, settings: AgentSettings) -> AsyncIterator[Path]:
+    async def of(
+        self, job: Job, settings: AgentSettings, *, as_it_was_left: bool = False
+    ) -> AsyncIterator[Path]:
         """A job's place, until the context is left; a clone stays the job's until `release`.
+
+        Args:
+            job: Whose.
+            settings: Of its agent.
+            as_it_was_left: Whether an earlier attempt's clone is kept: who goes on in its session knows its files.
 
         Raises:
             UsageError: The workspace is not there.
@@ -79,11 +86,11 @@ class Places:
             yield workspace
             return
         slot = self._slot(job)
-        if not slot.is_of(job):
+        if not slot.is_of(job, attempt=not as_it_was_left):
             slot.forget()
             await anyio.to_thread.run_sync(_empty, slot.work)
             await fetch(settings.repository, slot.work)
-            slot.note(job)
+        slot.note(job)
         yield slot.work
 
     def is_there(self, job: Job, settings: AgentSettings) -> bool:
@@ -108,11 +115,11 @@ class Places:
             if free is not None and not path.is_dir():
                 break
             slot = _Slot.take(path)
-            if slot is not None and (free is None or slot.is_of(job)):
+            if slot is not None and (free is None or slot.is_of(job, attempt=False)):
                 if free is not None:
                     free.close()
                 free = slot
-                if slot.is_of(job):
+                if slot.is_of(job, attempt=False):
                     break
             elif slot is not None:
                 slot.close()
@@ -145,12 +152,13 @@ class _Slot:
         """Let others have it."""
         self._lock.close()
 
-    def is_of(self, job: Job) -> bool:
-        """Whether the clone is that of a job's present attempt."""
+    def is_of(self, job: Job, *, attempt: bool = True) -> bool:
+        """Whether the clone is a job's, of its present attempt or of any."""
         try:
-            return self._note.read_text() == _note_of(job)
+            noted = self._note.read_text()
         except FileNotFoundError:
             return False
+        return noted == _note_of(job) if attempt else noted.partition(" ")[0] == job.id
 
     def note(self, job: Job) -> None:
         """Say whose clone it is."""

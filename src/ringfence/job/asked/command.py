@@ -23,8 +23,17 @@ def command_request(
     *,
     purpose: "Purpose",
     wait_s: float = 0.0,
+    continues: str | None = None,
 ) -> "RunRequest":
     """A run whose inside is `command`; what it is lent comes later.
+
+    Args:
+        command: Its words.
+        workspace: Where it runs.
+        effective: The settings.
+        purpose: Of its sandbox.
+        wait_s: How long it waits for a workspace that another run has, seconds.
+        continues: A run whose work on a private copy it finds in its own copy.
 
     Raises:
         PolicyRefused: Credentials were to be put into a standing sandbox, or swapped for it.
@@ -59,6 +68,7 @@ def command_request(
         protect=settings.sandbox.protect,
         pool=None if purpose == "standing" else pool_of(settings),
         runtime=purpose,
+        continues=continues,
     )
 
 
