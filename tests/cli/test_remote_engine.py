@@ -214,17 +214,17 @@ def test_read_only(run: Cli, workspace: Path, events: Cli):
 
 @pytest.mark.timeout(500)
 @pytest.mark.any_user  # a few files are carried as everybody
-def test_twenty_thousand_files(run: Cli, workspace: Path, events: Cli):
+def test_thousands_of_files(run: Cli, workspace: Path, events: Cli):
     """A workspace of many files goes there and comes back within the patience of a run."""
-    for number in range(20_000):
+    for number in range(4_000):
         folder = workspace / f"d{number % 100}"
         if number < 100:
             folder.mkdir()
         (folder / f"f{number}").write_bytes(b"%d" % number)
     give(workspace)
     assert run("find . -name 'f*' -path './d*' | wc -l > count; rm -r d7").code == 0
-    assert exported(events)["files_changed"] == 201
-    assert "+20000" in (run_dir() / "work.patch").read_text()
+    assert exported(events)["files_changed"] == 41
+    assert "+4000" in (run_dir() / "work.patch").read_text()
 
 
 def test_a_lost_engine(started: Cli, engine: ExitStack, ringfence: Cli, workspace: Path, events: Cli):
