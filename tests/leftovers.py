@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.forked import still_running
+
 from ringfence.errors import RingfenceError
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import open_engine
@@ -18,7 +20,8 @@ _DEPTHS = ("*/", "*/*/", "*/*/*/")
 
 
 def processes_below(base: Path) -> Iterator[str]:
-    """Processes, other than this one, whose state directory lies below a directory."""
+    """Processes, other than this one, whose state directory lies below a directory, or that were forked for tests."""
+    yield from still_running()
     prefixes = tuple(name + b"=" + os.fsencode(base) + b"/" for name in _VARIABLES)
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked
+
 from ringfence.fleet.client import FleetClient
 
 COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
@@ -77,13 +79,10 @@ class Crew:
 
     def run(self, *words: str | Path, **options: Any) -> Ended:
         """A command, to its end."""
-        done = subprocess.run(
+        done = forked.run(
             [*COMMAND, *map(str, words)],
             **{"cwd": self.project, "env": self.environment, "stdin": subprocess.DEVNULL, **options},
-            capture_output=True,
-            text=True,
             timeout=PATIENCE_S,
-            check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)
 

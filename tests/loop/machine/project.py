@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked
+from tests.forked import Forked
+
 CHECK = "python3 -m unittest -q"
 PATIENCE_S = 180.0
 COMMAND = (sys.executable, "-m", "ringfence")
@@ -148,10 +151,13 @@ class Project:
 
     def run(self, *words: str, command: Sequence[str] = COMMAND) -> "subprocess.CompletedProcess[str]":
         """A command of ringfence, to its end."""
-        return subprocess.run(
-            [*command, *words], cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, check=False, timeout=PATIENCE_S,
-        )  # fmt: skip
+        return forked.run(
+            [*command, *words],
+            cwd=self.work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+        )
 
     def configure(self, **loop: Any) -> None:
         """Say in the user's own file how loops work."""
@@ -165,7 +171,7 @@ class Project:
 
     def begin(self, *words: str, command: Sequence[str] = COMMAND) -> "subprocess.Popen[str]":
         """A command of ringfence that goes on meanwhile, in a process group of its own."""
-        return subprocess.Popen(
+        return Forked(
             [*command, *words], cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
@@ -190,7 +196,7 @@ class Project:
     def started(self, *more: str) -> "subprocess.Popen[str]":
         """Start a loop that works on, with its standard output."""
         words = ("loop", "start", "--prd", str(self.prd), "--model", f"scripted:{self.script}", *more)
-        return subprocess.Popen(
+        return Forked(
             [*COMMAND, *words], cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
