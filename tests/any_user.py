@@ -8,7 +8,7 @@ sandbox, too, but only as the place for something else.
 import io
 from collections import Counter
 from contextlib import redirect_stdout
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -76,10 +76,15 @@ def reason_for(item: pytest.Item) -> str | None:
     """Why who runs a test cannot matter to it; None: it may."""
     if "gvisor" in vars(getattr(item, "callspec", None) or object).get("params", {}).values():
         return GVISOR
-    path = item.path.as_posix().rpartition("/tests/")[2]
-    if any(part in path for part in STAY):
+    return reason_of(item.path)
+
+
+def reason_of(path: Path) -> str | None:
+    """Why who runs the tests of a file cannot matter to any of them."""
+    below = path.as_posix().rpartition("/tests/")[2]
+    if any(part in below for part in STAY):
         return None
-    return next((reason for place, reason in PLACES.items() if path.startswith(place)), None)
+    return next((reason for place, reason in PLACES.items() if below.startswith(place)), None)
 
 
 def mark(items: list[pytest.Item]) -> None:

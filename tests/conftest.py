@@ -27,6 +27,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which no test will run."""
+    from tests.left_out import is_left_out
+
+    return is_left_out(collection_path, config.option.markexpr) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what cannot depend on who runs it."""
     from tests.any_user import mark
