@@ -1,38 +1,28 @@
 """An attempt at a job: a run of its agent, told to stop when the job is cancelled or another's."""
 
-import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
-from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.fleet.config.model import (
     AgentSettings,
-    CommandHook,
-    DirectoryTrigger,
-    GithubTrigger,
-    Hook,
-    HookPoint,
     RetrySettings,
 )
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import CREW_STOPPED, Job
+from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.telling import Tell
-from ringfence.fleet.trigger.source.base import Claim, Outcome
-from ringfence.fleet.trigger.source.opening import claim_of, open_source
+from ringfence.fleet.worker.around import Around
 from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, task_of
-from ringfence.fleet.worker.facts import facts_of, points_of
-from ringfence.fleet.worker.hooks import HookResult, run_hook
 from ringfence.fleet.worker.place import Places, bring_in
 from ringfence.fleet.worker.workflow import AttemptResult, Errand
 from ringfence.job.agent import run_agent
@@ -45,14 +35,12 @@ from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.job.sweep import close_the_dead
-from ringfence.journal import run_dir
 from ringfence.runtime.surrogates import scrubbed
 
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
 Alive = Callable[[Spent], Awaitable[bool]]
-_CLAIM_ATTEMPTS = 8
 _LOOK_S = 1.0
 _GENTLE_S = 20.0
 _WORKSPACE_WAIT_S = 30.0
@@ -92,8 +80,7 @@ class Performing:
         self._host = host
         self._tell = tell
         self._traces = traces
-        self._hook_runs: dict[str, str] = {}
-        """The last run of a hook, by job."""
+        self._around = Around(self._jobs, places, tell)
 
     def _noting(self, job_id: str) -> Callable[[str], None]:
         """Says lines of a job whose kind is not known here."""
@@ -114,8 +101,7 @@ class Performing:
 
     def release(self, job_id: str) -> None:
         """Let others have the clone that a job worked on."""
-        self._places.release(job_id)
-        self._hook_runs.pop(job_id, None)
+        self._around.release(job_id)
 
     async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         """Let the agent work, to its end. Never raises for what goes wrong: that is the result."""
@@ -133,7 +119,7 @@ class Performing:
             settings = await self._settings(job)
             broken_off = await self._broken_off(job, attempt, settings)
             async with self._places.of(job, settings, as_it_was_left=broken_off is not None) as workspace:
-                refusal = await self._before(job, settings)
+                refusal = await self._around.before(job, settings)
                 if refusal is not None:
                     return AttemptResult(JobState.FAILED, refusal)
                 return await self._perform(job, attempt, settings, workspace, broken_off, alive)
@@ -219,107 +205,10 @@ class Performing:
             trace.end(ends[0] if ends else None)
 
     async def after(self, job: Job) -> list[Errand]:
-        """The hooks that a job's end calls for: commands first, in the place where it worked; then that is let go of."""
+        """What a job's end calls for."""
         if self._traces is not None:
             self._traces.ended(job)
-        settings = await self._settings(job)
-        commands, messages = list[Errand](), list[Errand]()
-        for point in points_of(job.state):
-            for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
-                act = partial(self._hook, job, settings, point, hook)
-                if isinstance(hook, CommandHook):
-                    commands.append(Errand(f"{point}.{number}", 1, act))
-                else:
-                    messages.append(Errand(f"{point}.{number}", hook.attempts, act))
-        if not commands:
-            self.release(job.id)
-        return commands + await self._claims(job, settings) + messages
-
-    async def _claims(self, job: Job, settings: AgentSettings) -> list[Errand]:
-        """Telling the source of the job's work how it ended."""
-        trigger = settings.triggers.get(job.trigger_name)
-        if job.trigger != "source" or not isinstance(trigger, DirectoryTrigger | GithubTrigger):
-            return []
-        payload = json.loads(await self._jobs.blob(job.id, "payload") or b"{}")
-        answer = (await self._jobs.blob(job.id, "answer") or b"").decode("utf-8", "replace")
-        act = partial(self._end_claim, job, settings, trigger, claim_of(payload["claim"]), answer)
-        return [Errand("claim", _CLAIM_ATTEMPTS, act)]
-
-    async def _end_claim(
-        self,
-        job: Job,
-        settings: AgentSettings,
-        trigger: DirectoryTrigger | GithubTrigger,
-        claim: Claim,
-        answer: str,
-    ) -> bool:
-        text = f"{job.state.value}: {job.reason}\n\n{answer}".strip()
-        try:
-            async with AsyncExitStack() as stack:
-                source = await open_source(trigger, settings, stack=stack, state=state_dir())
-                if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
-                    await source.complete(claim, Outcome.DONE, text)
-                elif job.state is JobState.CANCELLED and job.reason == CREW_STOPPED:
-                    await source.release(claim, text)
-                else:  # given back, it would be taken again at once, for ever: whoever wants that puts it back
-                    await source.complete(claim, Outcome.FAILED, text)
-        except RingfenceError as exc:
-            self._tell(f"the source of its work could not be told: {exc}", event="source.untold", job=job.id)
-            return True
-        return False
-
-    async def _hook(self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook) -> bool:
-        """Do one hook once; whether it is to be tried again."""
-        answer = await self._jobs.blob(job.id, "answer")
-        facts = facts_of(job, point, None if answer is None else answer.decode("utf-8", "replace"))
-        try:
-            if isinstance(hook, CommandHook):
-                result = await self._command(job, settings, hook, facts)
-            else:
-                self.release(job.id)
-                result = await run_hook(hook, facts, effective=effective_of(settings, job))
-        except RingfenceError as exc:
-            result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
-        if not result.is_ok:
-            self._tell(f"hook {point}: {result.detail}", event="hook.failed", job=job.id, hook=point)
-        return not result.is_ok and result.may_be_repeated
-
-    async def _command(
-        self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]
-    ) -> HookResult:
-        if job.state.is_terminal and not self._places.is_there(job, settings):
-            line = "what its run made is not here any more: the hook has a new clone"
-            self._tell(line, event="clone.lost", job=job.id)
-        async with self._places.of(job, settings) as workspace:
-            after = self._last_run(job) if settings.repository is None else None
-            result = await run_hook(
-                hook, facts, effective=effective_of(settings, job), workspace=workspace, after=after
-            )
-        if result.run_dir is not None:
-            self._hook_runs[job.id] = result.run_dir.name
-            if settings.repository is not None:
-                await bring_in(result.run_dir, self._noting(job.id))
-        return result
-
-    def _last_run(self, job: Job) -> str | None:
-        """The run of an ended job whose private copy of the workspace its next hook goes on with."""
-        last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
-        return last if last is not None and run_dir(last).is_dir() else None
-
-    async def _before(self, job: Job, settings: AgentSettings) -> str | None:
-        """Do the hooks before a run; why it must not begin, if one says so."""
-        for number, hook in enumerate(settings.hooks.get("before_run", ()), start=1):
-            facts = facts_of(job, "before_run", None)
-            if isinstance(hook, CommandHook):
-                result = await self._command(job, settings, hook, facts)
-            else:
-                result = await run_hook(hook, facts, effective=effective_of(settings, job))
-            if not result.is_ok:
-                line = f"hook before_run {number}: {result.detail}"
-                self._tell(line, event="hook.failed", job=job.id, hook="before_run")
-                if isinstance(hook, CommandHook) and hook.is_required:
-                    return f"hook {number} before the run failed: {result.detail}"
-        return None
+        return await self._around.after(job, await self._settings(job))
 
     async def _settings(self, job: Job) -> AgentSettings:
         return agent_settings(await self._jobs.blob(job.id, "configuration"), job)
