@@ -80,6 +80,8 @@ def _named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+_LOOPS = (ROOT / "docs" / "how-to" / "loop.md",)
+"""Whose whole loops are dear; smaller ones are worked as everybody in tests/loop."""
 RUN = [page for page in PAGES if any(block.kind == "console" for block in _blocks(page))]
 
 
@@ -94,7 +96,11 @@ def open_path() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", RUN, ids=_named)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.any_user) if page in _LOOPS else page for page in RUN],
+    ids=_named,
+)
 def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
     _check_needs(page)

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.slow
+@pytest.mark.any_user  # smaller loops are worked as everybody
 @pytest.mark.timeout(400)
 def test_the_demo_ends_with_a_branch_of_what_passed(tmp_path: Path):
     """`make demo-loop` without a key: four stories are on the branch, nothing of the fifth, and all of it is green."""

@@ -49,6 +49,8 @@ DEAR = {
     streams.terminal_signals,
 }
 """Those that take a third of a second, and are like another."""
+CARRIED = (connections, streams)
+"""What the guest carries, which in a container of Docker's daemon is the same whoever asked for it."""
 CASES = [
     pytest.param(
         backend,
@@ -57,6 +59,11 @@ CASES = [
         marks=[
             *([pytest.mark.slow] if check in SLOW | DEAR or backend == "host" else []),
             *([pytest.mark.docker] if backend in CONTAINERS else []),
+            *(
+                [pytest.mark.any_user("bytes that a guest in a container carries, whoever asked its daemon")]
+                if backend == "docker" and check.__module__ in {module.__name__ for module in CARRIED}
+                else []
+            ),
         ],
     )
     for backend in GAPS
