@@ -13,6 +13,7 @@ from typing import Any
 
 from tests import forked
 
+from ringfence.errors import RingfenceError
 from ringfence.fleet.client import FleetClient
 
 COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
@@ -117,6 +118,14 @@ class Crew:
     def status(self) -> Any:
         """How it stands."""
         return self.client.get("status")
+
+    def is_up(self) -> bool:
+        """Whether its daemon answers."""
+        try:
+            self.status()
+        except RingfenceError:
+            return False
+        return True
 
     def trigger(self, agent: str, *words: str) -> str:
         """A new job's id."""

@@ -19,7 +19,7 @@ def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: Crew):
     crew.does("trust", "--yes", "herdctl.yaml")
     ended = crew.does("fleet", "up", "--detach", "--file", "herdctl.yaml")
     assert "of herdctl's keys 1 do not come over as they stand" in ended.err
-    crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+    crew.waits(crew.is_up, bool)
     (found,) = crew.does("schedule", "ls", "--json").json["schedules"]
     assert (found["agent"], found["name"]) == ("low.b", "s")
     agent.write_text(agent.read_text().replace("one", "two"))
@@ -40,6 +40,6 @@ def test_an_included_agent_of_herdctls_does_a_job(crew: Crew):
     crew.does("trust", "--yes", "herdctl.yaml")
     crew.does("trust", "--yes")
     crew.up()
-    crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+    crew.waits(crew.is_up, bool)
     job = crew.ends(crew.trigger("herd.a"))
     assert (job["state"], job["prompt"]) == ("unverified", "herdctl's prompt")

@@ -91,7 +91,7 @@ def test_told_to_stop_it_lets_jobs_end_and_then_cancels_them(crew: Crew, number:
     """A signal begins the end: after `drain` what still runs is cancelled, and the daemon ends with 0."""
     _write_slow(crew)
     daemon = crew.start("fleet", "up")
-    crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+    crew.waits(crew.is_up, bool)
     job = crew.trigger("a")
     _running(crew, job)
     daemon.send_signal(number)

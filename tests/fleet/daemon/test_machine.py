@@ -199,7 +199,7 @@ def test_a_daemon_whose_database_another_has_taken_ends(crew: Crew, postgres: Cl
     url = postgres.make_database()
     _write(crew, url, workers=0)
     with crew.start("fleet", "up") as daemon:
-        crew.waits(lambda: crew.run("fleet", "status").code, lambda code: code == 0)
+        crew.waits(crew.is_up, bool)
         job = crew.trigger("a")
         engine = sa.create_engine(Database(url).url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as link:
