@@ -43,6 +43,21 @@ def test_an_option_that_makes_no_sense(
     assert _is_told(ended, 2, *words)
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--baseline maybe", "--baseline: 'maybe' is not one of 'record', 'refuse'"),
+        ("--baseline=maybe", "--baseline: 'maybe' is not one of 'record', 'refuse'"),
+        ("--attempts few", "--attempts: 'few': write a whole number"),
+        ("--max-cost-usd much", "--max-cost-usd: 'much': write a number"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_those_that_do(ringfence: Cli, option: str, told: str):
+    """In one wording, whoever found it."""
+    ended = ringfence("loop", "start", "--prd", "prd.json", *option.split())
+    assert (ended.code, ended.err) == (2, f"ringfence: {told}; see `ringfence loop start --help`\n")
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8080", "http://x/?key=1"])
 @pytest.mark.parametrize(
     "command", [["run", "x"], ["exec", "--allow", "model", "--", "true"]], ids=["run", "exec"]

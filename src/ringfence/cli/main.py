@@ -1,5 +1,6 @@
 """The `ringfence` command: its parts, and how errors become one line and an exit code."""
 
+import re
 import sys
 from functools import cache
 from typing import Annotated, Any
@@ -43,6 +44,10 @@ app = typer.Typer(
 )
 # Typer does not export the root of its command line errors, and has moved it between releases.
 _COMMAND_LINE_ERROR = typer.BadParameter.__mro__[2]
+_OUR_WORDS = {
+    "Input should be a valid integer": "write a whole number",
+    "Input should be a valid number": "write a number",
+}
 _FREE = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 app.command("run")(run)
@@ -122,7 +127,7 @@ def _tell_misuse(error: Any) -> int:
     if context is None or type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{message}\n")
     else:
-        shown = visible(message + _given(error), one_line=True)
+        shown = visible(_in_our_words(message, _given(error)), one_line=True)
         if "unexpected extra argument" in message and context.command_path == "ringfence run":
             shown += "; put the task in quotes"
         sys.stderr.write(f"ringfence: {shown}; see `{context.command_path} --help`\n")
@@ -136,5 +141,15 @@ def _given(error: Any) -> str:
     for word in words:
         name, equals, value = word.partition("=")
         if name in names:
-            return f": {value if equals else next(words, '')!r}"
+            return repr(value if equals else next(words, ""))
     return ""
+
+
+def _in_our_words(message: str, given: str) -> str:
+    """A complaint of Typer's: the option, the value, and what would fit."""
+    found = re.fullmatch(r"Invalid value for '([^']+)': (?:Value error, )?(.*)", message, re.DOTALL)
+    if found is None:
+        return f"{message}: {given}" if given else message
+    name, why = found.groups()
+    why = _OUR_WORDS.get(why.partition(",")[0], why)
+    return f"{name}: {why}" if not given or why.startswith(given) else f"{name}: {given}: {why}"
