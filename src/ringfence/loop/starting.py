@@ -28,7 +28,7 @@ from ringfence.loop.store.loops import LoopStore, now_ms, open_database
 from ringfence.loop.store.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.story import Plan, Story, check_plan, questions
 from ringfence.loop.suite import Check, detect
-from ringfence.loop.suite.detecting import runner_of
+from ringfence.loop.suite.runners import runner_of
 
 Tell = Callable[[str], None]
 _OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)

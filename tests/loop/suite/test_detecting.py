@@ -4,7 +4,7 @@ import pytest
 
 from ringfence.errors import ConfigurationError
 from ringfence.loop.suite import Detected, detect
-from ringfence.loop.suite.detecting import runner_of
+from ringfence.loop.suite.runners import runner_of
 
 
 def found(files: dict[str, str], **commands: str) -> Detected:

@@ -1,7 +1,9 @@
 """What all steps of a loop work with."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from ringfence.config import Effective
 from ringfence.frozen import frozen
@@ -15,7 +17,7 @@ from ringfence.loop.repository import LoopRepository
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore, now_ms
-from ringfence.loop.store.rows import Spent
+from ringfence.loop.store.rows import Spent, StoryRow
 from ringfence.loop.story.model import Plan, Story
 from ringfence.loop.suite.model import Check
 from ringfence.secret import Redactor
@@ -83,6 +85,14 @@ class Loop:
             return self.checks
         own = Check(kind="other", name=f"check of {story.id}", command=story.check, timeout_s=_OWN_CHECK_S)
         return (*self.checks, own)
+
+    async def tell(
+        self, row: StoryRow, key: str, kind: str, *, of: Sequence[str] | None = None, **data: Any
+    ) -> None:
+        """Something happened to a story; `of` names the steps whose runs are its proof."""
+        if of is not None:
+            data["runs"] = await self.store.runs_of(row, of)
+        await self.store.tell(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
 
     async def left(self) -> Spent:
         """What was used so far, if there is something left for one more run of an agent.

@@ -6,21 +6,20 @@ from typing import Any
 from ringfence.errors import ConfigurationError
 from ringfence.loop.machine.asking import Asking
 from ringfence.loop.machine.clones import Clones
-from ringfence.loop.machine.complaints import bounded, fingerprint
 from ringfence.loop.machine.gates import Gates
 from ringfence.loop.machine.loop import Loop
+from ringfence.loop.machine.rejecting import Rejecting
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turns import Turn, Turns
-from ringfence.loop.machine.workflow import CODE, TESTS
+from ringfence.loop.machine.workflow import tests_steps
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.loop.store.rows import StoryRow
 
 Json = dict[str, Any]
 Part = Callable[[StoryRow, int], Awaitable[Json]]
 _SHOWN = 20
-_TOLD_CHARS = 500
 
 
 class Stories:
@@ -37,6 +36,7 @@ class Stories:
         self.gates = Gates(loop, self.clones)
         self._turns = Turns(loop, self.clones)
         self._asking = Asking(loop, self.clones)
+        self._rejecting = Rejecting(loop, self.clones)
         self._parts: Mapping[str, tuple[str, Part]] = {
             "begin": ("tests", self._begin),
             "tests": ("tests", self._write_tests),
@@ -63,13 +63,13 @@ class Stories:
         """Note the commit of the loop's branch that the story is begun at."""
         base = row.base or await self.loop.repository.tip()
         await self.loop.store.change(row.id, base=base)
-        await self._tell(row, "dispatched", "story.dispatched", base=base, slot=row.slot)
+        await self.loop.tell(row, "dispatched", "story.dispatched", base=base, slot=row.slot)
         return {"next": "on"}
 
     async def _write_tests(self, row: StoryRow, attempt: int) -> Json:
         """The test writer's turn: of its work, the tests are taken."""
         assert row.base is not None
-        past = await self._past(row, "test_writer")
+        past = await self._rejecting.past(row, "test_writer")
         task = await self._asking.tests(row, attempt, past)
         turn = await self._turns.take(row, f"tests.{attempt}", task)
         ended = await self._ended(row, turn, "test_writer", attempt)
@@ -77,11 +77,13 @@ class Stories:
             return ended
         changes = await self._changes(turn)
         if isinstance(changes, str):
-            return await self._again(row, "test_writer", attempt, [changes])
+            return await self._rejecting.again(row, "test_writer", attempt, [changes])
         kept, dropped = await self.clones.only_tests(row, row.base, changes)
         if not kept:
             others = f"; these are none: {', '.join(dropped[:_SHOWN])}" if dropped else ""
-            return await self._again(row, "test_writer", attempt, [f"no test file was written{others}"])
+            return await self._rejecting.again(
+                row, "test_writer", attempt, [f"no test file was written{others}"]
+            )
         return await self._committed(row, row.base, kept, turn, "test_writer", attempt)
 
     async def _see_tests_fail(self, row: StoryRow, attempt: int) -> Json:
@@ -89,13 +91,13 @@ class Stories:
         made = await self._made(row, f"tests.{attempt}")
         complaints = await self.gates.tests_are_red(row, f"red.{attempt}", made["commit"], made["files"])
         if complaints:
-            return await self._again(row, "test_writer", attempt, complaints, commit=made["commit"])
+            return await self._rejecting.again(row, "test_writer", attempt, complaints, commit=made["commit"])
         await self.loop.store.change(row.id, tests=made["commit"])
-        await self._tell(
+        await self.loop.tell(
             row,
             "tests",
             "tests.written",
-            of=_tests(attempt),
+            of=tests_steps(attempt),
             commit=made["commit"],
             files=made["files"][:_SHOWN],
         )
@@ -105,7 +107,7 @@ class Stories:
         """The implementor's turn: its work is taken unless it touches what decides about it."""
         assert row.tests is not None
         await self.loop.store.change(row.id, attempt=attempt)
-        past = await self._past(row, "implementor")
+        past = await self._rejecting.past(row, "implementor")
         task = await self._asking.code(row, attempt, past)
         turn = await self._turns.take(row, f"code.{attempt}", task)
         ended = await self._ended(row, turn, "implementor", attempt)
@@ -113,14 +115,14 @@ class Stories:
             return ended
         changes = await self._changes(turn)
         if isinstance(changes, str):
-            return await self._again(row, "implementor", attempt, [changes])
+            return await self._rejecting.again(row, "implementor", attempt, [changes])
         found = await self.clones.tampering(row, row.tests, changes)
         answer = await self._committed(row, row.tests, changes, turn, "implementor", attempt)
         if answer["next"] != "on":
             return answer
         if found:
-            return await self._again(row, "implementor", attempt, found, commit=answer["commit"])
-        await self._tell(
+            return await self._rejecting.again(row, "implementor", attempt, found, commit=answer["commit"])
+        await self.loop.tell(
             row,
             f"code.{attempt}",
             "code.committed",
@@ -136,7 +138,7 @@ class Stories:
         commit = (await self._made(row, f"code.{attempt}"))["commit"]
         complaints, told = await self.gates.green(row, f"checks.{attempt}", commit)
         is_green = not complaints
-        await self._tell(
+        await self.loop.tell(
             row,
             f"checks.{attempt}",
             "checks.completed",
@@ -146,7 +148,7 @@ class Stories:
             checks=told,
         )
         if complaints:
-            return await self._again(row, "implementor", attempt, complaints, commit=commit)
+            return await self._rejecting.again(row, "implementor", attempt, complaints, commit=commit)
         return {"next": "on", "checks": told}
 
     async def _review(self, row: StoryRow, attempt: int) -> Json:
@@ -162,7 +164,9 @@ class Stories:
         task = await self._asking.judgement(row, attempt, commit)
         verdict = (await self._turns.take(row, f"judgement.{attempt}", task)).answer
         if verdict["complaints"]:
-            return await self._again(row, "implementor", attempt, verdict["complaints"], commit=commit)
+            return await self._rejecting.again(
+                row, "implementor", attempt, verdict["complaints"], commit=commit
+            )
         return {"next": "passed", "commit": commit}
 
     async def end(self, story: str, answer: Json) -> Json:
@@ -173,26 +177,18 @@ class Stories:
                 await store.change(story, tip=answer["commit"], stage="merge")
             case "skipped":
                 await store.change(story, state=StoryState.SKIPPED, reason=answer["reason"], stage="")
-                await self._tell(row, "ended", "story.skipped", reason=answer["reason"])
+                await self.loop.tell(row, "ended", "story.skipped", reason=answer["reason"])
             case "blocked":
                 await store.change(story, state=StoryState.BLOCKED, reason=answer["reason"], stage="")
-                await self._tell(row, "ended", "story.blocked", question=answer["reason"])
+                await self.loop.tell(row, "ended", "story.blocked", question=answer["reason"])
             case _:
                 await store.change(story, state=StoryState.WAITING)
         return answer
 
-    async def _tell(
-        self, row: StoryRow, key: str, kind: str, *, of: Sequence[str] | None = None, **data: Any
-    ) -> None:
-        """Something happened to a story; `of` names the steps whose runs are its proof."""
-        if of is not None:
-            data["runs"] = await self.loop.store.runs_of(row, of)
-        await self.loop.store.tell(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
-
     async def _ended(self, row: StoryRow, turn: Turn, role: RoleName, attempt: int) -> Json | None:
         """What comes of a turn that made nothing: a question, or a run that failed."""
         if turn.complaint is not None:
-            return await self._again(row, role, attempt, [turn.complaint])
+            return await self._rejecting.again(row, role, attempt, [turn.complaint])
         if turn.answer.get("question"):
             return {"next": "blocked", "reason": turn.answer["question"]}
         return None
@@ -219,7 +215,7 @@ class Stories:
                 row, base, changes, role=role, attempt=attempt, model=turn.model, at_s=turn.at_s
             )
         except (WorkRefused, NothingChanged) as exc:
-            return await self._again(row, role, attempt, [str(exc)])
+            return await self._rejecting.again(row, role, attempt, [str(exc)])
         name = f"{'tests' if role == 'test_writer' else 'code'}.{attempt}.commit"
         files = [change.path.decode("utf-8", "surrogateescape") for change in changes]
         shown = [path.encode("utf-8", "backslashreplace").decode() for path in files]
@@ -234,70 +230,3 @@ class Stories:
         step = await self.loop.store.step(row, f"{name}.commit")
         assert step is not None
         return dict(step.result)
-
-    async def _past(self, row: StoryRow, role: RoleName) -> list[StepRow]:
-        """What was said of the role's earlier attempts at the story."""
-        return [
-            step
-            for step in await self.loop.store.steps(row.id)
-            if step.generation == row.generation and step.name.startswith(f"rejected.{role}.")
-        ]
-
-    async def _again(
-        self,
-        row: StoryRow,
-        role: RoleName,
-        attempt: int,
-        complaints: Sequence[str],
-        *,
-        commit: str | None = None,
-    ) -> Json:
-        """Reject an attempt: the clone goes back, the work is kept aside, the next attempt is told why."""
-        complaints = bounded(complaints)
-        store, name = self.loop.store, f"rejected.{role}.{attempt}"
-        base = row.tests if role == "implementor" else row.base
-        kept = None
-        if commit is not None and base is not None:
-            patch = await self.clones.reject(row, base, commit, role=role, attempt=attempt)
-            kept = None if patch is None else str(patch)
-        await store.begin_step(row, name, run_id=None, attempt=attempt)
-        result = {"complaints": complaints, "patch": kept, "commit": commit}
-        await store.end_step(row, name, outcome="rejected", result=result)
-        told = [each[:_TOLD_CHARS] for each in complaints[:_SHOWN]]
-        kind = "story.failed" if attempt >= self.attempts else "story.retried"
-        steps = _tests(attempt) if role == "test_writer" else code_steps(attempt)
-        await self._tell(row, name, kind, of=steps, attempt=attempt, role=role, complaints=told)
-        await self._see_progress()
-        return {"next": "again", "reason": complaints[0][:_TOLD_CHARS]}
-
-    async def _see_progress(self) -> None:
-        """End the loop if attempt after attempt ends with the very same complaint.
-
-        Those of a round count anew, so that a loop that is resumed gets further. One story alone that uses up its
-        attempts so is skipped: other stories may fare better.
-
-        Raises:
-            Stop: It does.
-        """
-        most, begun_ms = self.loop.settings.limits.no_progress, (await self.loop.store.get()).begun_ms
-        last = [
-            step
-            for step in await self.loop.store.steps()
-            if step.name.startswith("rejected.") and step.began_ms >= begun_ms
-        ][-most:]
-        is_given_up = last and last[-1].attempt >= self.attempts and len({step.story for step in last}) == 1
-        if len(last) == most and len({fingerprint(step) for step in last}) == 1 and not is_given_up:
-            first = last[-1].result["complaints"][0][:_TOLD_CHARS]
-            raise Stop(
-                LoopState.LIMIT,
-                f"no progress: the last {most} attempts ended with the same complaint: {first}",
-            )
-
-
-def _tests(attempt: int) -> list[str]:
-    return [f"{name}.{attempt}" for name in TESTS]
-
-
-def code_steps(attempt: int) -> list[str]:
-    """Names of the steps of an attempt at a story's code."""
-    return [f"{name}.{attempt}" for name in CODE]

@@ -10,7 +10,8 @@ from ringfence.engine.base import WorkflowState, WorkflowStatus
 from ringfence.loop.machine.gate import merged
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
-from ringfence.loop.machine.stories import Stories, code_steps
+from ringfence.loop.machine.stories import Stories
+from ringfence.loop.machine.workflow import code_steps
 from ringfence.loop.machine.workflows import Workflows
 from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import Conflict, Merged, RepositoryRefused

@@ -15,6 +15,16 @@ CODE = ("code", "checks", "review", "judgement")
 """Parts of an attempt at its code."""
 
 
+def tests_steps(attempt: int) -> list[str]:
+    """Names of the steps of an attempt at a story's tests."""
+    return [f"{name}.{attempt}" for name in TESTS]
+
+
+def code_steps(attempt: int) -> list[str]:
+    """Names of the steps of an attempt at a story's code."""
+    return [f"{name}.{attempt}" for name in CODE]
+
+
 class StorySteps(Protocol):
     """What is done about a story. Each can be repeated: what was done is known.
 

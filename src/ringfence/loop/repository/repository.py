@@ -5,13 +5,13 @@ Every call may be repeated after a crash and comes to the same; what a call retu
 
 import os
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.errors import InfrastructureFault
 from ringfence.loop.repository.candidate import Change, check_changes, differences, make_candidate
 from ringfence.loop.repository.homecoming import Delivered, MergedHome, bring_home
 from ringfence.loop.repository.looking import look
@@ -25,16 +25,8 @@ from ringfence.loop.repository.rejected import (
     rejected_patch,
     rejected_ref,
 )
-from ringfence.loop.repository.slot import (
-    MAX_SLOTS,
-    Slot,
-    bring,
-    carry,
-    check_id,
-    has_commit,
-    make_slot,
-    put_at,
-)
+from ringfence.loop.repository.slot import Slot, check_id
+from ringfence.loop.repository.slots import Slots
 from ringfence.loop.repository.source import find_source
 from ringfence.loop.repository.tree import Tree, load_tree
 from ringfence.removal import remove_tree
@@ -51,10 +43,7 @@ class LoopRepository:
     def __init__(self, place: Place, record: Record) -> None:
         self.place = place
         self.record = record
-        self._at: dict[int, str] = {}
-        """Where this process put slots last; nobody else does while it works on the loop."""
-        self._has: set[tuple[int, str]] = set()
-        """Slots, and commits that they were seen to have: no git of ours removes objects."""
+        self._slots = Slots(place, record)
 
     @classmethod
     async def make(cls, source: Path, place: Path, *, loop: str, base: str | None = None) -> "LoopRepository":
@@ -116,20 +105,7 @@ class LoopRepository:
         Raises:
             InfrastructureFault: The disk is full.
         """
-        slot = self._slot(number)
-        async with self._on_slot(number), self.place.locked("loop"):
-            await make_slot(self.place, self.record, slot)
-        return slot
-
-    def _slot(self, number: int) -> Slot:
-        if not 0 <= number < MAX_SLOTS:
-            raise UsageError(f"{number!r} is no slot; there are {MAX_SLOTS}, from 0")
-        path = self.place.slot(number)
-        make_private_dir(path.parent)
-        return Slot(number, path, path / self.inside)
-
-    def _on_slot(self, number: int) -> AbstractAsyncContextManager[int]:
-        return self.place.locked(f"slot-{number}")
+        return await self._slots.make(number)
 
     async def reset(self, slot: Slot, commit: str, *, is_anew: bool = True) -> None:
         """Put a slot at a commit: files and index are exactly that, and nothing else is there.
@@ -143,30 +119,7 @@ class LoopRepository:
             UsageError: The loop has no such commit.
             InfrastructureFault: The disk is full.
         """
-        if not is_anew and self._at.get(slot.number) == commit:
-            return
-        async with self._on_slot(slot.number) as lock:
-            await self._reach(slot, commit, lock)
-            await self._put_at(slot, commit, lock)
-
-    async def _put_at(self, slot: Slot, commit: str, lock: int) -> None:
-        self._at.pop(slot.number, None)
-        await put_at(slot, commit, lock=lock)
-        self._at[slot.number] = commit
-
-    async def _reach(self, slot: Slot, commit: str, lock: int) -> None:
-        """See that a slot is there and has a commit."""
-        check_id(commit)
-        if not slot.git_dir.is_dir():
-            self._has = {known for known in self._has if known[0] != slot.number}
-        elif (slot.number, commit) in self._has:
-            return
-        elif await has_commit(git_on(slot.git_dir, lock), commit):
-            self._has.add((slot.number, commit))
-            return
-        async with self.place.locked("loop") as loop:
-            await make_slot(self.place, self.record, slot)
-            await bring(self.place, self.record, slot, commit, locks=(lock, loop))
+        await self._slots.reset(slot, commit, is_anew=is_anew)
 
     async def candidate(
         self,
@@ -199,11 +152,11 @@ class LoopRepository:
         record = self.record
         user = (record.name, record.email) if record.name and record.email else None
         text = compose(message, trailers, signed_off_by=user)
-        async with self._on_slot(slot.number) as lock:
-            await self._reach(slot, base, lock)
+        async with self._slots.locked(slot) as lock:
+            await self._slots.reach(slot, base, lock)
             git = git_on(slot.git_dir, lock)
             made = await make_candidate(git, base, changes, message=text, at_s=at_s)
-            self._has.add((slot.number, made))
+            self._slots.note(slot, made)
             return made
 
     async def reject(self, slot: Slot, commit: str, *, base: str, story: str, attempt: int) -> Path | None:
@@ -218,23 +171,14 @@ class LoopRepository:
         check_id(commit)
         ref = rejected_ref(self.record.loop, story, attempt)
         file = rejected_patch(self.place, story, attempt)
-        async with self._on_slot(slot.number) as lock:
-            await self._reach(slot, base, lock)
-            await self._to_loop(slot, commit, lock, ref=ref)
+        async with self._slots.locked(slot) as lock:
+            await self._slots.reach(slot, base, lock)
+            await self._slots.carry_home(slot, commit, lock, ref=ref)
             patch = await patch_of(git_on(slot.git_dir, lock), base, commit)
             if patch is not None:
                 await anyio.to_thread.run_sync(write_whole, file, patch)
-            await self._put_at(slot, base, lock)
+            await self._slots.put_at(slot, base, lock)
         return file if patch is not None else None
-
-    async def _to_loop(self, slot: Slot, commit: str, lock: int, *, ref: str | None = None) -> None:
-        """Bring a slot's commit into the loop's repository; with a ref, keep it there."""
-        async with self.place.locked("loop") as loop:
-            git = git_on(self.place.git_dir, loop)
-            if not await has_commit(git, commit):
-                await carry(git_on(slot.git_dir, lock), self.place.git_dir, commit, known=self.base)
-            if ref is not None:
-                await git.run("update-ref", "--no-deref", ref, commit)
 
     async def merge(self, slot: Slot, tip: str) -> Merged | Replayed | Conflict:
         """Have the loop's branch contain a story's commits.
@@ -251,8 +195,8 @@ class LoopRepository:
             InfrastructureFault: Git failed.
         """
         check_id(tip)
-        async with self._on_slot(slot.number) as lock:
-            await self._to_loop(slot, tip, lock)
+        async with self._slots.locked(slot) as lock:
+            await self._slots.carry_home(slot, tip, lock)
             async with self.place.locked("loop") as loop:
                 return await merge_into(git_on(self.place.git_dir, loop), tip)
 
@@ -271,8 +215,8 @@ class LoopRepository:
         if (
             slot is not None
         ):  # what was replayed, and what other slots made, is in the loop's repository alone
-            async with self._on_slot(slot.number) as lock:
-                await self._reach(slot, commit, lock)
+            async with self._slots.locked(slot) as lock:
+                await self._slots.reach(slot, commit, lock)
         async with self._reading(slot) as git:
             return await load_tree(git, check_id(commit), inside=inside)
 
@@ -283,7 +227,7 @@ class LoopRepository:
 
     @asynccontextmanager
     async def _reading(self, slot: Slot | None) -> AsyncIterator[Git]:
-        async with self.place.locked(f"slot-{slot.number}" if slot else "loop") as lock:
+        async with self._slots.locked(slot) if slot else self.place.locked("loop") as lock:
             yield git_on(slot.git_dir if slot else self.place.git_dir, lock)
 
     async def deliver(

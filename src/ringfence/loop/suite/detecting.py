@@ -1,35 +1,13 @@
 """Which checks a repository has, by its files: nothing of it is run. What is not there is said, never taken as green."""
 
-import json
-import re
-import tomllib
-from collections.abc import Callable, Collection, Mapping
-from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
+from ringfence.loop.suite.finders import LANGUAGES, MARKS, TIMEOUTS_S
 from ringfence.loop.suite.model import Check, Kind
-
-_MOST_READ = 1_000_000
-_MOST_TEST_FILES = 50
-_TIMEOUTS_S: Mapping[Kind, float] = {"test": 900.0, "type": 600.0, "lint": 300.0, "other": 600.0}
-_DEEPEST = 12
-PYTHON_TESTS = ("test_*.py", "*_test.py")
-NODE_TESTS = (
-    "*.test.[cm]js",
-    "*.test.js",
-    "*-test.[cm]js",
-    "*-test.js",
-    "*_test.[cm]js",
-    "*_test.js",
-    "test-*.js",
-    "test.js",
-)
-_NPM_DEFAULT = "no test specified"
-
-Read = Callable[[str], bytes | None]
+from ringfence.loop.suite.project_files import ProjectFiles, Read
+from ringfence.loop.suite.runners import runner_of
 
 
 @frozen
@@ -57,18 +35,18 @@ def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] |
     Raises:
         ConfigurationError: No way to run tests was found, and none is given.
     """
-    repository = _Repository(files, read)
+    project = ProjectFiles(files, read)
     given = dict(commands or {})
     checks = [_given(kind, command) for kind, command in given.items() if command.strip()]
     languages, lacking = list[str](), list[str]()
-    for language, finders in _LANGUAGES.items():
-        if not repository.has(*_MARKS[language]):
+    for language, finders in LANGUAGES.items():
+        if not project.has(*MARKS[language]):
             continue
         languages.append(language)
         for kind, (looked_for, find) in finders.items():
             if kind in given:
                 continue
-            found = find(repository)
+            found = find(project)
             checks += found
             if not found and looked_for:
                 lacking.append(f"no {_WORDS[kind]} for {language} (looked for {looked_for}): not checked")
@@ -84,244 +62,8 @@ def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] |
     return Detected(tuple(checks), tuple(languages), tuple(lacking))
 
 
-def runner_of(command: str) -> str | None:
-    """Which runner's report a command's tests can be read from; None: only its exit code counts."""
-    for pattern, runner in _RUNNERS:
-        if re.search(pattern, command):
-            return runner
-    return None
-
-
-_RUNNERS = (
-    (r"\bpytest\b|\bpy\.test\b", "pytest"),
-    (r"-m\s+unittest\b", "unittest"),
-    (r"\bnode\b.*\s--test\b", "node"),
-    (r"\bgo\s+test\b", "go"),
-    (r"\bcargo\s+(?:\+\S+\s+)?(?:test|t)\b", "cargo"),
-    (r"\bmvn\b.*\b(?:test|verify|install|package)\b", "maven"),
-)
 _WORDS: Mapping[Kind, str] = {"test": "tests", "type": "type checker", "lint": "linter", "other": "check"}
 
 
 def _given(kind: Kind, command: str) -> Check:
-    return Check(kind, kind, command, _TIMEOUTS_S[kind], runner_of(command) if kind == "test" else None)
-
-
-def _check(kind: Kind, name: str, command: str, runner: str | None = None) -> Check:
-    return Check(kind, name, command, _TIMEOUTS_S[kind], runner)
-
-
-class _Repository:
-    """Files by name and by what is in them."""
-
-    def __init__(self, files: Collection[str], read: Read) -> None:
-        self.files = sorted(
-            file for file in files if file.count("/") < _DEEPEST and "node_modules/" not in file
-        )
-        self._top = {file for file in self.files if "/" not in file}
-        self._read = read
-
-    def has(self, *patterns: str) -> bool:
-        """Whether a file matches: at the root, or anywhere for `**/` patterns."""
-        return any(
-            any(fnmatchcase(PurePosixPath(file).name, pattern[3:]) for file in self.files)
-            if pattern.startswith("**/")
-            else any(fnmatchcase(file, pattern) for file in self._top)
-            for pattern in patterns
-        )
-
-    def named(self, *patterns: str) -> list[str]:
-        """Files whose name matches."""
-        return [
-            file
-            for file in self.files
-            if any(fnmatchcase(PurePosixPath(file).name, each) for each in patterns)
-        ]
-
-    def text(self, path: str) -> str:
-        """A file's text; empty where there is none, or it is too large."""
-        data = self._read(path) or b""
-        return data.decode("utf-8", "replace") if len(data) <= _MOST_READ else ""
-
-    def toml(self, path: str) -> dict[str, Any]:
-        """A TOML file's content; empty where it is none."""
-        try:
-            return tomllib.loads(self.text(path))
-        except (tomllib.TOMLDecodeError, RecursionError):
-            return {}
-
-    def json(self, path: str) -> dict[str, Any]:
-        """A JSON file's content; empty where it is no object."""
-        try:
-            found = json.loads(self.text(path) or "{}")
-        except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def tool(self, name: str) -> bool:
-        """Whether pyproject.toml configures a tool."""
-        tools = self.toml("pyproject.toml").get("tool")
-        return isinstance(tools, dict) and name in tools
-
-    def section(self, name: str, *paths: str) -> bool:
-        """Whether an ini file has a section."""
-        return any(re.search(rf"^\[{re.escape(name)}[\]:]", self.text(path), re.MULTILINE) for path in paths)
-
-
-# --- Python
-
-
-def _python_tests(repository: _Repository) -> list[Check]:
-    if _uses_pytest(repository):
-        return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
-    tests = repository.named(*PYTHON_TESTS)
-    texts = [repository.text(file) for file in tests[:_MOST_TEST_FILES]]
-    if any("unittest" in text for text in texts):
-        start = "" if any("/" not in file for file in tests) else f" -s {tests[0].split('/')[0]} -t ."
-        return [_check("test", "unittest", f"python3 -m unittest discover{start}", "unittest")]
-    if tests:
-        return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
-    return []
-
-
-def _uses_pytest(repository: _Repository) -> bool:
-    if repository.has("pytest.ini", ".pytest.ini", "**/conftest.py") or repository.tool("pytest"):
-        return True
-    if repository.section("tool:pytest", "setup.cfg") or repository.section("pytest", "tox.ini"):
-        return True
-    named = [
-        "pyproject.toml",
-        "setup.py",
-        "setup.cfg",
-        "tox.ini",
-        *repository.named("requirements*.txt", "*requirements.txt"),
-    ]
-    if any(re.search(r"\bpytest\b", repository.text(path)) for path in named[:_MOST_TEST_FILES]):
-        return True
-    tests = repository.named(*PYTHON_TESTS)[:_MOST_TEST_FILES]
-    return any(
-        re.search(r"^\s*(?:import|from) pytest\b", repository.text(file), re.MULTILINE) for file in tests
-    )
-
-
-def _python_types(repository: _Repository) -> list[Check]:
-    inis = [
-        text for path in ("mypy.ini", ".mypy.ini", "setup.cfg") if "[mypy" in (text := repository.text(path))
-    ]
-    if repository.tool("mypy") or inis:
-        table = _table(repository.toml("pyproject.toml"), "tool", "mypy")
-        knows_files = bool({"files", "packages", "modules"} & table.keys())
-        knows_files = knows_files or any(
-            re.search(r"^(?:files|packages|modules)\s*=", ini, re.MULTILINE) for ini in inis
-        )
-        return [_check("type", "mypy", "mypy" if knows_files else "mypy .")]
-    if repository.tool("pyright") or repository.tool("basedpyright") or repository.has("pyrightconfig.json"):
-        return [_check("type", "pyright", "pyright")]
-    return []
-
-
-def _python_lint(repository: _Repository) -> list[Check]:
-    if repository.tool("ruff") or repository.has("ruff.toml", ".ruff.toml"):
-        return [_check("lint", "ruff", "ruff check")]
-    if repository.has(".flake8") or repository.section("flake8", "setup.cfg", "tox.ini"):
-        return [_check("lint", "flake8", "flake8")]
-    return []
-
-
-# --- Node
-
-
-def _node_tests(repository: _Repository) -> list[Check]:
-    scripts = repository.json("package.json").get("scripts")
-    script = scripts.get("test") if isinstance(scripts, dict) else None
-    if isinstance(script, str) and script.strip() and _NPM_DEFAULT not in script:
-        if runner_of(script) == "node" and "npm " not in script:
-            plain = re.sub(r"\s--test-reporter(?:-destination)?[= ]\S+", "", script)
-            return [_check("test", "node --test", f'PATH="$PWD/node_modules/.bin:$PATH" {plain}', "node")]
-        return [_check("test", "npm test", "npm test --silent")]
-    if repository.named(*NODE_TESTS):
-        return [_check("test", "node --test", "node --test", "node")]
-    return []
-
-
-def _node_types(repository: _Repository) -> list[Check]:
-    if repository.has("tsconfig.json"):
-        return [_check("type", "tsc", "node_modules/.bin/tsc --noEmit")]
-    return []
-
-
-def _node_lint(repository: _Repository) -> list[Check]:
-    found = []
-    if repository.has("biome.json", "biome.jsonc"):
-        found.append(_check("lint", "biome", "node_modules/.bin/biome check"))
-    if repository.has("eslint.config.*", ".eslintrc", ".eslintrc.*") or "eslintConfig" in repository.json(
-        "package.json"
-    ):
-        found.append(_check("lint", "eslint", "node_modules/.bin/eslint ."))
-    return found
-
-
-# --- compiled languages
-
-
-def _go_lint(repository: _Repository) -> list[Check]:
-    if repository.has(".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json"):
-        return [_check("lint", "golangci-lint", "golangci-lint run")]
-    return []
-
-
-def _rust_lint(repository: _Repository) -> list[Check]:
-    manifest = repository.toml("Cargo.toml")
-    configured = any(
-        "clippy" in part for part in (_table(manifest, "lints"), _table(manifest, "workspace", "lints"))
-    )
-    if configured or repository.has("clippy.toml", ".clippy.toml"):
-        return [_check("lint", "clippy", "cargo clippy --offline --all-targets -- -D warnings")]
-    return []
-
-
-def _table(document: dict[str, Any], *path: str) -> dict[str, Any]:
-    found: Any = document
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _always(*checks: Check) -> Callable[[_Repository], list[Check]]:
-    return lambda _repository: list(checks)
-
-
-Finder = Callable[[_Repository], list[Check]]
-_MARKS: Mapping[str, tuple[str, ...]] = {
-    "Python": ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "**/*.py"),
-    "Node": ("package.json", "tsconfig.json", "*.js", "*.mjs", "*.cjs", "*.ts"),
-    "Go": ("go.mod",),
-    "Rust": ("Cargo.toml",),
-    "Java": ("pom.xml",),
-}
-_LANGUAGES: Mapping[str, Mapping[Kind, tuple[str, Finder]]] = {
-    "Python": {
-        "test": ("", _python_tests),
-        "type": ("mypy, pyright", _python_types),
-        "lint": ("ruff, flake8", _python_lint),
-    },
-    "Node": {
-        "test": ("", _node_tests),
-        "type": ("tsc", _node_types),
-        "lint": ("eslint, biome", _node_lint),
-    },
-    "Go": {
-        "test": ("", _always(_check("test", "go test", "go test ./...", "go"))),
-        "type": ("", _always(_check("type", "go vet", "go vet ./..."))),
-        "lint": ("golangci-lint", _go_lint),
-    },
-    "Rust": {
-        "test": ("", _always(_check("test", "cargo test", "cargo test --offline --no-fail-fast", "cargo"))),
-        "type": ("", _always(_check("type", "cargo check", "cargo check --offline --all-targets"))),
-        "lint": ("clippy", _rust_lint),
-    },
-    "Java": {
-        "test": ("", _always(_check("test", "maven", "mvn -o -B -fae test", "maven"))),
-        "lint": ("a linter's configuration; none is known for Maven", lambda _repository: []),
-    },
-}
+    return Check(kind, kind, command, TIMEOUTS_S[kind], runner_of(command) if kind == "test" else None)

@@ -15,7 +15,7 @@ import anyio
 
 from ringfence.errors import SandboxError, SandboxFileError
 from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.detecting import NODE_TESTS
+from ringfence.loop.suite.finders import NODE_TESTS
 from ringfence.loop.suite.model import Check, Report
 from ringfence.loop.suite.streamed import private_place, run_listening
 from ringfence.loop.suite.weighing import weigh

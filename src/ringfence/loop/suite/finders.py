@@ -1,0 +1,176 @@
+"""What each language's projects say of their checks."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ringfence.loop.suite.model import Check, Kind
+from ringfence.loop.suite.project_files import ProjectFiles
+from ringfence.loop.suite.runners import runner_of
+
+_MOST_TEST_FILES = 50
+TIMEOUTS_S: Mapping[Kind, float] = {"test": 900.0, "type": 600.0, "lint": 300.0, "other": 600.0}
+PYTHON_TESTS = ("test_*.py", "*_test.py")
+NODE_TESTS = (
+    "*.test.[cm]js",
+    "*.test.js",
+    "*-test.[cm]js",
+    "*-test.js",
+    "*_test.[cm]js",
+    "*_test.js",
+    "test-*.js",
+    "test.js",
+)
+_NPM_DEFAULT = "no test specified"
+
+
+def _python_tests(project: ProjectFiles) -> list[Check]:
+    if _uses_pytest(project):
+        return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
+    tests = project.named(*PYTHON_TESTS)
+    texts = [project.text(file) for file in tests[:_MOST_TEST_FILES]]
+    if any("unittest" in text for text in texts):
+        start = "" if any("/" not in file for file in tests) else f" -s {tests[0].split('/')[0]} -t ."
+        return [_check("test", "unittest", f"python3 -m unittest discover{start}", "unittest")]
+    if tests:
+        return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
+    return []
+
+
+def _uses_pytest(project: ProjectFiles) -> bool:
+    if project.has("pytest.ini", ".pytest.ini", "**/conftest.py") or project.tool("pytest"):
+        return True
+    if project.section("tool:pytest", "setup.cfg") or project.section("pytest", "tox.ini"):
+        return True
+    named = [
+        "pyproject.toml",
+        "setup.py",
+        "setup.cfg",
+        "tox.ini",
+        *project.named("requirements*.txt", "*requirements.txt"),
+    ]
+    if any(re.search(r"\bpytest\b", project.text(path)) for path in named[:_MOST_TEST_FILES]):
+        return True
+    tests = project.named(*PYTHON_TESTS)[:_MOST_TEST_FILES]
+    return any(re.search(r"^\s*(?:import|from) pytest\b", project.text(file), re.MULTILINE) for file in tests)
+
+
+def _python_types(project: ProjectFiles) -> list[Check]:
+    inis = [
+        text for path in ("mypy.ini", ".mypy.ini", "setup.cfg") if "[mypy" in (text := project.text(path))
+    ]
+    if project.tool("mypy") or inis:
+        table = _table(project.toml("pyproject.toml"), "tool", "mypy")
+        knows_files = bool({"files", "packages", "modules"} & table.keys())
+        knows_files = knows_files or any(
+            re.search(r"^(?:files|packages|modules)\s*=", ini, re.MULTILINE) for ini in inis
+        )
+        return [_check("type", "mypy", "mypy" if knows_files else "mypy .")]
+    if project.tool("pyright") or project.tool("basedpyright") or project.has("pyrightconfig.json"):
+        return [_check("type", "pyright", "pyright")]
+    return []
+
+
+def _python_lint(project: ProjectFiles) -> list[Check]:
+    if project.tool("ruff") or project.has("ruff.toml", ".ruff.toml"):
+        return [_check("lint", "ruff", "ruff check")]
+    if project.has(".flake8") or project.section("flake8", "setup.cfg", "tox.ini"):
+        return [_check("lint", "flake8", "flake8")]
+    return []
+
+
+def _node_tests(project: ProjectFiles) -> list[Check]:
+    scripts = project.json("package.json").get("scripts")
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    if isinstance(script, str) and script.strip() and _NPM_DEFAULT not in script:
+        if runner_of(script) == "node" and "npm " not in script:
+            plain = re.sub(r"\s--test-reporter(?:-destination)?[= ]\S+", "", script)
+            return [_check("test", "node --test", f'PATH="$PWD/node_modules/.bin:$PATH" {plain}', "node")]
+        return [_check("test", "npm test", "npm test --silent")]
+    if project.named(*NODE_TESTS):
+        return [_check("test", "node --test", "node --test", "node")]
+    return []
+
+
+def _node_types(project: ProjectFiles) -> list[Check]:
+    if project.has("tsconfig.json"):
+        return [_check("type", "tsc", "node_modules/.bin/tsc --noEmit")]
+    return []
+
+
+def _node_lint(project: ProjectFiles) -> list[Check]:
+    found = []
+    if project.has("biome.json", "biome.jsonc"):
+        found.append(_check("lint", "biome", "node_modules/.bin/biome check"))
+    if project.has("eslint.config.*", ".eslintrc", ".eslintrc.*") or "eslintConfig" in project.json(
+        "package.json"
+    ):
+        found.append(_check("lint", "eslint", "node_modules/.bin/eslint ."))
+    return found
+
+
+def _go_lint(project: ProjectFiles) -> list[Check]:
+    if project.has(".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json"):
+        return [_check("lint", "golangci-lint", "golangci-lint run")]
+    return []
+
+
+def _rust_lint(project: ProjectFiles) -> list[Check]:
+    manifest = project.toml("Cargo.toml")
+    configured = any(
+        "clippy" in part for part in (_table(manifest, "lints"), _table(manifest, "workspace", "lints"))
+    )
+    if configured or project.has("clippy.toml", ".clippy.toml"):
+        return [_check("lint", "clippy", "cargo clippy --offline --all-targets -- -D warnings")]
+    return []
+
+
+def _table(document: dict[str, Any], *path: str) -> dict[str, Any]:
+    found: Any = document
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _always(*checks: Check) -> Callable[[ProjectFiles], list[Check]]:
+    return lambda _project: list(checks)
+
+
+def _check(kind: Kind, name: str, command: str, runner: str | None = None) -> Check:
+    return Check(kind, name, command, TIMEOUTS_S[kind], runner)
+
+
+Finder = Callable[[ProjectFiles], list[Check]]
+MARKS: Mapping[str, tuple[str, ...]] = {
+    "Python": ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "**/*.py"),
+    "Node": ("package.json", "tsconfig.json", "*.js", "*.mjs", "*.cjs", "*.ts"),
+    "Go": ("go.mod",),
+    "Rust": ("Cargo.toml",),
+    "Java": ("pom.xml",),
+}
+LANGUAGES: Mapping[str, Mapping[Kind, tuple[str, Finder]]] = {
+    "Python": {
+        "test": ("", _python_tests),
+        "type": ("mypy, pyright", _python_types),
+        "lint": ("ruff, flake8", _python_lint),
+    },
+    "Node": {
+        "test": ("", _node_tests),
+        "type": ("tsc", _node_types),
+        "lint": ("eslint, biome", _node_lint),
+    },
+    "Go": {
+        "test": ("", _always(_check("test", "go test", "go test ./...", "go"))),
+        "type": ("", _always(_check("type", "go vet", "go vet ./..."))),
+        "lint": ("golangci-lint", _go_lint),
+    },
+    "Rust": {
+        "test": ("", _always(_check("test", "cargo test", "cargo test --offline --no-fail-fast", "cargo"))),
+        "type": ("", _always(_check("type", "cargo check", "cargo check --offline --all-targets"))),
+        "lint": ("clippy", _rust_lint),
+    },
+    "Java": {
+        "test": ("", _always(_check("test", "maven", "mvn -o -B -fae test", "maven"))),
+        "lint": ("a linter's configuration; none is known for Maven", lambda _project: []),
+    },
+}
