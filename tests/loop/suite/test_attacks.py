@@ -97,7 +97,7 @@ PYTEST_ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("name", slow_after(5, PYTEST_ATTACKS))
+@pytest.mark.parametrize("name", slow_after(2, PYTEST_ATTACKS))
 async def test_pytest_is_not_fooled(name: str, run: Run) -> None:
     """Product code that turns on pytest gets no green report, and both tests are not believed to have passed."""
     report = await run(
@@ -175,7 +175,7 @@ NODE_ATTACKS = {
 
 
 @needs_node
-@pytest.mark.parametrize("name", slow_after(3, NODE_ATTACKS))
+@pytest.mark.parametrize("name", slow_after(1, NODE_ATTACKS))
 async def test_node_is_not_fooled(name: str, run: Run) -> None:
     """Product code that turns on node's runner gets no green report."""
     code = f"{NODE_ATTACKS[name]}\nexport const add = () => 0;\n"
@@ -184,6 +184,7 @@ async def test_node_is_not_fooled(name: str, run: Run) -> None:
     assert not (report.is_complete and len(told) == 2 and not new_failures(report, None)), report
 
 
+@pytest.mark.slow
 @needs_node
 async def test_node_is_watched_for_what_is_done_to_one_test_alone(run: Run) -> None:
     """An assertion that lets the story's values pass lets no canary pass: it is told by its name."""
@@ -215,6 +216,7 @@ NOT_FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_FOUND)
 async def test_what_is_not_found(name: str, run: Run) -> None:
     """Code that answers these very tests, and leaves the runner alone, is green here: it is for reviewers to see."""
@@ -242,7 +244,7 @@ TARGETED = {
 }
 
 
-@pytest.mark.parametrize("name", TARGETED)
+@pytest.mark.parametrize("name", slow_after(1, TARGETED))
 async def test_the_runners_functions_are_watched(name: str, run: Run) -> None:
     """A change of the runner that spares the canary is found by the runner's functions, which are others in the end."""
     report = await run({"calc.py": f"{TARGETED[name]}\n{WRONG}", "test_calc.py": TEST})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.cases import slow_but
+from tests.cases import slow_after, slow_but
 from tests.loop.suite.conftest import PYTEST as COMMAND
 from tests.loop.suite.conftest import Run, needs_node
 
@@ -51,7 +51,11 @@ LIKE = {
     "unittest": (UNITTEST, "test_calc.Adding.", "test_calc.py"),
     "node": (NODE, "calc.test.mjs > ", "calc.test.mjs"),
 }
-RUNNERS = ["pytest", "unittest", pytest.param("node", marks=needs_node)]
+RUNNERS = [
+    "unittest",
+    pytest.param("pytest", marks=pytest.mark.slow),
+    pytest.param("node", marks=[needs_node, pytest.mark.slow]),
+]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -83,6 +87,7 @@ async def test_green(runner: str, canary: bool, run: Run) -> None:
     assert [each.outcome for each in report.results.values()] == ["passed"]
 
 
+@pytest.mark.slow
 async def test_one_broken_file_hides_no_other(run: Run) -> None:
     """A file that cannot be loaded is a result of its own, and the others are run."""
     report = await run({**PYTEST, "tests/test_odd.py": "def x(:\n"})
@@ -90,6 +95,7 @@ async def test_one_broken_file_hides_no_other(run: Run) -> None:
     assert report.results["tests/test_calc.py::test_right"].outcome == "passed"
 
 
+@pytest.mark.slow
 async def test_the_first_failure_ends_nothing(run: Run) -> None:
     """A project that asks to stop at the first failure is run to its end all the same."""
     report = await run(
@@ -98,6 +104,7 @@ async def test_the_first_failure_ends_nothing(run: Run) -> None:
     assert (len(report.results), report.is_complete) == (4, True)
 
 
+@pytest.mark.slow
 async def test_paths_are_those_of_the_workspace(run: Run) -> None:
     """Wherever the command goes, ids and files are relative to the workspace."""
     files = {f"inner/{name}": text for name, text in PYTEST.items()}
@@ -118,12 +125,15 @@ async def test_time_is_up(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [
-        ("true", "pytest did not report"),
-        ("no-such-runner", "exit code 127"),
-        (f"{COMMAND} || true", "exit code 0 although tests failed"),
-        ("python3 -I -c 'import sys; sys.exit(3)'", "exit code 3"),
-    ],
+    slow_after(
+        2,
+        [
+            ("true", "pytest did not report"),
+            ("no-such-runner", "exit code 127"),
+            (f"{COMMAND} || true", "exit code 0 although tests failed"),
+            ("python3 -I -c 'import sys; sys.exit(3)'", "exit code 3"),
+        ],
+    ),
 )
 async def test_no_report_is_not_green(command: str, said: str, run: Run) -> None:
     """A command that starts no runner, or hides what it says, is not complete, whatever its exit code."""
@@ -132,6 +142,7 @@ async def test_no_report_is_not_green(command: str, said: str, run: Run) -> None
     assert any(said in problem for problem in report.problems), report.problems
 
 
+@pytest.mark.slow
 async def test_no_tests_are_not_green(run: Run) -> None:
     """A suite without a test is no green one."""
     report = await run({"calc.py": CALC})
@@ -178,7 +189,7 @@ RED = {
 }
 
 
-@pytest.mark.parametrize("case", slow_but(("module", "vacuous", "foreign", "fixture"), RED))
+@pytest.mark.parametrize("case", slow_but(("module", "vacuous"), RED))
 async def test_red_for_the_right_reason(case: str, run: Run) -> None:
     """The absence of what is to be built is the right red; a vacuous, skipped or broken test is not."""
     text, complaint = RED[case]
@@ -210,6 +221,7 @@ async def test_red_of_unittest(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_against_the_base(run: Run) -> None:
     """What was red before is not new; a test that is gone or skipped now is missing."""
     before = await run(PYTEST)
@@ -222,6 +234,7 @@ async def test_against_the_base(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 @needs_node
 async def test_red_of_node(run: Run) -> None:
     """The same with node, where a file that cannot be loaded says why only by what it prints."""
@@ -251,6 +264,7 @@ async def test_red_of_node(run: Run) -> None:
     assert [each.split(":")[0] for each in complaints] == broken, complaints
 
 
+@pytest.mark.slow
 @needs_node
 async def test_files_are_left_as_they_were(project: Callable[[Mapping[str, str]], Path]) -> None:
     """What was put into test files, and beside them, is taken out again."""
@@ -273,6 +287,7 @@ async def test_workers(run: Run) -> None:
     assert (report.is_complete, report.problems) == (True, ())
 
 
+@pytest.mark.slow
 async def test_a_pytest_within_a_test(run: Run) -> None:
     """A pytest that a test starts is neither reported nor given a canary."""
     inner = (
@@ -283,6 +298,7 @@ async def test_a_pytest_within_a_test(run: Run) -> None:
     assert (list(report.results), report.is_green) == (["test_outer.py::test_a"], True), report.output
 
 
+@pytest.mark.slow
 async def test_cases_of_unittest_under_pytest(run: Run) -> None:
     """Cases of unittest that pytest runs are told as its own are."""
     report = await run(UNITTEST)

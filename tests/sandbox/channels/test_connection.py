@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.cases import examples
 from tests.sandbox.conftest import PipeFence
 
 from ringfence.errors import SandboxDied, SandboxPortError, SandboxStartFailed
@@ -300,14 +301,14 @@ class HostileGuest(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(50, 20), pytest.param(300, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "steps"), [(50, 20), pytest.param(300, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
-def test_hostile_guest(examples: int, steps: int) -> None:
+def test_hostile_guest(count: int, steps: int) -> None:
     """Who serves and who calls sees nothing but typed errors, and is woken, whatever the guest does."""
     run_state_machine_as_test(
         HostileGuest,
         settings=settings(
-            max_examples=examples,
+            max_examples=examples(count),
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),
