@@ -4,7 +4,7 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +37,18 @@ def p50_p99(values: Sequence[float], unit: str = "ms", digits: int = 2) -> str:
     return (
         f"p50 {statistics.median(values):.{digits}f} {unit}, p99 {percentile(values, 0.99):.{digits}f} {unit}"
     )
+
+
+def growth_mb() -> Callable[[], float]:
+    """What the most memory that this process has held from now on is above what it holds now."""
+    before = _status_mb("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # else what was held before now would count as held already
+    return lambda: _status_mb("VmHWM") - before
+
+
+def _status_mb(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
 def machine() -> str:

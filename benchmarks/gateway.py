@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
-from benchmarks.claim import Row, p50_p99
+from benchmarks.claim import Row, growth_mb, p50_p99
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.gateway import Gateway
@@ -220,10 +220,9 @@ async def _memory(port: int, journal: Journal) -> Row:
     async with _gated(port, journal) as sandbox:
         argv = ["python3", "-c", _MANY, str(PORT_INSIDE), str(_BODY_CHARS)]
         await sandbox.run([*argv, "5"])  # imports, connections
-        before = _rss_mb()
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
+        grown_mb = growth_mb()
         result = await sandbox.run([*argv, str(_STREAMS)])
-        grown = _peak_mb() - before
+        grown = grown_mb()
         whole = int(result.stdout.strip() or 0)
     kept = grown <= 64 and whole == _STREAMS
     return Row(
@@ -244,19 +243,6 @@ async def _set_up(port: int, journal: Journal) -> Row:
     return Row(
         "set-up of a run with the gateway", "adds ≤ 10 ms", f"{added:.1f} ms", "port, socket", added <= 10
     )
-
-
-def _rss_mb() -> float:
-    return _status("VmRSS")
-
-
-def _peak_mb() -> float:
-    return _status("VmHWM")
-
-
-def _status(name: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
 # --- by turns with other versions

@@ -4,7 +4,6 @@ python -m benchmarks.proxy
 """
 
 import ipaddress
-import resource
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -12,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from benchmarks.claim import Row, open_sandbox
+from benchmarks.claim import Row, growth_mb, open_sandbox
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
@@ -97,16 +96,16 @@ async def streams() -> Row:
     """As many tunnels as may be, all at once, with a megabyte for each; what this process grows by."""
     async with _service() as port, _gated(port) as sandbox:
         await _rate(sandbox, 3128, "tunnel")
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        grown_mb = growth_mb()
         result = await sandbox.run(["python3", "-c", _MANY, str(_STREAMS)], timeout_s=120)
-        grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        grown = grown_mb()
     is_whole = result.stdout.strip() == str(_STREAMS << 20)
     return Row(
         f"memory of the host for {_STREAMS} tunnels at once",
         "≤ 64 MB",
-        f"{grown_mb:.0f} MB" if is_whole else f"failed: {result.stderr[-200:]}",
+        f"{grown:.0f} MB" if is_whole else f"failed: {result.stderr[-200:]}",
         "",
-        is_whole and grown_mb <= 64,
+        is_whole and grown <= 64,
     )
 
 

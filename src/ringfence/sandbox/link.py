@@ -4,7 +4,6 @@ A guest that breaks the protocol (an unknown frame, a channel nobody opened, mor
 frame after the last) loses its sandbox. What it can make us hold is bounded by the open channels' credit.
 """
 
-import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,10 +12,12 @@ import anyio
 from ringfence.sandbox.channels.command import Channel, Sink
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.inflow import Inflow
+from ringfence.sandbox.outflow import Outflow
 from ringfence.sandbox.records import ProtocolError, parse_record
 
-_READ = 1024 * 1024
-_WRITE_STALL_S = 30.0
+_READ = 68 * 1024
+"""A frame of what a connection carries, whole; memory for more would be had from the kernel anew for each piece."""
+
 _OUTGOING_HIGH = 4 * 1024 * 1024
 """With so much to be sent, nothing is read: a guest that only sends cannot pile up our answers."""
 MOST_CONNECTIONS = 256
@@ -58,13 +59,11 @@ class GuestLink:
         unwrap: Translation | None = None,
     ) -> None:
         self._read_fd = read_fd
-        self._write_fd = write_fd
         self._wrap = wrap or _same
         self._unwrap = unwrap or _same
-        self._outgoing = bytearray()
-        self._is_held = False
-        self._wants_room = anyio.Event()
-        self._has_room = anyio.Event()
+        self._outflow = Outflow(write_fd, self._on_sent)
+        self._inflow: Inflow | None = None
+        self._rest = b""
         self._channels: dict[int, Endpoint] = {}
         self._commands = 0
         self._accepted = 0
@@ -89,28 +88,11 @@ class GuestLink:
         """
         if self.error is not None:
             return  # the descriptors may be somebody else's by now
-        is_first = not self._outgoing or self._is_held
-        self._outgoing += self._wrap(frames.HEADER.pack(len(payload), channel, kind) + payload)
-        self._is_held = is_first and more
-        if is_first and not more:
-            self._flush()
+        self._outflow.send(self._wrap(frames.HEADER.pack(len(payload), channel, kind) + payload), more=more)
 
     def post_raw(self, data: bytes) -> None:
         """Send bytes before the first frame: the guest's own modules."""
-        self._outgoing += self._wrap(data)
-        self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._outgoing:
-                sent = os.write(self._write_fd, self._outgoing)
-                del self._outgoing[:sent]
-        except BlockingIOError:
-            self._wants_room.set()
-        except OSError:
-            self._outgoing.clear()  # the guest is gone; the reader sees it too and tells why
-        if len(self._outgoing) <= _OUTGOING_HIGH:
-            self._has_room.set()
+        self._outflow.send(self._wrap(data))
 
     async def write_forever(self) -> None:
         """Send what `post` could not send at once.
@@ -118,15 +100,20 @@ class GuestLink:
         Raises:
             ProtocolError: The guest has not read for 30 s.
         """
-        while True:
-            await self._wants_room.wait()
-            self._wants_room = anyio.Event()
-            while self._outgoing:
-                with anyio.move_on_after(_WRITE_STALL_S) as stall:
-                    await anyio.wait_writable(self._write_fd)
-                if stall.cancelled_caught:
-                    raise ProtocolError(f"has not read its input for {_WRITE_STALL_S:g} s")
-                self._flush()
+        await self._outflow.run()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is on its way to the guest that a connection must wait for its turn to send more."""
+        return self._outflow.is_full
+
+    async def wait_for_turn(self) -> None:
+        """Wait until there may be room, or the sandbox is gone. Look again then, and send at once or not at all."""
+        await self._outflow.wait_for_turn()
+
+    def _on_sent(self) -> None:
+        if self._inflow is not None and len(self._outflow) <= _OUTGOING_HIGH:
+            self._inflow.go_on()
 
     # --- channels
 
@@ -215,7 +202,7 @@ class GuestLink:
             for event, _box in waiters:
                 event.set()
         self._replies.clear()
-        self._outgoing.clear()
+        self._outflow.drop()
         self._failed.set()
 
     # --- in
@@ -226,19 +213,18 @@ class GuestLink:
         Raises:
             ProtocolError: It sent what it must not.
         """
-        with Inflow(self._read_fd, most_bytes=_READ) as inflow:
-            await self._read_frames(inflow)
+        self._inflow = Inflow(self._read_fd, self._take, most_bytes=_READ)
+        await self._inflow.run()
 
-    async def _read_frames(self, inflow: Inflow) -> None:
-        rest = b""
-        while data := await inflow.receive():
-            data = self._unwrap(data)
-            rest = self._parse(rest + data if rest else data)
-            if self.bye is not None:
-                return
-            while len(self._outgoing) > _OUTGOING_HIGH:
-                self._has_room = anyio.Event()
-                await self._has_room.wait()
+    def _take(self, data: bytes) -> None:
+        """The next bytes of the stream."""
+        data = self._unwrap(data)
+        self._rest = self._parse(self._rest + data if self._rest else data)
+        assert self._inflow is not None
+        if self.bye is not None:
+            self._inflow.stop()
+        elif len(self._outflow) > _OUTGOING_HIGH:
+            self._inflow.pause()
 
     def _parse(self, data: bytes) -> bytes:
         """Handle the whole frames in `data`; return what is left."""

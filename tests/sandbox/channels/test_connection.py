@@ -178,7 +178,7 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
 
 async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a guest does not take our answers, nothing more of it is read, and in the end it dies."""
-    monkeypatch.setattr("ringfence.sandbox.link._WRITE_STALL_S", 0.3)
+    monkeypatch.setattr("ringfence.sandbox.outflow._STALL_S", 0.3)
     monkeypatch.setattr("ringfence.sandbox.link._OUTGOING_HIGH", 64 * 1024)
     guest.greet()
     sent = 0
@@ -189,7 +189,7 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
                 async with sandbox.listen(_answer, port=6379):
                     while not guest.is_killed:
                         sent += guest.say(_one_connection(FIRST + 1 + sent))
-                        assert len(sandbox._session.link._outgoing) < 1024 * 1024
+                        assert len(sandbox._session.link._outflow) < 1024 * 1024
                         await anyio.lowlevel.checkpoint()
 
 

@@ -173,6 +173,9 @@ class Connection(ByteStream):
             if self._credit == 0:
                 await self._wait_for_change()
                 continue
+            if self._link.is_full:
+                await self._link.wait_for_turn()
+                continue
             piece = view[: min(self._credit, frames.MAX_PAYLOAD)]
             self._credit -= len(piece)
             self.sent_bytes += len(piece)

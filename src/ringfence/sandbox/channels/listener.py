@@ -1,5 +1,6 @@
 """The host's end of a listener inside: each connection it takes is handed to a function, bounded in number."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -29,6 +30,7 @@ class Listener:
         self._serve = serve
         self._limit = limit
         self._tasks = tasks
+        self._accepted: asyncio.Queue[Connection] = asyncio.Queue()
         self._count = 0
         self._is_open = False
         self._is_closing = False
@@ -67,12 +69,17 @@ class Listener:
         if self._is_closing:
             connection.reset()
         else:
-            self._tasks.start_soon(self._attend, connection)
+            self._accepted.put_nowait(connection)
 
     def _on_one_over(self) -> None:
         self._count -= 1
 
-    async def _attend(self, connection: Connection) -> None:
+    async def attend(self) -> None:
+        """Serve what is accepted. In a task, as frames come where none can be started."""
+        while True:
+            self._tasks.start_soon(self._attend_one, await self._accepted.get())
+
+    async def _attend_one(self, connection: Connection) -> None:
         try:
             await self._serve(connection)
         except _GONE:
@@ -109,6 +116,8 @@ class Listener:
         if not self._is_closing and self._failure is None:
             self._is_closing = True
             self._link.post(frames.CLOSE, self.number)
+        while not self._accepted.empty():
+            self._accepted.get_nowait().reset()
 
 
 @asynccontextmanager
@@ -126,6 +135,7 @@ async def listening(
         number = link.next_number()
         listener = Listener(link, number, serve, limit=limit, tasks=tasks)
         link.attach(number, listener)
+        tasks.start_soon(listener.attend)
         try:
             link.post(frames.LISTEN, number, frames.encode_record([where, ("limit", limit)]))
             await listener.wait_until_open(f"{where[0]} {where[1]!r}")

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from .loop import Loop
 
-_READ = 256 * 1024
+_READ = 68 * 1024
+"""A frame of what a connection carries, mostly; memory for more would be had from the kernel anew for each piece."""
 _QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
 _JOIN_BELOW = 4096
 _BATCH = 64
@@ -47,7 +48,7 @@ class Stream:
         self._on_frame = on_frame
         self._on_room = on_room
         self._on_lost = on_lost
-        self._incoming = bytearray()
+        self._rest = b""
         self._queue: list[bytes] = []
         self._queued = 0
         self._is_waiting = False
@@ -113,13 +114,12 @@ class Stream:
             return
         if not data:
             self._on_lost()
-        incoming, size = self._incoming, frames.HEADER.size
-        incoming += data
-        position = 0
-        while len(incoming) - position >= size:
-            length, channel, kind = frames.HEADER.unpack_from(incoming, position)
-            if len(incoming) - position - size < length:
+        data = self._rest + data if self._rest else data
+        position, end, size = 0, len(data), frames.HEADER.size
+        while end - position >= size:
+            length, channel, kind = frames.HEADER.unpack_from(data, position)
+            if end - position - size < length:
                 break
             position += size + length
-            self._on_frame(kind, channel, bytes(incoming[position - length : position]))
-        del incoming[:position]
+            self._on_frame(kind, channel, data[position - length : position])
+        self._rest = data[position:]
