@@ -2,14 +2,11 @@
 
 A root caller works on files of somebody who is not root. Every path in such a workspace may be a trap (a link
 to `/etc/shadow`, a hard link, a directory swapped in the middle), so root's powers are put down first: git
-gets the owner's uid, and our own file work is done in a thread whose file-system identity is the owner's.
+gets the owner's uid, and our own file work is done in threads whose file-system identity is the owner's.
 What such a thread creates belongs to the owner; what the owner may not read, it may not read.
 """
 
-import ctypes
 import os
-import platform
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,23 +14,11 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.identity import identity
 
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
-
-# setgroups as a raw system call acts on the calling thread alone; libc's wrapper would change all threads.
-_SETGROUPS = {
-    "x86_64": 116,
-    "aarch64": 159,
-    "riscv64": 159,
-    "loongarch64": 159,
-    "ppc64le": 81,
-    "s390x": 81,
-    "armv7l": 206,
-    "i686": 206,
-}
 
 
 async def both(
@@ -92,8 +77,14 @@ class Actor:
         return self.gid if self.switches else None
 
     async def call(self, function: Callable[[], _Result]) -> _Result:
-        """Run blocking file work in a thread, as this user."""
-        return await anyio.to_thread.run_sync(lambda: self.call_sync(function))
+        """Run blocking file work in a thread, as this user.
+
+        Raises:
+            InfrastructureFault: As `call_sync`.
+        """
+        if not self.switches:
+            return await anyio.to_thread.run_sync(function)
+        return await identity(self.uid, self.gid).call(function)
 
     async def clean_up(self, function: Callable[[], object]) -> None:
         """Run blocking clean-up as this user, also where the caller is being cancelled."""
@@ -106,38 +97,4 @@ class Actor:
         Raises:
             InfrastructureFault: This machine offers no way to take the identity.
         """
-        if not self.switches:
-            return function()
-        outcome: list[_Result] = []
-        failure: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                self._take_identity()
-                outcome.append(function())
-            except BaseException as exc:  # noqa: BLE001 - carried over to the calling thread
-                failure.append(exc)
-
-        # A thread of its own that ends afterwards: an identity that is never given back cannot leak into a
-        # pool.
-        thread = threading.Thread(target=work, name="ringfence-actor")
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return outcome[0]
-
-    def _take_identity(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        number = _SETGROUPS.get(platform.machine())
-        if number is None or libc.syscall(number, 0, None) != 0:
-            raise InfrastructureFault(
-                f"cannot act as uid {self.uid} on {platform.machine()!r}; run ringfence as that user"
-            )
-        libc.setfsgid(self.gid)
-        libc.setfsuid(self.uid)
-        # setfsuid reports nothing; a second call answers with the value in force.
-        if libc.setfsuid(self.uid) != self.uid or libc.setfsgid(self.gid) != self.gid:
-            raise InfrastructureFault(
-                f"could not act as uid {self.uid}; run ringfence as that user instead of root"
-            )
+        return identity(self.uid, self.gid).call_sync(function) if self.switches else function()
