@@ -10,9 +10,10 @@ from sqlalchemy import Connection, bindparam, select
 
 from ringfence.errors import UsageError
 from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.store.adding import add_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob, TriggerKind, sensible
-from ringfence.fleet.store.jobs import Jobs, add_in
+from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
 

@@ -13,11 +13,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.fleet.store.adding import QueueFull
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
 from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob
-from ringfence.fleet.store.jobs import Jobs, QueueFull
+from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio

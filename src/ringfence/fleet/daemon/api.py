@@ -28,8 +28,8 @@ from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.daemon.edge import RESPONSES, guard, known_query
 from ringfence.fleet.daemon.watched import metrics_route
 from ringfence.fleet.entering import Wanted, again
+from ringfence.fleet.store.adding import is_job_id
 from ringfence.fleet.store.job import Job
-from ringfence.fleet.store.jobs import is_job_id
 from ringfence.job.state import JobState
 from ringfence.journal import as_json, follow, read, run_dir
 

@@ -11,10 +11,11 @@ import anyio
 
 from ringfence.engine.base import Engine
 from ringfence.errors import InfrastructureFault
+from ringfence.fleet.store.adding import QueueFull
 from ringfence.fleet.store.admission import Admission, Bounds
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import ACTIVE, Job, NewJob, SenselessRow
-from ringfence.fleet.store.jobs import Jobs, QueueFull
+from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.telling import Tell
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW
 from ringfence.job.state import JobState

@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection
-
 from ringfence.errors import UsageError
 from ringfence.fleet.config.checks import schedule_of
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.config.model import ScheduleSettings
-from ringfence.fleet.entering import Entered, Wanted, enter_in, give_way, new_job
+from ringfence.fleet.daemon.slots import Slots, fire_in
+from ringfence.fleet.entering import Wanted, give_way, new_job
 from ringfence.fleet.metrics import Counters
 from ringfence.fleet.schedule.due import CatchUp, Due
 from ringfence.fleet.schedule.firing import Clock, Report, Timer
 from ringfence.fleet.schedule.slot import Schedule, slot_id
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
-from ringfence.fleet.store.schedules import ScheduleStates, came_to_in
+from ringfence.fleet.store.schedules import ScheduleStates
 from ringfence.fleet.store.together import Together
 
 
@@ -73,7 +72,7 @@ class Scheduling:
         self._counters = counters or Counters()
         self._states = ScheduleStates(database)
         self._database = database
-        self._together = Together(database)
+        self._together = Together(database, fire_in)
         self._on_entered = on_entered
         self._known: dict[str, Planned] = {}
         self.clock = Clock(self._fire, report=report)
@@ -148,13 +147,9 @@ class Scheduling:
         each = self._known.get(timer.key)
         if each is None:
             return
-        news = [self._new(each, slot) for slot in due.slots]
-
-        def act(connection: Connection) -> list[Entered]:
-            came_to_in(connection, each.agent.name, each.name, due.handled)
-            return [enter_in(connection, new, each.settings.overlap) for new in news]
-
-        for entered in await self._together.write(act):
+        news = tuple(self._new(each, slot) for slot in due.slots)
+        slots = Slots(each.agent.name, each.name, due.handled, news, each.settings.overlap)
+        for entered in await self._together.write(slots):
             await give_way(self._database, entered)
         self._on_entered()
         self._count(each.agent.name, due)

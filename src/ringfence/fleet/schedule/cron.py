@@ -7,9 +7,11 @@ happen, repeated ones happen twice.
 """
 
 import calendar
+import functools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
@@ -42,6 +44,9 @@ _LONGEST: Final = 200
 _SOME_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim works on times of the wall
 _STEP: Final = timedelta(days=7)
 """Shorter than the time between any two changes of a zone's offset that would undo each other."""
+_CALENDARS: Final = 1024
+_ANSWERS: Final = 64
+"""Of each that are remembered."""
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -61,20 +66,33 @@ class CronSchedule(Schedule):
         self.zone = zone(zone_name)
         fields = ALIASES.get(self.expression.lower(), self.expression)
         _check(expression, fields)
-        self._fields = fields
-        minute, hour = fields.split()[:2]
-        self._is_rhythm = minute.startswith("*") or hour.startswith("*")
+        self._calendar = _calendar(fields, self.zone)
 
     def next_after(self, moment: datetime) -> datetime | None:
         """See `Schedule`."""
-        try:
-            return self._next_of_rhythm(moment) if self._is_rhythm else self._next_of_day(moment)
-        except (StopIteration, OverflowError):
-            return None
+        # Slots are at whole seconds, so that within one all have the same answer.
+        return self._calendar.next_after(moment.astimezone(UTC).replace(microsecond=0))
 
     def describe(self) -> str:
         """The expression and its zone."""
         return f"{self.expression} ({self.zone.key})"
+
+
+class _Calendar:
+    """The slots of an expression in a zone, for all schedules that have them: many ask the same at the same time."""
+
+    def __init__(self, fields: str, zone: ZoneInfo) -> None:
+        self._fields = fields
+        self.zone = zone
+        minute, hour = fields.split()[:2]
+        self._is_rhythm = minute.startswith("*") or hour.startswith("*")
+        self.next_after = functools.lru_cache(_ANSWERS)(self._next_after)
+
+    def _next_after(self, moment: datetime) -> datetime | None:
+        try:
+            return self._next_of_rhythm(moment) if self._is_rhythm else self._next_of_day(moment)
+        except (StopIteration, OverflowError):
+            return None
 
     def _next_of_day(self, moment: datetime) -> datetime:
         # A repeated hour's second pass is earlier on the wall than slots that are already over.
@@ -119,6 +137,11 @@ class CronSchedule(Schedule):
             else:
                 late = middle
         return late
+
+
+@functools.lru_cache(_CALENDARS)
+def _calendar(fields: str, zone: ZoneInfo) -> _Calendar:
+    return _Calendar(fields, zone)
 
 
 def _check(expression: str, fields: str) -> None:

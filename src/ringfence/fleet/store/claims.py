@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
 
+from ringfence.fleet.store.adding import with_key_in
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.jobs import has_key_in, now_ms
+from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import CLAIMS
 
 
@@ -54,7 +55,7 @@ class Intents:
             mine = (CLAIMS.c.agent == agent, CLAIMS.c.trigger == trigger)
             query = select(CLAIMS.c.item, CLAIMS.c.token).where(*mine).order_by(CLAIMS.c.created_ms)
             found = [Intent(agent, trigger, item, token) for item, token in connection.execute(query)]
-            done = [each.token for each in found if has_key_in(connection, each.key)]
+            done = [each.token for each in found if with_key_in(connection, each.key)]
             connection.execute(delete(CLAIMS).where(CLAIMS.c.token.in_(done)))
             return [each for each in found if each.token not in done]
 

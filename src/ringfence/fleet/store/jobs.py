@@ -1,15 +1,12 @@
 """The crew's jobs: entered, found, cancelled, forgotten."""
 
-import re
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
-from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.errors import UsageError
+from ringfence.fleet.store.adding import QueueFull, Twice, add_in, with_key_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import (
     BlobKind,
@@ -26,44 +23,10 @@ from ringfence.fleet.store.totals import keep_totals
 from ringfence.job.state import JobState
 
 # Made once: to make a statement takes longer than to execute it.
-_ADD, _ADD_BESIDE = insert(JOBS), insert(BLOBS)
 _ONE = select(JOBS).where(JOBS.c.id == bindparam("of"))
 _ONE_TO_CHANGE = _ONE.with_for_update()
-_WAITING = (
-    select(JOBS.c.id)
-    .where(JOBS.c.agent == bindparam("of"), JOBS.c.state == JobState.QUEUED.value)
-    .offset(bindparam("ahead"))
-    .limit(1)
-)
-_WITH_KEY = select(JOBS).where(JOBS.c.dedupe_key == bindparam("key"))
 _STATES = frozenset(JobState)
-_EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
-    "admissions": 0,
-    "attempt": 0,
-    "reason": "",
-    "is_cancel_asked": False,
-    "is_followed": False,
-    "tokens": 0,
-    "cost_usd": 0.0,
-}
-
-
 PassedOver = Callable[[SenselessRow], None]
-
-
-class QueueFull(InfrastructureFault):
-    """As many jobs of an agent wait as may: try again later, or have them start sooner.
-
-    Args:
-        agent: Whose.
-        most: How many may wait.
-    """
-
-    def __init__(self, agent: str, most: int) -> None:
-        super().__init__(
-            f"agent {agent!r} has {most} jobs waiting, and may have no more; try again later, cancel some "
-            f"(`ringfence job ls --agent {agent} --state queued`), or raise its `queue`"
-        )
 
 
 class Jobs:
@@ -91,7 +54,7 @@ class Jobs:
 
         try:
             return await self._database.write(act)
-        except _Twice:
+        except Twice:
             return await self._database.read(lambda connection: (_with_key(connection, new), False))
 
     async def get(self, job_id: str) -> Job | None:
@@ -256,7 +219,7 @@ class Jobs:
 
         try:
             return await self._database.write(act)
-        except _Twice:
+        except Twice:
             return limit  # somebody has just entered one of them: it is found the next time
 
     async def remove(self, job_id: str) -> bool:
@@ -281,64 +244,6 @@ class Jobs:
         return await self._database.write(act)
 
 
-_JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]{6}-[0-9a-f]{6}")
-
-
-def new_job_id(now: datetime) -> str:
-    """A name for a new job, such as `20260301-120000-123456-5f3a9c`: in the order of time, to the microsecond."""
-    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(3)}"
-
-
-def is_job_id(text: str) -> bool:
-    """Whether a text has the form of a whole id; there need be no such job."""
-    return _JOB_ID.fullmatch(text) is not None
-
-
-class _Twice(Exception):
-    """A job with the same dedupe key was entered meanwhile."""
-
-
-def add_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
-    """As `Jobs.add`, within a transaction."""
-    if new.dedupe_key is not None:
-        found = _with_key_or_none(connection, new.dedupe_key)
-        if found is not None:
-            return found, False
-    if new.most_queued is not None:
-        ahead = {"of": new.agent, "ahead": new.most_queued - 1}
-        if connection.execute(_WAITING, ahead).first() is not None:
-            raise QueueFull(new.agent, new.most_queued)
-    now = datetime.now(UTC)
-    job_id = new_job_id(now)
-    values: dict[str, Any] = {
-        **_EMPTY,
-        "id": job_id,
-        "agent": new.agent,
-        "state": JobState.QUEUED,
-        "trigger": new.trigger,
-        "trigger_name": new.trigger_name,
-        "dedupe_key": new.dedupe_key,
-        "priority": new.priority,
-        "workspace": new.workspace,
-        "created_ms": milliseconds(now),
-        "not_before_ms": milliseconds(new.not_before) if new.not_before else 0,
-        "session_id": new.session_id,
-        "parent": new.parent,
-    }
-    try:
-        connection.execute(_ADD, values)
-    except IntegrityError as exc:
-        raise _Twice from exc
-    beside = {"prompt": new.prompt, "payload": new.payload, "configuration": new.configuration}
-    rows = [
-        {"job": job_id, "kind": kind, "content": text.encode("utf-8", "surrogateescape")}
-        for kind, text in beside.items()
-        if text is not None
-    ]
-    connection.execute(_ADD_BESIDE, rows)
-    return job_of(values), True
-
-
 def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> Job | None:
     """As `Jobs.get`, within a transaction.
 
@@ -351,20 +256,10 @@ def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> J
     return None if found is None else job_of(found)
 
 
-def has_key_in(connection: Connection, key: str) -> bool:
-    """Whether there is a job with a dedupe key, within a transaction."""
-    return _with_key_or_none(connection, key) is not None
-
-
 def _with_key(connection: Connection, new: NewJob) -> Job:
-    found = _with_key_or_none(connection, new.dedupe_key or "")
+    found = with_key_in(connection, new.dedupe_key or "")
     assert found is not None
     return found
-
-
-def _with_key_or_none(connection: Connection, key: str) -> Job | None:
-    found = connection.execute(_WITH_KEY, {"key": key}).mappings().first()
-    return None if found is None else job_of(found)
 
 
 def _jobs(connection: Connection, query: Select[tuple[object, ...]], passed_over: PassedOver) -> list[Job]:

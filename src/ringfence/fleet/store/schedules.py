@@ -4,18 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.tables import SCHEDULES
 
-_COME_TO = (
-    update(SCHEDULES)
-    .where(SCHEDULES.c.agent == bindparam("of"), SCHEDULES.c.name == bindparam("called"))
-    .values(last_slot_ms=bindparam("slot"))
+_COME_TO = text(
+    "INSERT INTO crew_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :slot) "
+    "ON CONFLICT (agent, name) DO UPDATE SET last_slot_ms = excluded.last_slot_ms"
 )
-"""Made once: to make a statement takes longer than to execute it."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +55,18 @@ class ScheduleStates:
 
     async def came_to_all(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
         """`came_to` for many: agent, name and slot of each."""
-
-        def act(connection: Connection) -> None:
-            for agent, name, slot in slots:
-                came_to_in(connection, agent, name, slot)
-
-        await self._database.write(act)
+        await self._database.write(lambda connection: come_to_in(connection, slots))
 
     async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
         """Have a schedule rest, or go on."""
         await self._database.write(lambda connection: _set(connection, agent, name, is_paused=is_paused))
 
 
-def came_to_in(connection: Connection, agent: str, name: str, slot: datetime) -> None:
-    """As `ScheduleStates.came_to`, within a transaction."""
-    mine = {"of": agent, "called": name, "slot": milliseconds(slot)}
-    if not connection.execute(_COME_TO, mine).rowcount:
-        connection.execute(insert(SCHEDULES).values(agent=agent, name=name, last_slot_ms=milliseconds(slot)))
+def come_to_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
+    """As `ScheduleStates.came_to_all`, within a transaction."""
+    rows = [{"of": agent, "called": name, "slot": milliseconds(slot)} for agent, name, slot in slots]
+    if rows:
+        connection.execute(_COME_TO, rows)
 
 
 def _set(connection: Connection, agent: str, name: str, **values: object) -> None:
