@@ -1,6 +1,7 @@
 """Which database a loop lies in: files of its own, or one that several loops share.
 
 A loop remembers it in its directory, as it was written: its password stands there no more than in the configuration.
+A second note beside the directory outlives it: who removes that by hand leaves rows behind, and this tells where.
 """
 
 import json
@@ -20,7 +21,7 @@ from ringfence.errors import ConfigurationError, RecordError, UsageError
 from ringfence.frozen import frozen
 from ringfence.secret.redact import remember
 
-_FILE = "database.json"
+_FILE, _BESIDE = "database.json", "shared-"
 _PASSWORDS = ("password", "sslpassword")
 _PORT = 5432
 
@@ -98,20 +99,45 @@ def refuse_other(found: Shared | None, engine: DurableSettings, *, loop: str) ->
     )
 
 
+def announce(directory: Path, found: Shared) -> None:
+    """Remember beside a loop's directory where its rows will lie, before there are any."""
+    _write(_beside(directory), found)
+
+
 def note(directory: Path, found: Shared) -> None:
     """Remember in a loop's directory where it lies."""
+    _write(directory / _FILE, found)
+
+
+def _beside(directory: Path) -> Path:
+    return directory.with_name(f"{_BESIDE}{directory.name}.json")
+
+
+def _write(file: Path, found: Shared) -> None:
     text = json.dumps(
         {"schema_version": 1, "url": found.written, "shown": found.shown, "source": found.source}
     )
-    new = directory / f"{_FILE}.new"
+    new = file.with_name(f"{file.name}.new")
     new.touch(mode=0o600)
     new.write_text(text, encoding="utf-8")
-    new.replace(directory / _FILE)
+    new.replace(file)
 
 
 def unnote(directory: Path) -> None:
     """Forget it."""
     (directory / _FILE).unlink(missing_ok=True)
+    _beside(directory).unlink(missing_ok=True)
+
+
+def announced(folder: Path) -> list[str]:
+    """Names of loops of a directory that share a database, those whose own directory is gone among them."""
+    names = (path.name for path in folder.glob(f"{_BESIDE}*.json"))
+    return sorted(name.removeprefix(_BESIDE).removesuffix(".json") for name in names)
+
+
+def announced_at(directory: Path) -> Shared | None:
+    """Where the rows of a loop lie whose directory may be gone; as `noted`."""
+    return _read(_beside(directory))
 
 
 def noted(directory: Path) -> Shared | None:
@@ -120,8 +146,12 @@ def noted(directory: Path) -> Shared | None:
     Raises:
         RecordError: What was noted cannot be read.
     """
+    return _read(directory / _FILE)
+
+
+def _read(file: Path) -> Shared | None:
     try:
-        text = (directory / _FILE).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     try:
@@ -130,7 +160,7 @@ def noted(directory: Path) -> Shared | None:
         make_url(found.shown)
     except (ValueError, KeyError, TypeError, ArgumentError) as exc:
         raise RecordError(
-            f"{str(directory / _FILE)!r} does not tell where the loop lies; another version wrote it, or it is damaged"
+            f"{str(file)!r} does not tell where the loop lies; another version wrote it, or it is damaged"
         ) from exc
     return found
 

@@ -26,6 +26,11 @@ def new_loop_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
+def queue_of(name: str) -> str:
+    """The queue of a loop's workflows in a database that it shares."""
+    return f"ringfence-loop-{name}"
+
+
 @frozen
 class LoopPlace:
     """The directories of one loop."""
@@ -67,7 +72,7 @@ class LoopPlace:
     @property
     def queue(self) -> str | None:
         """Of its workflows in a database that it shares; None: it has its own."""
-        return None if self.shared is None else f"ringfence-loop-{self.id}"
+        return None if self.shared is None else queue_of(self.id)
 
     def _url(self, file: str) -> str:
         shared = self.shared

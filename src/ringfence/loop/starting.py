@@ -17,7 +17,7 @@ from ringfence.frozen import frozen
 from ringfence.journal import new_run_id
 from ringfence.loop.choosing import root_of
 from ringfence.loop.credentials import check_credentials
-from ringfence.loop.databases import note, see_reachable, shared_by
+from ringfence.loop.databases import announce, note, see_reachable, shared_by
 from ringfence.loop.loading import kept
 from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
@@ -229,6 +229,8 @@ async def _enter(
     ]  # fmt: skip
     shared = shared_by(settings.engine, os.environ, source)
     url = place.database_url if shared is None else shared.url(os.environ, loop=place.id)
+    if shared is not None:
+        announce(place.directory, shared)  # first: rows that nobody knows of would stay
     with closing(open_database(url)) as database:
         await LoopStore(database, place.id).create(row, stories, done)
     if shared is not None:

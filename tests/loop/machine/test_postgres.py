@@ -1,6 +1,7 @@
 """Loops in a Postgres that they share."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.loop.machine.test_dying import dying
 from tests.postgres import Cluster, cluster, everything_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-_KILLED, _USAGE, _AWAY, _CONFIGURATION, _CANCELLED = -9, 2, 75, 78, 130
+_KILLED, _USAGE, _LIMIT, _AWAY, _CONFIGURATION, _CANCELLED = -9, 2, 5, 75, 78, 130
 _WORD = "correct-horse-battery"
 _EACH_ONCE = ["base", "The piece one: tests", "The piece one"]
 
@@ -62,6 +63,28 @@ def test_a_loop_lies_in_a_postgres_and_leaves_nothing_there(postgres: Cluster, t
     cleaned = project.run("loop", "clean", "--all")
     assert (cleaned.returncode, listed["id"] in everything_in(url)) == (0, False), cleaned
     assert json.loads(project.run("loop", "list", "--json").stdout)["loops"] == []
+
+
+def test_rows_of_a_loop_whose_directory_is_gone_are_collected(postgres: Cluster, tmp_path: Path):
+    """Of one that was begun here, and of no other: not while the database is away, and not on a dry run."""
+    url = postgres.make_database()
+    mine, other = (_project(tmp_path / name, url, "one") for name in ("mine", "other"))
+    for project in (mine, other):
+        ended = project.start("--max-agent-calls", "1")
+        assert ended.returncode == _LIMIT, ended
+    (lost,), (kept,) = ([*(each.root / "state" / "loops").glob("2*")] for each in (mine, other))
+    assert mine.run("gc").stdout == ""
+    shutil.rmtree(lost)
+    shutil.rmtree(kept)
+    environment, mine.environment = mine.environment, {**mine.environment, "LOOPS_NAME": "elsewhere"}
+    led = mine.run("gc")
+    assert (led.stdout, f"the rows of loop {lost.name} stay" in led.stderr) == ("", True), led
+    mine.environment = environment
+    for words, is_there in ((("--dry-run",), True), ((), False)):
+        done = mine.run("gc", *words)
+        assert (done.returncode, done.stdout.split()) == (0, [lost.name]), done
+        assert (lost.name in everything_in(url), kept.name in everything_in(url)) == (is_there, True)
+    assert mine.run("gc").stdout == ""
 
 
 def test_two_loops_in_one_database_know_nothing_of_each_other(postgres: Cluster, tmp_path: Path):

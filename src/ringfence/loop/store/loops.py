@@ -65,6 +65,11 @@ class LoopStore:
             raise UsageError(f"there is no loop {self.loop!r}; `ringfence loop list` shows them")
         return LoopRow(**{**found, "state": LoopState(found["state"])})
 
+    async def source(self) -> str | None:
+        """Whose repository it was started for; None: there is no such loop."""
+        query = sa.select(LOOPS.c.source).where(LOOPS.c.id == self.loop)
+        return await self._database.read(lambda link: link.execute(query).scalar_one_or_none())
+
     async def end(self, state: LoopState, reason: str) -> bool:
         """End it, unless it has ended; whether that was done."""
         query = (
