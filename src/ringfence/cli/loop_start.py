@@ -225,7 +225,7 @@ async def _left(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
     from ringfence.loop.store.loops import LoopStore, open_database
 
     with closing(open_database(place.database_url)) as database:
-        return outstanding(row, settings_of(row), await LoopStore(database, place.id).events())
+        return outstanding(place, row, settings_of(row), await LoopStore(database, place.id).events())
 
 
 def retry_story(said: str | None, story: str, answer: str | None, *, json: bool) -> int:
@@ -265,6 +265,7 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
     from ringfence.removal import remove_tree
 
     place = anyio.run(_mine, said)
+    left = anyio.run(_still_asked_for, place)
     with place.held():
         if everything:
             anyio.run(forget, place)  # first: while its database is away, nothing goes
@@ -273,3 +274,15 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
             anyio.run(LoopRepository.open(place.clones).clean)
         if everything:
             remove_tree(place.directory)
+    if left:
+        say(f"{left} was asked for and is not done; the branch is in your repository")
+
+
+async def _still_asked_for(place: "LoopPlace") -> str:
+    """What was asked for after the last story and cannot be done any more without the clones."""
+    from ringfence.errors import RingfenceError
+
+    try:
+        return " and ".join(await _left(place, await _row(place)))
+    except RingfenceError:  # its rows cannot be read, and that keeps nobody from removing it
+        return ""

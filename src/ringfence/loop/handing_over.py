@@ -25,7 +25,7 @@ class HandOverStopped(RingfenceError):
 
 async def hand_over(loop: Loop) -> RingfenceError | None:
     """Do what is left of it; why that could not be done, if so."""
-    asked = outstanding(await loop.store.get(), loop.settings, await loop.store.events())
+    asked = outstanding(loop.place, await loop.store.get(), loop.settings, await loop.store.events())
     if not asked:
         return None
     problem: RingfenceError | None = HandOverStopped(

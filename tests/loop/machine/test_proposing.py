@@ -96,6 +96,19 @@ def test_a_branch_that_moved_meanwhile_is_left_where_it_is(tmp_path: Path):
     assert (ended.returncode, "git merge" in ended.stdout) == (0, False), ended
 
 
+def test_cleaning_says_what_was_asked_for_and_is_not_done(tmp_path: Path):
+    """Without the clones nothing can be handed over: the branch is there, and `git merge` is what is next."""
+    project = _project(tmp_path)
+    assert project.start("--merge", command=dying("over", 1)).returncode == _KILLED
+    cleaned = project.run("loop", "clean")
+    assert (cleaned.returncode, "--merge was asked for and is not done" in cleaned.stderr) == (0, True), (
+        cleaned
+    )
+    steps = [line for line in project.run("loop", "status").stdout.splitlines() if line.startswith("next: ")]
+    assert steps == [f"next: git merge {project.branch.removeprefix('refs/heads/')}"]
+    assert project.run("loop", "resume").returncode == 2
+
+
 def test_without_gh_nothing_is_begun(tmp_path: Path):
     """It is told before an agent starts."""
     project = _project(tmp_path)

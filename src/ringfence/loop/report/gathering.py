@@ -75,7 +75,7 @@ async def gather(
         stories=tuple(stories),
         used=used_by(steps),
         is_merged=any(event.type == "loop.merged" for event in events),
-        outstanding=() if place.is_worked_on else outstanding(row, settings, events),
+        outstanding=() if place.is_worked_on else outstanding(place, row, settings, events),
     )
 
 
