@@ -4,6 +4,7 @@ Only the daemon admits. What a job may spend is set aside for it at admission, s
 spend more than a budget together.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +19,8 @@ from ringfence.fleet.store.jobs import get_in
 from ringfence.fleet.store.tables import AGENTS, JOBS
 from ringfence.job.state import JobState
 
+_AHEAD = 16
+"""Jobs that are read at once: to ask for each takes longer than to leave some."""
 _FAR_MS = 24 * 3600 * 1000
 """What comes later than this need not be known yet."""
 
@@ -115,7 +118,10 @@ class _Round:
         self._blocked = _Blocked()
         self._next: list[datetime] = []
         self._senseless: dict[Any, SenselessRow] = {}
-        self._most = 1
+        self._most = _AHEAD
+        self._ahead: deque[Job] = deque()
+        self._is_all = False
+        """Whether none comes behind those that were found."""
         self._by_agent, self._by_workspace = _active(connection)
 
     def admitted(self) -> Admitted:
@@ -160,6 +166,18 @@ class _Round:
 
     def _first(self) -> Job | None:
         """The most urgent job that nothing known so far holds back."""
+        while True:
+            while self._ahead:
+                job = self._ahead.popleft()
+                # What holds back only grows while we look: what was found stays in order.
+                if job.agent not in self._blocked.agents and job.workspace not in self._blocked.workspaces:
+                    return job
+            if self._is_all:
+                return None
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Find the jobs that come next; what makes no sense stays at the head of the queue, and is looked behind."""
         known = set(self._bounds.agents) - set(self._blocked.agents)
         query = (
             select(JOBS)
@@ -171,11 +189,10 @@ class _Round:
             )
             .order_by(JOBS.c.priority.desc(), JOBS.c.id)
         )
-        while True:  # what makes no sense stays at the head of the queue: look behind it
-            rows = self._connection.execute(query.limit(self._most)).mappings().all()
-            first = next(sensible(rows, self._pass_over), None)
-            if first is not None or len(rows) < self._most:
-                return first
+        rows = self._connection.execute(query.limit(self._most)).mappings().all()
+        self._ahead.extend(sensible(rows, self._pass_over))
+        self._is_all = len(rows) < self._most
+        if not self._ahead:
             self._most *= 2
 
     def _pass_over(self, row: SenselessRow) -> None:

@@ -1,13 +1,18 @@
 """What is remembered of agents: whether they are enabled, and their last sessions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.tables import AGENTS
+
+_ALL = select(AGENTS)
+_ONE = _ALL.where(AGENTS.c.name == bindparam("of"))
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,14 @@ class AgentStates:
 
     async def get(self, name: str) -> AgentState:
         """One agent; of one that nothing is known of, the defaults."""
-        found = await self.all()
+        found = await self._read(_ONE, {"of": name})
         return found.get(name, AgentState(name))
 
     async def all(self) -> dict[str, AgentState]:
         """All of which anything is known."""
+        return await self._read(_ALL, {})
 
+    async def _read(self, query: Select[Any], asked: Mapping[str, str]) -> dict[str, AgentState]:
         def act(connection: Connection) -> dict[str, AgentState]:
             return {
                 row["name"]: AgentState(
@@ -46,7 +53,7 @@ class AgentStates:
                     row["session_host"],
                     moment(row["session_used_ms"]),
                 )
-                for row in connection.execute(select(AGENTS)).mappings()
+                for row in connection.execute(query, asked).mappings()
             }
 
         return await self._database.read(act)

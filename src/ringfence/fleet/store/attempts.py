@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, case, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, bindparam, case, func, insert, select, update
 
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import ACTIVE, Job, milliseconds, reason_of
@@ -18,6 +18,46 @@ from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 
 _LEFT = "its worker left"
+
+
+def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((column > value, column), else_=value)
+
+
+# Made once: to make a statement takes longer than to execute it.
+_HERE = (ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.number == bindparam("which"))
+_JOB = update(JOBS).where(JOBS.c.id == bindparam("of"))
+_CLOSE = (
+    update(ATTEMPTS)
+    .where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.ended_ms.is_(None))
+    .values(ended_ms=bindparam("now"), state=JobState.INTERRUPTED, reason="its worker died")
+)
+_TRIES = select(func.count()).where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.reason != _LEFT)
+_BEGIN = insert(ATTEMPTS)
+_BEGUN = _JOB.values(
+    state=JobState.RUNNING,
+    attempt=bindparam("which"),
+    worker=bindparam("by"),
+    run_id=bindparam("run"),
+    started_ms=func.coalesce(JOBS.c.started_ms, bindparam("now")),
+)
+_END = (
+    update(ATTEMPTS)
+    .where(*_HERE)
+    .values(ended_ms=bindparam("now"), state=bindparam("as"), reason=bindparam("why"))
+)
+_NOTE = (
+    update(ATTEMPTS)
+    .where(*_HERE)
+    .values(
+        tokens=_larger(ATTEMPTS.c.tokens, bindparam("used")),
+        cost_usd=_larger(ATTEMPTS.c.cost_usd, bindparam("paid")),
+    )
+)
+_SUMS = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
+    ATTEMPTS.c.job == bindparam("of")
+)
+_NOTED = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"))
 
 
 @dataclass(frozen=True)
@@ -57,35 +97,20 @@ class Attempts:
             if job is None or job.state not in ACTIVE or job.is_cancel_asked:
                 return None
             now = now_ms()
-            connection.execute(
-                update(ATTEMPTS)
-                .where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None))
-                .values(ended_ms=now, state=JobState.INTERRUPTED, reason="its worker died")
-            )
-            counted = select(func.count()).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.reason != _LEFT)
-            tries = connection.execute(counted).scalar_one() + 1
+            connection.execute(_CLOSE, {"of": job_id, "now": now})
+            tries = connection.execute(_TRIES, {"of": job_id}).scalar_one() + 1
             attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), tries)
-            connection.execute(
-                insert(ATTEMPTS).values(
-                    job=job_id,
-                    number=attempt.number,
-                    worker=worker,
-                    host=host,
-                    run_id=attempt.run_id,
-                    started_ms=now,
-                )
-            )
-            connection.execute(
-                update(JOBS)
-                .where(JOBS.c.id == job_id)
-                .values(
-                    state=JobState.RUNNING,
-                    attempt=attempt.number,
-                    worker=worker,
-                    run_id=attempt.run_id,
-                    started_ms=func.coalesce(JOBS.c.started_ms, now),
-                )
-            )
+            row = {
+                "job": job_id,
+                "number": attempt.number,
+                "worker": worker,
+                "host": host,
+                "run_id": attempt.run_id,
+                "started_ms": now,
+            }
+            connection.execute(_BEGIN, row)
+            begun = {"of": job_id, "which": attempt.number, "by": worker, "run": attempt.run_id, "now": now}
+            connection.execute(_BEGUN, begun)
             return attempt
 
         return await self._database.write(act)
@@ -152,11 +177,8 @@ class Attempts:
                 return None
             now = now_ms()
             _note(connection, attempt, spent or Spent())
-            connection.execute(
-                update(ATTEMPTS)
-                .where(*_of(attempt))
-                .values(ended_ms=now, state=state, reason=reason_of(reason))
-            )
+            ended = {"now": now, "as": state, "why": reason_of(reason)}
+            connection.execute(_END, {"of": attempt.job, "which": attempt.number, **ended})
             if retry_at is not None and not job.is_cancel_asked:
                 after = {"state": JobState.QUEUED, "not_before_ms": milliseconds(retry_at), "worker": None}
             else:
@@ -187,20 +209,7 @@ def _of(attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
 
 
 def _note(connection: Connection, attempt: Attempt, spent: Spent) -> None:
-    connection.execute(
-        update(ATTEMPTS)
-        .where(*_of(attempt))
-        .values(
-            tokens=_larger(ATTEMPTS.c.tokens, spent.tokens),
-            cost_usd=_larger(ATTEMPTS.c.cost_usd, spent.cost_usd),
-        )
-    )
-    sums = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
-        ATTEMPTS.c.job == attempt.job
-    )
-    tokens, cost = connection.execute(sums).one()
-    connection.execute(update(JOBS).where(JOBS.c.id == attempt.job).values(tokens=tokens, cost_usd=cost))
-
-
-def _larger(column: Column[Any], value: float) -> ColumnElement[Any]:
-    return case((column > value, column), else_=value)
+    used = {"used": spent.tokens, "paid": spent.cost_usd}
+    connection.execute(_NOTE, {"of": attempt.job, "which": attempt.number, **used})
+    tokens, cost = connection.execute(_SUMS, {"of": attempt.job}).one()
+    connection.execute(_NOTED, {"of": attempt.job, "used": tokens, "paid": cost})

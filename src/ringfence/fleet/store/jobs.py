@@ -25,6 +25,11 @@ from ringfence.job.state import JobState
 # Made once: to make a statement takes longer than to execute it.
 _ONE = select(JOBS).where(JOBS.c.id == bindparam("of"))
 _ONE_TO_CHANGE = _ONE.with_for_update()
+_BESIDE = select(BLOBS.c.kind, BLOBS.c.content).where(
+    BLOBS.c.job == bindparam("of"), BLOBS.c.kind.in_(bindparam("kinds", expanding=True))
+)
+_DROP_BESIDE = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
+_ADD_BESIDE = insert(BLOBS)
 _STATES = frozenset(JobState)
 PassedOver = Callable[[SenselessRow], None]
 
@@ -122,15 +127,23 @@ class Jobs:
 
     async def blob(self, job_id: str, kind: BlobKind) -> bytes | None:
         """What is stored beside a job."""
-        query = select(BLOBS.c.content).where(BLOBS.c.job == job_id, BLOBS.c.kind == kind)
-        return await self._database.read(lambda connection: connection.execute(query).scalar())
+        return (await self.blobs(job_id, (kind,))).get(kind)
+
+    async def blobs(self, job_id: str, kinds: Sequence[BlobKind]) -> dict[BlobKind, bytes]:
+        """What of these is stored beside a job."""
+        asked = {"of": job_id, "kinds": [*kinds]}
+
+        def act(connection: Connection) -> dict[BlobKind, bytes]:
+            return {row.kind: row.content for row in connection.execute(_BESIDE, asked)}
+
+        return await self._database.read(act)
 
     async def put_blob(self, job_id: str, kind: BlobKind, content: bytes) -> None:
         """Store something beside a job, in the place of what was there."""
 
         def act(connection: Connection) -> None:
-            connection.execute(delete(BLOBS).where(BLOBS.c.job == job_id, BLOBS.c.kind == kind))
-            connection.execute(insert(BLOBS).values(job=job_id, kind=kind, content=content))
+            connection.execute(_DROP_BESIDE, {"of": job_id, "called": kind})
+            connection.execute(_ADD_BESIDE, {"job": job_id, "kind": kind, "content": content})
 
         await self._database.write(act)
 

@@ -81,6 +81,8 @@ class Performing:
         self._tell = tell
         self._traces = traces
         self._around = Around(self._jobs, places, tell)
+        self._known: dict[str, AgentSettings] = {}
+        """Of the jobs that are at work here."""
 
     def _noting(self, job_id: str) -> Callable[[str], None]:
         """Says lines of a job whose kind is not known here."""
@@ -101,6 +103,7 @@ class Performing:
 
     def release(self, job_id: str) -> None:
         """Let others have the clone that a job worked on."""
+        self._known.pop(job_id, None)
         self._around.release(job_id)
 
     async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
@@ -136,7 +139,8 @@ class Performing:
         broken_off: str | None,
         alive: Alive,
     ) -> AttemptResult:
-        prompt = task_of(await self._jobs.blob(job.id, "prompt"), await self._jobs.blob(job.id, "payload"))
+        beside = await self._jobs.blobs(job.id, ("prompt", "payload"))
+        prompt = task_of(beside.get("prompt"), beside.get("payload"))
         if broken_off is not None:
             going_on: GoingOn | None = GoingOn(broken_off)
         else:
@@ -211,7 +215,11 @@ class Performing:
         return await self._around.after(job, await self._settings(job))
 
     async def _settings(self, job: Job) -> AgentSettings:
-        return agent_settings(await self._jobs.blob(job.id, "configuration"), job)
+        """As stored with the job, which nobody changes: asked for once while a worker is at it."""
+        known = self._known.get(job.id)
+        if known is None:
+            known = self._known[job.id] = agent_settings(await self._jobs.blob(job.id, "configuration"), job)
+        return known
 
 
 async def _watched(run: JobRun, alive: Alive) -> JobResult:
