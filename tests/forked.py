@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 from weakref import WeakSet, finalize
 
 _STATUS_BYTES = 4
@@ -41,12 +41,12 @@ def _forking() -> socket.socket:
     return mine
 
 
-class Forked(subprocess.Popen[str]):
+class Forked(subprocess.Popen[AnyStr]):
     """`subprocess.Popen([sys.executable, *words], ...)`, forked."""
 
     def _execute_child(self, *given: Any) -> None:
         asked = _STARTING.bind(self, *given).arguments
-        streams = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        streams: list[int] = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
         streams = [number if stream == -1 else stream for number, stream in enumerate(streams)]
         request = {
             "words": asked["args"][1:],
@@ -54,6 +54,7 @@ class Forked(subprocess.Popen[str]):
             "env": dict(os.environ if asked["env"] is None else asked["env"]),
             "has_session": asked["start_new_session"],
         }
+        self._status: int
         self._status, status = os.pipe()
         finalize(self, os.close, self._status)
         with _LOCK:
@@ -84,12 +85,12 @@ class Forked(subprocess.Popen[str]):
         return self.returncode
 
 
-_STARTED = WeakSet[Forked]()
+_STARTED = WeakSet[Forked[Any]]()
 
 
 def run(words: list[str], *, timeout: float, **options: Any) -> "subprocess.CompletedProcess[str]":
     """`subprocess.run(words, capture_output=True, text=True, check=False, ...)`, forked."""
-    with Forked(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+    with Forked[str](words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
         try:
             out, errors = process.communicate(timeout=timeout)
         except BaseException:

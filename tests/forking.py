@@ -29,6 +29,8 @@ _IMPORTED = (
     "ringfence.cli.loop_look",
     "ringfence.cli.loop_start",
     "ringfence.cli.main",
+    "ringfence.cli.run_task",
+    "ringfence.cli.running",
     "ringfence.engine.dbos",
     "ringfence.loop.drafting",
     "ringfence.loop.running",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked import Forked
 
 from ringfence.cli import main
 from ringfence.journal import resolve, verify
@@ -56,7 +57,10 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
 
     def begin(*arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen([*COMMAND, *map(str, arguments)], **{**streams, **options})
+        # What imports the model's SDK is forked: it computes for seconds until it has it.
+        is_dear = arguments[0] == "run" and "preexec_fn" not in options
+        make = Forked[bytes] if is_dear else subprocess.Popen[bytes]
+        process = make([*COMMAND, *map(str, arguments)], **{**streams, **options})
         started.append(process)
         return process
 

@@ -171,7 +171,7 @@ class Project:
 
     def begin(self, *words: str, command: Sequence[str] = COMMAND) -> "subprocess.Popen[str]":
         """A command of ringfence that goes on meanwhile, in a process group of its own."""
-        return Forked(
+        return Forked[str](
             [*command, *words], cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
@@ -196,7 +196,7 @@ class Project:
     def started(self, *more: str) -> "subprocess.Popen[str]":
         """Start a loop that works on, with its standard output."""
         words = ("loop", "start", "--prd", str(self.prd), "--model", f"scripted:{self.script}", *more)
-        return Forked(
+        return Forked[str](
             [*COMMAND, *words], cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
