@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from tests.cases import examples
 from tests.sandbox.conftest import PipeFence
 
 from ringfence.errors import SandboxDied, SandboxFileError, SandboxStartFailed, UsageError
@@ -498,7 +499,10 @@ def test_hostile_guest() -> None:
     run_state_machine_as_test(
         HostileGuest,
         settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(60),
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 

@@ -82,7 +82,10 @@ def _gone(directory: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_detach, _branch, _pack, _move, _reftable, _link_head, _link_refs, _fifo, _long, _crowded, _gone],
+    [
+        *(_detach, _branch, _pack, _move, _reftable, _link_head, _link_refs, _fifo, _long, _gone),
+        pytest.param(_crowded, marks=pytest.mark.slow),
+    ],
 )
 async def test_whatever_else_is_there_is_looked_at_in_a_sandbox(
     made: tuple[Path, PrivateGit], change: Callable[[Path], None]
