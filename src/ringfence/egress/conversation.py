@@ -1,5 +1,6 @@
 """HTTP with a process inside: its requests, each bounded and whole, and our answers. Every byte is hostile."""
 
+import asyncio
 import json
 
 import anyio
@@ -86,7 +87,7 @@ class Conversation:
         """
         self.release()
         try:
-            with anyio.fail_after(self._request_s):
+            async with asyncio.timeout(self._request_s):
                 return await self._read_request()
         except TimeoutError:
             raise Unreadable(408, f"the request was not whole within {self._request_s:g} s") from None

@@ -162,7 +162,11 @@ class RequestReader:
         else:
             piece, rest = data[: self._left], data[self._left :]
             self._left -= len(piece)
-            self._add(piece)
+            if self._left or self._body:
+                self._add(piece)
+            else:  # all of it at once, as it mostly comes: nothing to be put together
+                self._take(len(piece))
+                self._whole = piece
             if self._left == 0:
                 self._end(rest)
 
@@ -182,8 +186,9 @@ class RequestReader:
 
     def _end(self, rest: bytes) -> None:
         self.is_whole, self.rest = True, rest
-        self._whole = bytes(self._body)
-        self._body = bytearray()  # it may be large, and is needed until the answer is over: once
+        if self._body:
+            self._whole = bytes(self._body)
+            self._body = bytearray()  # it may be large, and is needed until the answer is over: once
 
     def _values(self, wanted: str) -> list[str]:
         return [value for name, value in self._headers if name == wanted]

@@ -119,23 +119,22 @@ class Answer:
         """The body, where it is there at once; None for a stream."""
         return self._body if isinstance(self._body, bytes) else None
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body, once.
 
         Raises:
             UpstreamGone: It broke off.
         """
-        if isinstance(self._body, bytes):
-            yield self._body
-            return
-        async with aclosing(self._body.pieces()) as pieces:
-            async for piece in pieces:
-                yield piece
+        return _one(self._body) if isinstance(self._body, bytes) else self._body.pieces()
 
     async def aclose(self) -> None:
         """Let go of it."""
         if not isinstance(self._body, bytes):
             await self._body.aclose()
+
+
+async def _one(piece: bytes) -> AsyncGenerator[bytes, None]:
+    yield piece
 
 
 class StreamedBody:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ringfence.egress.gateway.policy import ModelPolicy, betas
 from ringfence.secret import Credential, Redactor
@@ -22,7 +23,7 @@ Headers = tuple[tuple[str, str], ...]
 
 def asking(came: Headers, credential: Credential, policy: ModelPolicy) -> dict[str, str]:
     """The headers of our request: those of the client that pass, and the real credential."""
-    sent = {name: value for name, value in came if _ASKING.fullmatch(name) and _is_plain(value)}
+    sent = {name: value for name, value in came if _is_asking(name) and _is_plain(value)}
     wanted = betas(
         ",".join(value for name, value in came if name == "anthropic-beta" and _is_plain(value)), policy
     )
@@ -35,10 +36,23 @@ def asking(came: Headers, credential: Credential, policy: ModelPolicy) -> dict[s
 def answering(came: Iterable[tuple[str, str]], redactor: Redactor) -> dict[str, str]:
     """The headers of our answer: those of the API that pass, without the credential."""
     return {
-        name.lower(): redactor.redact(value)
-        for name, value in came
-        if _ANSWERING.fullmatch(name.lower()) and _is_plain(value)
+        name: redactor.redact(value)
+        for name, value in ((each.lower(), value) for each, value in came)
+        if _is_answering(name) and _is_plain(value)
     }
+
+
+# The same few names come with every request.
+
+
+@lru_cache(maxsize=256)
+def _is_asking(name: str) -> bool:
+    return _ASKING.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _is_answering(name: str) -> bool:
+    return _ANSWERING.fullmatch(name) is not None
 
 
 def _is_plain(value: str) -> bool:

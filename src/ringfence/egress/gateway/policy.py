@@ -7,6 +7,7 @@ client offers such tools by itself, and works without them); what changes the me
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ringfence.egress.gateway.routes import Api, provider_of
@@ -69,10 +70,13 @@ _BETAS: tuple[tuple[str, Grant], ...] = (
     ("web-search-", "web_search"),
 )
 _SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
-_POINTERS: Mapping[Provider, tuple[bytes, ...]] = {
-    "anthropic": (b'"source"', b'"container_upload"', b'"tool":'),
-    "openai": (b'_url":', b'"file_id"', b'"item_reference"', b'"tool":'),
+_TOOLS = b'"tools":'
+_POINTERS: Mapping[Provider, re.Pattern[bytes]] = {
+    "anthropic": re.compile(rb'"(?:source"|container_upload"|tools?":)'),
+    "openai": re.compile(rb'_url":|"(?:file_id"|item_reference"|tools?":)'),
 }
+"""What a body must be looked at for; in one search, as each takes a while."""
+
 _CONTENT = ("messages", "system", "input", "instructions", "prediction")
 """Fields of a body that hold content."""
 
@@ -140,8 +144,8 @@ def check_pointers(api: Api, encoded: bytes, body: dict[str, Any], policy: Model
     Raises:
         Denied: Some is.
     """
-    is_told_once = encoded.count(b'"tools":') <= ("tools" in body)
-    if is_told_once and not any(word in encoded for word in _POINTERS[provider_of(api)]):
+    found = [match[0] for match in islice(_POINTERS[provider_of(api)].finditer(encoded), 2)]
+    if not found or (found == [_TOOLS] and "tools" in body):
         return
     for number, block in enumerate(_objects(body)):
         check_tools_within(api, block, policy.grants)

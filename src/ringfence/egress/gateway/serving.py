@@ -1,11 +1,13 @@
 """The gateway's side of a connection from inside: HTTP/1.1, hostile, bounded, kept open between requests."""
 
+import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import anyio
-from anyio.abc import ByteStream, TaskGroup
+from anyio.abc import ByteStream
 
 from ringfence.egress.conversation import Conversation
 from ringfence.egress.forwarding import Emit
@@ -107,11 +109,13 @@ class Door:
         error: Exception | None = None
         try:
             async with anyio.create_task_group() as tasks:
+                watch = _Watch(talk)
+                tasks.start_soon(watch.run)
                 try:
-                    await self._serve_all(talk, tasks)
+                    await self._serve_all(talk, watch)
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
-                tasks.cancel_scope.cancel()
+                watch.end(tasks.cancel_scope)
         finally:
             talk.release()
         try:
@@ -120,13 +124,12 @@ class Door:
         finally:
             error = None  # it holds this frame, and with it what was asked, which may be large
 
-    async def _serve_all(self, talk: Conversation, tasks: TaskGroup) -> None:
+    async def _serve_all(self, talk: Conversation, watch: "_Watch") -> None:
         for _ in range(_MOST_REQUESTS):
-            watch = _Watch(talk)
-            if not await self._serve_one(talk, watch, tasks) or not await watch.saw_more():
+            if not await self._serve_one(talk, watch) or not await watch.saw_more():
                 return
 
-    async def _serve_one(self, talk: Conversation, watch: "_Watch", tasks: TaskGroup) -> bool:
+    async def _serve_one(self, talk: Conversation, watch: "_Watch") -> bool:
         """Read and answer one request, and let go of it; whether another may follow on the connection."""
         refused: tuple[int, str] | None = None
         try:
@@ -138,7 +141,6 @@ class Door:
         if asked is None:
             return False
         await self._pace.wait()
-        tasks.start_soon(watch.run)
         goes_on = await self._answer(talk, asked, watch)
         talk.release()
         return goes_on
@@ -147,11 +149,11 @@ class Door:
         """Answer one request; whether another may follow on the connection."""
         is_whole = False
         keeps = asked.header("connection").lower() != "close"
-        with watch.answering:
+        with watch.begun() as answering:
             try:
                 answer = await self._gateway.answer(asked, sandbox_id=self._sandbox_id)
                 try:
-                    is_whole = await _pass_on(talk, answer, keeps=keeps)
+                    is_whole = await _pass_on(talk, answer, _Patience(answering), keeps=keeps)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await answer.aclose()
@@ -166,19 +168,42 @@ class _Watch:
     """Looks whether who asked still waits, and then whether he asks again."""
 
     def __init__(self, talk: Conversation) -> None:
-        self.answering = anyio.CancelScope()
-        """Of the answer: one that nobody waits for any more is not paid for."""
         self._talk = talk
+        self._answering = anyio.CancelScope()
+        self._has_begun = asyncio.Event()
+        self._is_looking = False
+        self._is_ended = False
         self._has_more = False
-        self._is_over = anyio.Event()
+        self._is_over = asyncio.Event()
+
+    def begun(self) -> anyio.CancelScope:
+        """A request is there; the scope of its answer: one that nobody waits for any more is not paid for."""
+        self._answering, self._has_more = anyio.CancelScope(), False
+        self._is_over.clear()
+        self._has_begun.set()
+        return self._answering
 
     async def run(self) -> None:
-        """Until something comes, or the end."""
-        with suppress(*_GONE):
-            self._has_more = await self._talk.more()
-        if not self._has_more:
-            self.answering.cancel()
-        self._is_over.set()
+        """While each request is answered and after it, until something comes, or the end."""
+        while True:
+            await self._has_begun.wait()
+            if self._is_ended:
+                return
+            self._has_begun.clear()
+            self._is_looking = True
+            with suppress(*_GONE):
+                self._has_more = await self._talk.more()
+            self._is_looking = False
+            if not self._has_more:
+                self._answering.cancel()
+            self._is_over.set()
+
+    def end(self, running: anyio.CancelScope) -> None:
+        """Look no more. What is cancelled holds what it saw until Python looks for it: only if need be."""
+        self._is_ended = True
+        self._has_begun.set()
+        if self._is_looking:
+            running.cancel()
 
     async def saw_more(self) -> bool:
         """Wait for the next request; whether it begins in time."""
@@ -187,7 +212,37 @@ class _Watch:
         return self._has_more
 
 
-async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
+class _Patience:
+    """Ends an answer of which nothing is taken for too long. One timer for all its pieces: most are taken at once."""
+
+    def __init__(self, answering: anyio.CancelScope) -> None:
+        self._answering = answering
+        self._loop = asyncio.get_running_loop()
+        self._since = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def send(self, talk: Conversation, piece: bytes) -> None:
+        """Send a piece."""
+        self._since = self._loop.time()
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(_STUCK_S, self._on_alarm)
+        await talk.send(piece)
+        self._since = math.inf
+
+    def _on_alarm(self) -> None:
+        now = self._loop.time()
+        if now >= self._since + _STUCK_S:
+            self._answering.cancel()
+        else:
+            self._alarm = self._loop.call_at(min(self._since, now) + _STUCK_S, self._on_alarm)
+
+    def end(self) -> None:
+        """The answer is over."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+
+async def _pass_on(talk: Conversation, answer: Answer, patience: _Patience, *, keeps: bool) -> bool:
     """Send an answer as it comes; whether all of it was sent."""
     headers = {name.title(): value for name, value in answer.headers.items()}
     if answer.whole is not None:
@@ -196,11 +251,12 @@ async def _pass_on(talk: Conversation, answer: Answer, *, keeps: bool) -> bool:
         # The head goes with the first piece, which follows at once: one thing less to carry.
         await talk.begin(answer.status, headers, keeps=keeps, waits=True)
         async for piece in answer.pieces():
-            with anyio.fail_after(_STUCK_S):
-                await talk.send(piece)
+            await patience.send(talk, piece)
         await talk.end()
-    except (UpstreamGone, TimeoutError, *_GONE):
+    except (UpstreamGone, *_GONE):
         return False
+    finally:
+        patience.end()
     return True
 
 

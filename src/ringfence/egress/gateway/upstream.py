@@ -16,7 +16,7 @@ from ringfence.egress.host_proxy import UnknownProxy, find_proxy
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
-    from ringfence.egress.gateway.direct import DirectUpstream
+    from ringfence.egress.gateway.direct import DirectUpstream, Origin
     from ringfence.egress.gateway.proxied import ProxiedUpstream
 
 CONNECT_S = 15.0
@@ -105,6 +105,8 @@ class HttpUpstream:
         self._direct: DirectUpstream | None = None
         self._proxied: ProxiedUpstream | None = None
         self._verified: ssl.SSLContext | None = None
+        self._ways: dict[str, tuple[str | None, Origin | None]] = {}
+        """Proxy and origin of each base URL: to look through the environment takes a while."""
 
     async def ask(
         self,
@@ -121,16 +123,13 @@ class HttpUpstream:
         Raises:
             UpstreamGone: It cannot be reached, redirects, or gives no answer.
         """
-        from ringfence.egress.gateway.direct import DirectUpstream, origin_for
-
         if self._verified is None and base_url.startswith("https:"):
             places = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
             self._verified = await anyio.to_thread.run_sync(_certificates, *places)
-        proxy, origin = proxy_for(base_url), origin_for(base_url)
+        proxy, origin = self._ways.get(base_url) or self._found(base_url)
         came: UpstreamAnswer
         if proxy is None and origin is not None:
-            self._direct = self._direct or DirectUpstream()
-            came = await self._direct.ask(
+            came = await self._opened_direct().ask(
                 method, origin, path, headers=headers, body=body, verified=self._verified, tell=tell
             )
         else:
@@ -149,6 +148,19 @@ class HttpUpstream:
             await direct.aclose()
         if proxied is not None:
             await proxied.aclose()
+
+    def _found(self, base_url: str) -> "tuple[str | None, Origin | None]":
+        from ringfence.egress.gateway.direct import origin_for
+
+        way = self._ways[base_url] = proxy_for(base_url), origin_for(base_url)
+        return way
+
+    def _opened_direct(self) -> "DirectUpstream":
+        if self._direct is None:
+            from ringfence.egress.gateway.direct import DirectUpstream
+
+            self._direct = DirectUpstream()
+        return self._direct
 
     async def _opened_proxied(self) -> "ProxiedUpstream":
         if self._proxied is None:

@@ -79,9 +79,11 @@ class _Delta(msgspec.Struct):
 
     @property
     def chars(self) -> int:
-        pieces = [self.text, self.thinking, self.partial_json, self.content, self.reasoning_content]
-        pieces += [call.function.arguments for call in self.tool_calls or () if call.function]
-        return sum(len(piece) for piece in pieces if piece)
+        count = len(self.text or "") + len(self.thinking or "") + len(self.partial_json or "")
+        count += len(self.content or "") + len(self.reasoning_content or "")
+        for call in self.tool_calls or ():
+            count += len(call.function.arguments or "") if call.function else 0
+        return count
 
 
 class _Choice(msgspec.Struct):
@@ -183,15 +185,15 @@ class Counter:
         except (msgspec.MsgspecError, RecursionError):
             self._chars += len(text)
             return
-        if isinstance(data.delta, str):
-            self._chars += len(data.delta)
-        elif data.delta is not None:
-            self._chars += data.delta.chars
+        delta = data.delta
+        if delta is not None:
+            self._chars += len(delta) if isinstance(delta, str) else delta.chars
         for choice in data.choices or ():
             self._chars += choice.delta.chars if choice.delta is not None else 0
         if data.content_block is not None:
             self._take_blocks([data.content_block])
-        self.model = self.model or data.model or ""
+        if data.model and not self.model:
+            self.model = data.model
         if isinstance(data.message, _Whole):
             self._take_whole(data.message, is_last=False)
         if data.response is not None:

@@ -55,6 +55,9 @@ class Wire(asyncio.Protocol):
         self._inflating: zlib._Decompress | None = None
         self._error: OSError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._waits_since = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        """One for many waits: most are over at once."""
         self._is_paused = False
 
     # --- an exchange
@@ -127,15 +130,23 @@ class Wire(asyncio.Protocol):
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        alarm = self._loop.call_later(self._silent_s, self._on_silence)
+        self._waits_since = self._loop.time()
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._silent_s, self._on_alarm)
         try:
             await self._waiter
         finally:
-            alarm.cancel()
             self._waiter = None
 
-    def _on_silence(self) -> None:
-        self._fail(TimeoutError("nothing came any more"))
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if self._waiter is None:
+            return
+        due = self._waits_since + self._silent_s
+        if self._loop.time() >= due:
+            self._fail(TimeoutError("nothing came any more"))
+        else:
+            self._alarm = self._loop.call_at(due, self._on_alarm)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -179,6 +190,8 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; an answer without a length ends so, unless it was us who gave it up."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         is_ended = exc is None and self._error is None
         if self._has_head and not self._is_over and is_ended and not self._says_its_length():
             self._is_over = True
