@@ -193,6 +193,28 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
                         await anyio.lowlevel.checkpoint()
 
 
+async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on its way to a guest that does not read is bounded for all connections, not for each."""
+    monkeypatch.setattr("ringfence.sandbox.outflow._FULL", len(FULL))
+    guest.greet()
+    begun = 0
+
+    async def flood(connection: Connection) -> None:
+        nonlocal begun
+        begun += 1
+        await connection.send(FULL)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with guest.open() as sandbox:
+            opened(guest)
+            async with sandbox.listen(flood, port=6379, limit=20):
+                for number in range(FIRST + 1, FIRST + 20):
+                    accept(guest, number)
+                while begun < 20:
+                    await anyio.lowlevel.checkpoint()
+                assert len(sandbox._session.link._outflow) < 3 * len(FULL)
+
+
 async def _answer(connection: Connection) -> None:
     await connection.send(bytes(1000))
 
