@@ -61,10 +61,10 @@ class Forked(subprocess.Popen[AnyStr]):
             channel = _forking()
             socket.send_fds(channel, [json.dumps(request).encode()], [*streams, status])
             self.pid = int(channel.recv(64))
+            _STARTED.add(self)
         os.close(status)
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[end] for end in ends))  # type: ignore[attr-defined]
-        _STARTED.add(self)
 
     def poll(self) -> int | None:
         """Its exit code, if it has ended."""
@@ -101,6 +101,8 @@ def run(words: list[str], *, timeout: float, **options: Any) -> "subprocess.Comp
 
 def still_running() -> Iterator[str]:
     """Those that have not ended."""
-    for process in _STARTED:
+    with _LOCK:
+        started = list(_STARTED)
+    for process in started:
         if process.poll() is None:
             yield f"process {process.pid}: {process.args!r}"
