@@ -36,6 +36,7 @@ from ringfence.fleet.noted import note_file, only_one
 from ringfence.fleet.retention import Forgotten, Retention
 from ringfence.fleet.schedule.firing import ClockJumped
 from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.store.admission import Bounds
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.job import ACTIVE, CREW_STOPPED, Job, NewJob
@@ -92,7 +93,7 @@ class Daemon:
         self.dispatcher = Dispatcher(
             self.database,
             engine,
-            bounds=lambda: bounds_of(self.fleet),
+            bounds=self._bounds,
             followers=self._followers,
             tell=self.tell,
             timezone=zone(self.fleet.settings.timezone),
@@ -101,6 +102,7 @@ class Daemon:
         more = told_workers(self.fleet, log_format=self.said_in)
         self.supervisor = Supervisor(self.url, slots=slots, more=more, tell=self.tell)
         self.is_ready = False
+        self._bounded = (self.fleet, bounds_of(self.fleet))
         self._ownership = Ownership(self.url, fleet=self.fleet.settings.name)
         self._lost = ""
         self._stopping = anyio.Event()
@@ -334,6 +336,12 @@ class Daemon:
         """
         fleet = await anyio.to_thread.run_sync(partial(load_fleet, self.file, environ=self.environ))
         return differences(self.fleet, fleet)
+
+    def _bounds(self) -> Bounds:
+        """Worked out anew where the files were read anew."""
+        if self._bounded[0] is not self.fleet:
+            self._bounded = (self.fleet, bounds_of(self.fleet))
+        return self._bounded[1]
 
     def _followers(self, job: Job) -> Sequence[NewJob]:
         return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]

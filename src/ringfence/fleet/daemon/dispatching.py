@@ -25,6 +25,7 @@ _IDLE_S = 2.0
 _RECONCILE_S = 5.0
 _LOST_AFTER_S = 5.0
 _MOST = 1000
+_ENDS = 100
 
 
 class Dispatcher:
@@ -88,7 +89,7 @@ class Dispatcher:
         """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
         now = datetime.now(UTC)
         await self._reconcile(now)
-        while await self._jobs.follow(self._followers, left_out=self._left_out):
+        while await self._jobs.follow(self._followers, limit=_ENDS, left_out=self._left_out) == _ENDS:
             pass
         if not self.is_accepting:
             return _BUSY_S
@@ -98,7 +99,7 @@ class Dispatcher:
             self.pass_over(row)
         for job in admitted.jobs:
             await self._enqueue(job)
-        if admitted.jobs or await self._jobs.list(states=ACTIVE, limit=1):
+        if admitted.active:
             return _BUSY_S
         if admitted.next_at is None:
             return _IDLE_S

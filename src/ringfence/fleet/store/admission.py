@@ -83,6 +83,8 @@ class Admitted:
     """Why the jobs of an agent or workspace that are still queued wait, by its name."""
     next_at: datetime | None
     """When to look again, if nothing ends before."""
+    active: int
+    """How many run now, these among them."""
     senseless: list[SenselessRow] = field(default_factory=list)
     """Rows in the queue that were passed over."""
 
@@ -138,7 +140,8 @@ class _Round:
         waiting = {**self._blocked.agents, **self._blocked.workspaces}
         if self._blocked.everything:
             waiting[""] = self._blocked.everything
-        return Admitted(jobs, waiting, self._next_at(), list(self._senseless.values()))
+        active = sum(self._by_agent.values())
+        return Admitted(jobs, waiting, self._next_at(), active, list(self._senseless.values()))
 
     def _block_disabled(self) -> None:
         disabled = select(AGENTS.c.name).where(AGENTS.c.is_enabled.is_(False))

@@ -219,6 +219,8 @@ class Jobs:
                 select(JOBS).where(JOBS.c.is_followed.is_(False), JOBS.c.ended_ms.is_not(None)).limit(limit)
             )
             rows = connection.execute(query).mappings().all()
+            if not rows:
+                return 0
             for job in sensible(rows, self._passed_over):
                 for new in make(job):
                     try:
