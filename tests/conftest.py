@@ -16,6 +16,8 @@ from hypothesis import settings
 pytest.register_assert_rewrite(
     "ringfence.testing.conformance", "ringfence.testing.engine"
 )  # before any test imports it
+settings.register_profile("unhurried", settings.default, deadline=None)  # a busy machine breaks no promise
+settings.load_profile("unhurried")
 settings.register_profile("fast", max_examples=20)  # `make test-fast`; see tests.cases.examples
 
 gc.disable()  # nothing that the collection of tests makes is garbage, and to look for it takes a third of its time
