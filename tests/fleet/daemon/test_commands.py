@@ -79,8 +79,8 @@ def test_a_running_job_is_cancelled_from_another_process(works: Crew):
     assert "is being cancelled" in works.does("job", "cancel", job).out
     ended = works.ends(job)
     assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by hand")
-    (other,) = works.jobs(agent="slow", limit=1)
-    works.does("job", "cancel", other["id"])
+    other = works.waits(lambda: works.jobs(agent="slow", limit=1)[0]["id"], lambda newest: newest != job)
+    works.does("job", "cancel", other)
     waiting.communicate(timeout=90)
     assert waiting.returncode == 130
     late = works.run("job", "cancel", job)
