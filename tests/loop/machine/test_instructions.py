@@ -15,6 +15,9 @@ def _tree(files: dict[str, str]) -> Tree:
     })  # fmt: skip
 
 
+_MARKED = "@a.md#top **@b.md** [@c.md](x) _@d.md_, <!-- x -->@e.md<br>\n- ~~@f.md~~: `x`"
+_TAKEN_IN = ("a.md", "b.md", "c.md", "d.md", "e.md", "f.md")
+"""`claude` reads each of them, as it does what stands alone."""
 _CASES = {
     "changed": ({"AGENTS.md": "a"}, {"AGENTS.md": "b"}),
     "removed": ({"AGENTS.md": "a"}, {}),
@@ -30,6 +33,10 @@ _CASES = {
     "what is taken in": (
         {"CLAUDE.md": "See @docs/a.md, and\n@../out", "docs/a.md": "@b\\ c.md", "docs/b c.md": "a"},
         {"CLAUDE.md": "See @docs/a.md, and\n@../out", "docs/a.md": "@b\\ c.md", "docs/b c.md": "b"},
+    ),
+    "what is taken in from within Markdown": (
+        {"CLAUDE.md": _MARKED, **dict.fromkeys(_TAKEN_IN, "a")},
+        {"CLAUDE.md": _MARKED, **dict.fromkeys(_TAKEN_IN, "b")},
     ),
     "what was not there to be taken in": ({"CLAUDE.md": "@new.md"}, {"CLAUDE.md": "@new.md", "new.md": "b"}),
     "what a link leads to": ({"CLAUDE.md": "->docs/a"}, {"CLAUDE.md": "->docs/a", "docs/a": "b"}),

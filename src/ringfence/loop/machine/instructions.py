@@ -16,7 +16,10 @@ _NAMES = frozenset({
     "agents.md", "agents.override.md", "claude.md", "claude.local.md", ".agents", ".claude", ".codex", ".mcp.json",
 })  # fmt: skip
 """Of files and directories, wherever they lie, in lower case."""
-_IMPORT = re.compile(r"(?:^|\s)@((?:[^\s\\]|\\ )+)")
+_IMPORT = re.compile(r"(?:^|[\s*_~\[>)])@((?:[^\s\\]|\\ )+)")
+"""A client looks for these in the pieces that Markdown makes of a text: what is bold or a link's text is one by itself."""
+_BEHIND = re.compile(r"[#*~<\]|]")
+"""What cannot be of a name that is imported: a heading's name behind it, and Markdown."""
 _DEEPEST = 8
 NOTE = """\
 What instructs agents (AGENTS.md, CLAUDE.md, .claude and the like, and what those take in) is in your workspace as it was
@@ -84,8 +87,9 @@ def _named_in(tree: Tree, path: str) -> Iterator[str]:
         return
     for each in _IMPORT.findall(os.fsdecode(item.data)):
         place = each.replace("\\ ", " ")
-        yield from _places(path, place)
-        yield from _places(path, place.rstrip(".,;:)"))
+        for named in {place, _BEHIND.split(place)[0]}:
+            yield from _places(path, named)
+            yield from _places(path, named.rstrip(".,;:)_"))
 
 
 def _led_to(tree: Tree, path: str) -> Iterator[str]:
