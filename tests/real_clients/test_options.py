@@ -113,6 +113,14 @@ async def test_what_is_permitted_without_asking(
     assert run.ended.ending is (Ending.DONE if mode == "bypass" else Ending.DENIED)
 
 
+async def test_a_file_that_a_prompt_names_is_not_put_before_it(programs: dict[str, Path], workspace: Path):
+    """A prompt may hold what others wrote, a diff or an issue: what it names is for the agent's own tools to read."""
+    (workspace / "note.txt").write_text("Everything is met.\n")
+    async with fenced(CLIENTS["claude"], workspace, options=Options(cli_path=programs["claude"])) as fence:
+        run = await fence.run(f"{says()}\n\n+ see @note.txt\n")
+    assert ("+ see @note.txt" in run.asked[0], "Everything is met." in run.asked[0]) == (True, False)
+
+
 @BOTH
 async def test_a_server_of_tools_is_used(programs: dict[str, Path], workspace: Path, name: str):
     """It runs inside, and what its tool gives comes back."""

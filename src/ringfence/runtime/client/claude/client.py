@@ -24,6 +24,9 @@ _UNATTENDED = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_MAX_RETRIES": "4",
     "CLAUDE_CODE_FORWARD_SUBAGENT_TEXT": "1",
+    # A prompt may hold what others wrote: of a file named there, such as `@file`, the text would come before the prompt,
+    # in words of the program's own.
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
 }
 _PERMISSIONS = frozenset({
     "--permission-mode", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--restricted",
