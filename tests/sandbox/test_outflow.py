@@ -1,5 +1,7 @@
 """A descriptor that is written to without waiting, over a real pipe."""
 
+import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -113,6 +115,23 @@ async def test_who_waits_has_a_turn_when_there_is_room(full: Outflow, pipe: tupl
                 os.read(pipe[0], 4096)
         tasks.cancel_scope.cancel()
     assert sorted(sent) == [number for number in range(1, 50) if number % 3]
+
+
+def cancelled_futures() -> int:
+    """How many anybody holds."""
+    gc.collect()
+    return sum(type(each) is asyncio.Future and each.cancelled() for each in gc.get_objects())
+
+
+async def test_who_is_cancelled_is_forgotten_while_it_is_full(full: Outflow):
+    """A guest that reads next to nothing, and cuts off connections ever anew, piles up nothing."""
+    before = cancelled_futures()
+    for _ in range(100):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(full.wait_for_turn)
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert cancelled_futures() < before + 50
 
 
 async def test_no_more_have_a_turn_than_there_is_room_for(full: Outflow, pipe: tuple[int, int]):

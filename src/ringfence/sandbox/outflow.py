@@ -101,6 +101,10 @@ class Outflow:
         self._waiting.append(turn)
         try:
             await turn
+        except asyncio.CancelledError:
+            if turn in self._waiting:  # it may be full for ever, while who waits is cancelled ever anew
+                self._waiting.remove(turn)
+            raise
         finally:
             # The next one's turn comes when this one has sent, or has found that it has nothing to send any more.
             turn.get_loop().call_soon(self._admit)
