@@ -41,8 +41,9 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     where = ["--base", base] if base is not None else []
     await _run(source, ["git", "push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"])
     gh = [gh_program(source), "pr"]
-    known = ["--head", branch, "--state", "all", "--json", "url", "--jq", ".[].url"]
-    said = await _run(source, [*gh, "list", *known])  # of a process that died before it wrote that down
+    # Of a process that died before it wrote that down; not of a stranger, whose fork may have a branch of that name.
+    known = ["--head", branch, "--author", "@me", "--state", "all", "--json", "url", "--jq", ".[].url"]
+    said = await _run(source, [*gh, "list", *known])
     if not said.strip():
         words = ["--head", branch, "--title", title, "--body-file", str(report), *where]
         said = await _run(source, [*gh, "create", *words])

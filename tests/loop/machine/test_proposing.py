@@ -8,6 +8,8 @@ import pytest
 from tests.loop.machine.project import Project, parts_of, story_of
 from tests.loop.machine.test_dying import dying
 
+from ringfence.loop.pull_request import open_pull_request
+
 pytestmark = pytest.mark.slow
 _GH = """#!/usr/bin/env python3
 import json, sys
@@ -72,6 +74,28 @@ def test_what_was_asked_for_outlives_the_process(tmp_path: Path, when: int):
     again = project.run("loop", "resume")
     assert (again.returncode, "has come to its end" in again.stderr) == (2, True), again
     assert "next:" not in project.run("loop", "status").stdout
+
+
+_BESIEGED = """#!/bin/sh
+case "$*" in
+*"pr create"*) echo https://example.org/pull/8 ;;
+*"--author @me"*) ;;
+*) echo https://example.org/pull/7 ;;
+esac
+"""
+
+
+async def test_a_strangers_pull_request_is_not_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever sees the branch can propose one of its name from a fork; who merged that would have other code."""
+    project, _ = _with_gh(tmp_path)
+    (tmp_path / "bin" / "gh").write_text(_BESIEGED)
+    monkeypatch.setenv("PATH", project.environment["PATH"])
+    report = tmp_path / "report.md"
+    report.write_text("x")
+    address = await open_pull_request(project.work, "main", title="x", report=report, base=None)
+    assert address == "https://example.org/pull/8"
 
 
 def test_a_branch_that_moved_meanwhile_is_left_where_it_is(tmp_path: Path):
