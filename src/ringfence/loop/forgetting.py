@@ -33,7 +33,9 @@ def lost_loops(state: Path) -> list[str]:
     Args:
         state: The state directory: of loops that were begun with another one, nothing is known here.
     """
-    return [name for name in announced(state / "loops") if not LoopPlace(name, state).directory.exists()]
+    # A link that leads nowhere now was put there by somebody who has the directory elsewhere.
+    names = announced(state / "loops")
+    return [name for name in names if not os.path.lexists(LoopPlace(name, state).directory)]
 
 
 async def forget_lost(name: str, state: Path) -> None:
