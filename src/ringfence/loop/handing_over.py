@@ -5,7 +5,6 @@ same again as once.
 """
 
 import math
-from pathlib import Path
 
 import anyio
 
@@ -62,7 +61,7 @@ async def _merge(loop: Loop) -> None:
 async def _propose(loop: Loop) -> None:
     row, base = await loop.store.get(), loop.repository.record.branch
     address = await open_pull_request(
-        Path(row.source),
+        loop.repository.record.source_path,
         row.branch,
         title=loop.plan.title,
         report=loop.place.directory / PROPOSAL,

@@ -54,7 +54,7 @@ async def _run(source: Path, words: list[str]) -> str:
     result = await run_process(
         words,
         cwd=source,
-        env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"},
+        env={**os.environ, "PATH": _path(source), "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"},
         timeout_s=_TIMEOUT_S,
     )
     if not result.ok:
@@ -64,3 +64,10 @@ async def _run(source: Path, words: list[str]) -> str:
             f"{how}; the branch is in your repository: `git push origin` it, then `gh pr create`"
         )
     return result.stdout.decode("utf-8", "replace")
+
+
+def _path(source: Path) -> str:
+    """Yours, without what lies in the repository, such as an activated venv: `gh` starts `git` by it, git its helpers."""
+    top, folders = source.resolve(), map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
+    outside = (each for each in folders if each.is_absolute() and not each.resolve().is_relative_to(top))
+    return os.pathsep.join(map(str, outside))

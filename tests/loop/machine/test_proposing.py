@@ -98,6 +98,19 @@ async def test_a_strangers_pull_request_is_not_taken_for_ones_own(
     assert address == "https://example.org/pull/8"
 
 
+async def test_no_program_of_the_repository_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`gh` asks the `git` of the PATH, where an activated venv puts what an agent may once have written."""
+    project, _ = _with_gh(tmp_path)
+    (tmp_path / "bin" / "gh").write_text("#!/bin/sh\ngit --version && echo https://example.org/pull/7\n")
+    venv, told = project.work / ".venv" / "bin", tmp_path / "started"
+    venv.mkdir(parents=True)
+    (venv / "git").write_text(f"#!/bin/sh\necho > '{told}'\n")
+    (venv / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{venv}:{project.environment['PATH']}")
+    await open_pull_request(project.work, "main", title="x", report=tmp_path / "report.md", base=None)
+    assert not told.exists()
+
+
 def test_a_branch_that_moved_meanwhile_is_left_where_it_is(tmp_path: Path):
     """Every story passed, and the merge is refused with what to type; when that was typed, `resume` finds it done."""
     project, user = _project(tmp_path), ("-c", "user.name=t", "-c", "user.email=t@example.org")

@@ -17,7 +17,7 @@ _NAMES = frozenset({
 })  # fmt: skip
 """Of files and directories, wherever they lie, in lower case."""
 _IMPORT = re.compile(r"(?:^|[\s*_~\[>)])@((?:[^\s\\]|\\ )+)")
-"""A client looks for these in the pieces that Markdown makes of a text: what is bold or a link's text is one by itself."""
+"""A client looks for these in the pieces that Markdown makes of a text: what is bold, or a link's text, is one."""
 _BEHIND = re.compile(r"[#*~<\]|]")
 """What cannot be of a name that is imported: a heading's name behind it, and Markdown."""
 _DEEPEST = 8
