@@ -67,7 +67,7 @@ async def _run(source: Path, words: list[str]) -> str:
 
 
 def _path(source: Path) -> str:
-    """Yours, without what lies in the repository, such as an activated venv: `gh` starts `git` by it, git its helpers."""
+    """Yours, without what lies in the repository, such as an activated venv: `gh` starts git by it, git its helpers."""
     top, folders = source.resolve(), map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     outside = (each for each in folders if each.is_absolute() and not each.resolve().is_relative_to(top))
     return os.pathsep.join(map(str, outside))
