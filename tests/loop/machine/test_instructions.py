@@ -71,3 +71,10 @@ def test_a_file_in_place_of_a_directory_with_instructions_stays():
     """There is nothing in it to follow."""
     before, after = _tree({"src/AGENTS.md": "a"}), _tree({"src": "code"})
     assert as_before(before, after, {"src", "src/AGENTS.md"}) == []
+
+
+def test_what_names_no_file_takes_in_no_directory():
+    """Else a judge would see none of what was written there."""
+    base = {"src/CLAUDE.md": "Write to @#all, @..., @./ or @../", "src/code.py": "old"}
+    before, after = _tree(base), _tree({**base, "src/code.py": "new"})
+    assert as_before(before, after, {"src/code.py"}) == []

@@ -101,7 +101,7 @@ def _led_to(tree: Tree, path: str) -> Iterator[str]:
 
 
 def _places(path: str, named: str) -> Iterator[str]:
-    """The place in the tree that a file names, seen from where it lies."""
+    """The place in the tree that a file names, seen from where it lies: no directory that it lies in."""
     place = posixpath.normpath(posixpath.join(posixpath.dirname(path), named))
-    if place != "." and not place.startswith(("../", "/")):
+    if place not in (".", "..", *_above(path)) and not place.startswith(("../", "/")):
         yield place
