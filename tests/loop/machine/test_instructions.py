@@ -4,7 +4,7 @@ import pytest
 
 from ringfence.loop.freeze.model import SYMLINK, Item
 from ringfence.loop.machine.instructions import as_before
-from ringfence.loop.repository import Tree
+from ringfence.loop.repository import Change, Tree
 
 
 def _tree(files: dict[str, str]) -> Tree:
@@ -49,6 +49,14 @@ _CASES = {
         {"CLAUDE.md": "@docs/a.md", "docs": "->d", "d/a.md": "b"},
     ),
     "a link above instructions": ({"src/CLAUDE.md": "a"}, {"src": "->x", "x": "b"}),
+    "what is taken in by way of two links": (
+        {"CLAUDE.md": "@docs/a.md", "docs": "->d", "d": "->e"},
+        {"CLAUDE.md": "@docs/a.md", "docs": "->d", "d": "->e", "e/a.md": "b"},
+    ),
+    "what is taken in where a link leads to": (
+        {".claude/rules": "->../r", "r/a.md": "@../d/c.md", "d/c.md": "a"},
+        {".claude/rules": "->../r", "r/a.md": "@../d/c.md", "d/c.md": "b"},
+    ),
     "where a link leads to": ({".claude": "->c"}, {".claude": "->c", "c/rules/a.md": "b"}),
 }
 
@@ -75,6 +83,17 @@ def test_a_file_in_place_of_a_directory_with_instructions_stays():
 
 def test_what_names_no_file_takes_in_no_directory():
     """Else a judge would see none of what was written there."""
-    base = {"src/CLAUDE.md": "Write to @#all, @..., @./ or @../", "src/code.py": "old"}
-    before, after = _tree(base), _tree({**base, "src/code.py": "new"})
-    assert as_before(before, after, {"src/code.py"}) == []
+    base = {
+        "AGENTS.md": "An alias: @src/ or @lib",
+        "src/CLAUDE.md": "Write to @#all, @..., @./ or @../",
+        "src/code.py": "old",
+        "lib/code.py": "old",
+    }
+    own = {"src/code.py": "new", "lib/code.py": "new", "lib/more.py": "new"}
+    assert as_before(_tree(base), _tree({**base, **own}), {*own}) == []
+
+
+def test_a_file_in_place_of_a_directory_that_is_named_is_gone():
+    """It would be taken in, as the directory never was."""
+    before, after = _tree({"CLAUDE.md": "@docs", "docs/a": "a"}), _tree({"CLAUDE.md": "@docs", "docs": "b"})
+    assert as_before(before, after, {"docs", "docs/a"}) == [Change(b"docs", None)]

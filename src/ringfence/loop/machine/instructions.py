@@ -36,11 +36,14 @@ def as_before(base: Tree, candidate: Tree, changed: Collection[str]) -> list[Cha
         candidate: Who judges it is shown this.
         changed: Paths in which they differ.
     """
-    taken_in = _taken_in(base)
-    above = {each for path in (*taken_in, *filter(_is_by_name, base.files)) for each in _above(path)}
+    imported, led_to = _taken_in(base)
+    above = {each for path in (*imported, *led_to, *filter(_is_by_name, base.files)) for each in _above(path)}
+    # No directory is imported; but a file in its place would be.
+    whole = led_to | (imported - {each for path in base.files for each in _above(path)})
     other = {
         path for path in changed
-        if _is_by_name(path) or _is_below(path, taken_in) or (path in above and _is_link(candidate, path))
+        if _is_by_name(path) or path in imported or _is_below(path, whole)
+        or (path in above and _is_link(candidate, path))
     }  # fmt: skip
     rest = candidate.files.keys() - other
     back = {path for path in other if path in base.files and not _is_below(path, rest)}
@@ -72,13 +75,17 @@ def _is_link(tree: Tree, path: str) -> bool:
     return item is not None and item.mode == SYMLINK
 
 
-def _taken_in(tree: Tree) -> set[str]:
-    """Places that the instructions of a tree name to be read with them, or lead to."""
-    found, new = set[str](), {path for path in tree.files if _is_by_name(path)}
+def _taken_in(tree: Tree) -> tuple[set[str], set[str]]:
+    """Places that the instructions of a tree name to be read with them; and those that links lead to."""
+    imported, led_to = set[str](), set[str]()
+    new = {path for path in tree.files if _is_by_name(path)}
     for _ in range(_DEEPEST):
-        new = {place for path in new for place in (*_named_in(tree, path), *_led_to(tree, path))} - found
-        found |= new
-    return found
+        named = {place for path in new for place in _named_in(tree, path)} - imported
+        led = {place for path in new for place in _led_to(tree, path)} - led_to
+        new = named | led
+        new |= {path for path in tree.files if _is_below(path, led)} if led else set()
+        imported, led_to = imported | named, led_to | led
+    return imported, led_to
 
 
 def _named_in(tree: Tree, path: str) -> Iterator[str]:
