@@ -61,6 +61,13 @@ def test_options_of_the_command_are_its_own(execute: Cli):
     )
 
 
+@pytest.mark.parametrize("typed", [("--network", "bridge"), ("--podman",)])
+def test_an_option_that_there_is_not_is_not_taken_for_a_program(start: Cli, typed: tuple[str, ...]):
+    """It is refused by its name, and nothing is opened."""
+    process = start("exec", *typed, "--", "true", stdin=subprocess.DEVNULL)
+    assert (process.wait(60), f"no such option: {typed[0]}".encode() in process.stderr.read()) == (2, True)
+
+
 def test_the_time_limit_exits_124(execute: Cli):
     """And is told."""
     code, _, err = execute("sleep", "60", options=("--timeout", "300ms"))

@@ -44,7 +44,7 @@ BAD: dict[str, str] = {
     "pypi.org:": "a port is a number",
     "127.1": "write it as 127.0.0.1",
     "2130706433": "write it as 127.0.0.1",
-    "localhost:80": "means the sandbox itself",
+    "localhost:80": "by --forward",
     "user@pypi.org": "is no rule",
     "a b": "is no rule",
     "": "is no rule",

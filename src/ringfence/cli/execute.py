@@ -9,6 +9,7 @@ import typer
 from ringfence.cli import options
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -44,6 +45,8 @@ def execute(
 
     from ringfence.job.asked.command import command_request
 
+    if command[0].startswith("-"):  # unknown options are let through, since the command's own may follow
+        raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_tokens=max_tokens, max_cost_usd=max_cost_usd, soft_limits=soft_limits,

@@ -230,8 +230,8 @@ def _read_target(target: str, text: str) -> dict[str, object]:
         raise ValueError(f"{text!r} is no pattern of hosts: nothing is below an address")
     if known == "localhost" or str(known).endswith(".localhost"):
         raise ValueError(
-            f"{text!r} means the sandbox itself inside; name 127.0.0.1:PORT for a service of this machine, "
-            "or show it by --forward"
+            f"{text!r} means the sandbox itself inside; show a service of this machine by "
+            "--forward NAME:PORT=127.0.0.1:PORT"
         )
     fields: dict[str, object] = {"host": f"*.{known}" if wildcard else str(known)}
     return fields if ports is None else {**fields, "ports": ports}

@@ -217,6 +217,7 @@ CANNOT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "latest": ({"image": "debian:latest"}, PolicyRefused, "latest"),
     "runtime": ({"runtime": "kata"}, SandboxStartFailed, "no runtime 'kata'"),
     "engine": ({"engine": "unix:///nowhere.sock"}, SandboxStartFailed, "systemctl start docker"),
+    "no other variable": ({"engine": "unix:///nowhere.sock"}, SandboxStartFailed, "name another by --engine"),
     "context": ({"engine": "nowhere"}, SandboxStartFailed, "docker context ls"),
     "memory": ({"memory": 1024**2}, SandboxStartFailed, "--memory"),
     "processors": ({"cpus": 4096.0}, SandboxStartFailed, "--cpus"),

@@ -64,6 +64,7 @@ _VIA = "Cannot connect to Docker Engine via "
         (f"{_VIA}http://a:1 [Cannot connect to host a:1 ssl:default [Call failed ('a', 1)]]", "Call failed"),
         ("no such image: debian:12: No such image: debian:12", "no such image"),
         ("no such image: a: No such image: b", "no such image: a: No such image: b"),
+        ("failed to find image a/b:1: a/b:1: No such image", "No such image"),  # Podman 4.3.1
     ],
 )
 def test_nothing_is_said_twice(said: str, told: str) -> None:

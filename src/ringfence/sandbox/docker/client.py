@@ -215,9 +215,12 @@ async def open_engine(
             return await Engine.open(address)
         except InfrastructureFault as exc:
             reasons.append(_why(exc, address))
+    variable = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}[product]
+    elsewhere = f"set {variable}" if asked is None else "name another by --engine or sandbox.engine"
+    podman = "systemctl start podman.socket" if os.getuid() == 0 else "systemctl --user start podman.socket"
     advice = {
-        "docker": "start it (`systemctl start docker`), install it (`apt-get install docker.io`), or set DOCKER_HOST",
-        "podman": "start its service (`systemctl --user start podman.socket`), or set CONTAINER_HOST",
+        "docker": f"start it (`systemctl start docker`), install it (`apt-get install docker.io`), or {elsewhere}",
+        "podman": f"start its service (`{podman}`), or {elsewhere}",
     }[product]
     raise SandboxStartFailed(f"no {product} engine answers: {'; '.join(reasons)}; {advice}")
 

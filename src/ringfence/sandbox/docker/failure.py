@@ -21,6 +21,7 @@ _WRAPPED = (
         r"Cannot connect to Docker Engine via \S+ \[.*\[(?:Errno \d+\] )?(?P<said>[^\[\](]+?)(?: \(.*\))?\]\]"
     ),
     re.compile(r"(?P<said>no such image): (\S+): No such image: \2"),
+    re.compile(r"failed to find image (\S+): \1: (?P<said>No such image)"),
 )
 
 
@@ -62,7 +63,8 @@ CAUSES = (
     _row(
         "no-image",
         r"no such image|image not known|unable to find image|pull access denied|manifest unknown",
-        "build it with `ringfence image build`, or fetch it with `docker pull`; ringfence fetches nothing by itself",
+        "build it with `ringfence image build`, or fetch it with `docker pull` (for Podman `ringfence image build "
+        "--podman`, `podman pull`); ringfence fetches nothing by itself",
     ),
     _row("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
     _row(
