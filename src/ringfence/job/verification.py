@@ -40,8 +40,8 @@ def _decide(command: str, result: ExecResult) -> Outcome:
     if result.ended_by == "exit" and result.exit_code in _NOT_RUN:
         return Outcome(
             JobState.CHECK_RED,
-            f"the check could not be run inside: {_NOT_RUN[result.exit_code]}; the sandbox sees the system and "
-            "your toolchains (ringfence policy)",
+            f"the check could not be run inside: {_NOT_RUN[result.exit_code]}; the sandbox has what the system and "
+            "your toolchains hold (ringfence policy), a container what its image holds",
         )
     how = f"exit code {result.exit_code}" if result.ended_by == "exit" else f"ended by {result.ended_by}"
     return Outcome(JobState.CHECK_RED, f"the check failed ({how}): {command}")
