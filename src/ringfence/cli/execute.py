@@ -90,7 +90,9 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
         )
         result = await run_to_end(request, partial(run_command, command, stdio), view=view)
     told = refused.lines()
-    if unconnected.is_likely and not request.spec.egress.wants_proxy:
+    if unconnected.unreached:
+        told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]
+    elif unconnected.is_likely and not request.spec.egress.wants_proxy:
         told.append(HINT)
     for line in told:
         typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)

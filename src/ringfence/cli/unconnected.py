@@ -2,7 +2,7 @@
 
 import re
 
-from ringfence.events import CommandEnded, Event
+from ringfence.events import CommandEnded, Event, ForwardClosed, ForwardRefused
 
 HINT = "no host can be reached from inside, as none is granted; --allow HOST or --allow packages grants some"
 
@@ -19,15 +19,27 @@ def lacks_network(output: str) -> bool:
     return _WORDS.search(output) is not None
 
 
+_ENDS = frozenset({"closed", "inside", "target", "cancelled"})
+"""Of connections that were made; else it is said why there was none."""
+
+
 class Unconnected:
-    """Looks whether the last command failed so."""
+    """Looks whether the last command failed so, and which granted services did not answer."""
 
     def __init__(self) -> None:
         self.is_likely = False
         """Whether it did. What is inside decides it: good for advice, and for nothing else."""
+        self.unreached: dict[str, str] = {}
+        """Why a forwarded service was not reached, by what was granted."""
 
     def note(self, event: Event) -> None:
         """Take an event."""
+        if isinstance(event, ForwardClosed) and event.ended_by in _ENDS:
+            self.unreached.pop(event.forward, None)  # one that was waited for
+        elif isinstance(event, ForwardClosed):
+            self.unreached[event.forward] = event.ended_by
+        elif isinstance(event, ForwardRefused):
+            self.unreached[event.forward] = event.reason
         if isinstance(event, CommandEnded):
             is_failed = event.exit_code != 0
             self.is_likely = is_failed and (lacks_network(event.stderr) or lacks_network(event.stdout))
