@@ -10,6 +10,7 @@ import anyio
 import pytest
 from tests.cases import slow_after
 
+from ringfence import process
 from ringfence.errors import InfrastructureFault
 from ringfence.process import host_program, run_process
 
@@ -96,3 +97,15 @@ async def test_cancelling_ends_it(held: Held):
         os.read(held.reader, 1)
         tasks.cancel_scope.cancel()
     assert held.is_let_go()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a program as another user")
+@pytest.mark.parametrize("setpriv", ["there", "not there"])
+async def test_a_program_of_another_user_has_nothing_of_root(setpriv: str, monkeypatch: pytest.MonkeyPatch):
+    """It has that user and group, real, effective and saved, no further group, and no capability."""
+    if setpriv == "not there":
+        monkeypatch.setattr(process, "_setpriv", lambda: None)
+    result = await run_process(["cat", "/proc/self/status"], user=12345, group=23456)
+    lines = dict(line.split(":", 1) for line in result.stdout.decode().splitlines())
+    assert [lines[name].split() for name in ("Uid", "Gid", "Groups")] == [["12345"] * 4, ["23456"] * 4, []]
+    assert {int(lines[name], 16) for name in ("CapEff", "CapPrm", "CapAmb")} == {0}

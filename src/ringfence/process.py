@@ -1,5 +1,6 @@
 """The one module that starts host processes: own group, bounded output, a deadline, always reaped."""
 
+import functools
 import os
 import signal
 import stat
@@ -69,6 +70,25 @@ def host_program(name: str) -> str:
 def _resolved(argv: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     first, *rest = (os.fspath(word) for word in argv)
     return (first if "/" in first else host_program(first), *rest)
+
+
+@functools.cache
+def _setpriv() -> str | None:
+    """What takes another identity and becomes a program; None where the system has none (BusyBox's cannot do that)."""
+    try:
+        program = host_program("setpriv")
+    except InfrastructureFault:
+        return None
+    return program if Path(program).resolve().name == "setpriv" else None
+
+
+def _as_user(words: tuple[str, ...], user: int, group: int | None) -> tuple[str, ...] | None:
+    """The command that becomes another user's by itself; None where there is none for that."""
+    program = _setpriv()
+    if program is None:
+        return None
+    its_group = () if group is None else (f"--regid={group}",)
+    return (program, f"--reuid={user}", *its_group, "--clear-groups", "--", *words)
 
 
 async def run_process(
@@ -167,6 +187,10 @@ async def start_process(
         InfrastructureFault: The program is absent or cannot be started.
     """
     words = _resolved(argv)
+    taking_it = None if user is None else _as_user(words, user, group)
+    if taking_it is not None:
+        # Python copies this process, with all the pages of its memory, for a child that it is to give another user.
+        words, user, group = taking_it, None, None
     try:
         # A start that is cancelled halfway would leave a process that nobody has a handle on.
         with anyio.CancelScope(shield=True):
