@@ -20,7 +20,12 @@ sandbox=${SANDBOX:-}
 image=${IMAGE:-}
 case $sandbox in
     docker | podman | gvisor)
-        [ -n "$image" ] || image=$("$ringfence" image show base --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')
+        if [ -z "$image" ]; then
+            [ "$sandbox" != podman ] || set -- --podman
+            described=$("$ringfence" image show base --json "$@") # in two steps: of a pipe, only the last end counts
+            image=$(printf '%s' "$described" | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')
+            set --
+        fi
         ;;
 esac
 

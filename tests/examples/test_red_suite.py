@@ -47,18 +47,17 @@ def test_what_the_script_edits_makes_it_green(tmp_path: Path):
     assert _suite(place).returncode == 0
 
 
-@pytest.mark.slow
-def test_the_demo_ends_verified(tmp_path: Path):
-    """`make demo` without a key: the scripted agent repairs the project in the fence, and all of it is told."""
+def _demo(place: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))
     }
-    done = subprocess.run(
+    return subprocess.run(
         [ROOT / "scripts" / "demo.sh"],
         env={
             **environment,
-            "TMPDIR": str(tmp_path),
+            "TMPDIR": str(place),
             "DEMO_RINGFENCE": str(Path(sys.executable).with_name("ringfence")),
+            **settings,
         },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -67,6 +66,23 @@ def test_the_demo_ends_verified(tmp_path: Path):
         timeout=110,
         check=False,
     )
+
+
+@pytest.mark.slow
+def test_the_demo_ends_verified(tmp_path: Path):
+    """`make demo` without a key: the scripted agent repairs the project in the fence, and all of it is told."""
+    done = _demo(tmp_path)
     assert done.returncode == 0, done.stdout
     for said in ("No key is set", "succeeded: the check passed", "sealed", "Done: verified"):
         assert said in done.stdout
+
+
+@pytest.mark.parametrize(("sandbox", "variable"), [("docker", "DOCKER_HOST"), ("podman", "CONTAINER_HOST")])
+def test_a_demo_without_its_engine_says_which_one(tmp_path: Path, sandbox: str, variable: str):
+    """`make demo SANDBOX=...` where that engine does not answer ends with one line of what to do."""
+    nowhere = f"unix://{tmp_path / 'none.sock'}"
+    done = _demo(tmp_path, SANDBOX=sandbox, IMAGE="", **{variable: nowhere})
+    assert done.returncode == 125, done.stdout
+    (said,) = done.stdout.splitlines()
+    assert f"no {sandbox} engine answers" in said
+    assert nowhere in said
