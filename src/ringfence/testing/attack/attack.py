@@ -12,6 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from ringfence.frozen import frozen
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.sandbox.seccomp.numbers import NUMBERS
@@ -20,6 +22,8 @@ OpenSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 _CALL = re.compile(r"\b(?:call|refuse)\(\"(\w+)\"")
 _TAIL = 300
+_ANSWER_S = 30.0
+_AGAIN_S = 0.2
 
 _PRELUDE = """
 import ctypes, errno, json, os, signal, socket, stat, subprocess, sys, tempfile, time
@@ -156,6 +160,19 @@ def probe_command(sandbox: Sandbox, body: str, **facts: Any) -> list[str]:
     }
     told = {"fence": sandbox.facts.is_fence, "workspace": sandbox.workspace, **facts}
     return ["python3", "-I", "-c", _PRELUDE % repr(numbers) + body, json.dumps(told)]
+
+
+async def answers(sandbox: Sandbox) -> bool:
+    """Whether commands can be run; one that fails is tried again.
+
+    A signal to all may take along a command that is just being started, and what was killed counts as a process until
+    the kernel has done away with it.
+    """
+    with anyio.move_on_after(_ANSWER_S):
+        while not (await sandbox.run(["true"], timeout_s=_ANSWER_S)).ok:  # noqa: ASYNC110 -- the kernel tells nobody
+            await anyio.sleep(_AGAIN_S)
+        return True
+    return False
 
 
 def verdict_of(result: ExecResult) -> Verdict:

@@ -9,14 +9,21 @@ import anyio
 
 from ringfence.errors import SandboxDied
 from ringfence.sandbox import ExecResult, Sandbox
-from ringfence.testing.attack.attack import Attack, Scene, Verdict, probe_command, run_probe, verdict_of
+from ringfence.testing.attack.attack import (
+    Attack,
+    Scene,
+    Verdict,
+    answers,
+    probe_command,
+    run_probe,
+    verdict_of,
+)
 
 _GROUP = "exhaustion"
 _SLACK = 1.25
 _SOFT_SLACK = {"memory": 1024**3, "pids": 500}
 """A limit that is only watched is noticed late: so much may be had beyond it."""
 _RSS_GROWTH = 64 * 1024**2
-_ANSWER_S = 15.0
 
 _FORK_BOMB = """
 # Counted in memory that all children share; each child forks on.
@@ -121,15 +128,12 @@ async def _fork_bomb(scene: Scene) -> Verdict:
             said = verdict_of(result)
             if "processes at once" in said.detail:
                 return said
-            with anyio.fail_after(_ANSWER_S):
-                answers = await sandbox.run(["true"], timeout_s=_ANSWER_S)
+            if not await answers(sandbox):
+                return Verdict(held=False, detail="the sandbox does not answer after the bomb")
         except SandboxDied as exc:
             return Verdict(held=True, detail=f"the sandbox is dead: {exc}")
-        except TimeoutError:
-            return Verdict(held=False, detail="the sandbox does not answer after the bomb")
-        return Verdict(
-            answers.ok, f"never above {bound} processes; ended by {result.ended_by}, then answered"
-        )
+        detail = f"never above {bound} processes; ended by {result.ended_by}, then answered"
+        return Verdict(held=True, detail=detail)
 
 
 async def _memory(scene: Scene, fill: str) -> Verdict:

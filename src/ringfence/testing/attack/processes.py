@@ -7,11 +7,11 @@ import anyio
 
 from ringfence.errors import SandboxDied
 from ringfence.process import start_process
-from ringfence.sandbox import Sandbox
 from ringfence.testing.attack.attack import (
     Attack,
     Scene,
     Verdict,
+    answers,
     probe,
     probe_command,
     run_probe,
@@ -21,7 +21,6 @@ from ringfence.testing.attack.marker import Marker
 
 _GROUP = "processes"
 _ANSWER_S = 10.0
-_TRIES = 3  # a signal to all may take along a command that is just being started
 
 _PTRACE_GUEST = """
 for request in (16, 0x4206):
@@ -127,29 +126,21 @@ end(not seen, "a process of the host is %s" % ("visible: " + seen[0] if seen els
 """
 
 
-async def _answers(sandbox: Sandbox) -> bool:
-    with anyio.move_on_after(_ANSWER_S):
-        for _ in range(_TRIES):
-            if (await sandbox.run(["true"], timeout_s=_ANSWER_S)).ok:
-                return True
-    return False
-
-
 async def _signal_guest(scene: Scene) -> Verdict:
     async with scene.open_sandbox() as sandbox:
         await run_probe(sandbox, _SIGNAL_GUEST, timeout_s=10)
-        answers = await _answers(sandbox)
-    return Verdict(answers, "the sandbox answers" if answers else "the sandbox does not answer any more")
+        held = await answers(sandbox)
+    return Verdict(held, "the sandbox answers" if held else "the sandbox does not answer any more")
 
 
 async def _kill_all(scene: Scene) -> Verdict:
     async with scene.open_sandbox() as sandbox:
         try:
             await run_probe(sandbox, _KILL_ALL, timeout_s=10)
-            answers = await _answers(sandbox)
+            held = await answers(sandbox)
         except SandboxDied as exc:
             return Verdict(held=True, detail=f"the sandbox is dead: {exc}")
-    return Verdict(answers, "the sandbox answers" if answers else "the sandbox neither answers nor is dead")
+    return Verdict(held, "the sandbox answers" if held else "the sandbox neither answers nor is dead")
 
 
 async def _supervisor(scene: Scene, number: int) -> Verdict:
@@ -162,7 +153,7 @@ async def _supervisor(scene: Scene, number: int) -> Verdict:
             return Verdict(held=False, detail="the command did not end at its timeout")
         if '"held": true' in result.stdout:
             return verdict_of(result)
-        if not await _answers(sandbox):
+        if not await answers(sandbox):
             return Verdict(held=False, detail="the sandbox does not answer any more")
         straggler = await run_probe(sandbox, _VISIBLE, **marker.halves)
     if not straggler.held:
