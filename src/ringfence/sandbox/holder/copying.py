@@ -122,7 +122,7 @@ class _Complaint:
 
     async def text(self) -> str:
         await self._is_over.wait()
-        return self._said.decode("utf-8", "replace").strip()
+        return "; ".join(self._said.decode("utf-8", "replace").split("\n")).strip("; ")
 
     async def listen(self, process: SandboxProcess) -> None:
         with suppress(SandboxDied):  # whoever waits for the command is told
