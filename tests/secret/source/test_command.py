@@ -95,8 +95,8 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path):
 
 
 async def test_a_program_that_is_not_there_is_another_fault():
-    """Nothing is wrong with the credential."""
-    with pytest.raises(InfrastructureFault, match="install it"):
+    """Nothing is wrong with the credential; the error names it, and that a path would do as well."""
+    with pytest.raises(InfrastructureFault, match=r"secret 'KEY' .*install it, or write its whole path"):
         await _read("no-such-program-anywhere")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringfence.config.secret_reference import SecretReference
-from ringfence.errors import AuthenticationFailed
+from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.process import run_process
 from ringfence.secret.credentials import environment_secrets
 from ringfence.secret.redact import Redactor
@@ -53,14 +53,18 @@ async def printed(argv: Sequence[str], where: str, *, environ: Mapping[str, str]
         AuthenticationFailed: It fails, takes too long, or prints too much.
         InfrastructureFault: It cannot be started.
     """
-    result = await run_process(
-        argv,
-        cwd=Path("/"),
-        env=environ,
-        timeout_s=timeout_s,
-        output_limit_bytes=LIMIT_BYTES,
-        stop_at_limit=True,
-    )
+    try:
+        result = await run_process(
+            argv,
+            cwd=Path("/"),
+            env=environ,
+            timeout_s=timeout_s,
+            output_limit_bytes=LIMIT_BYTES,
+            stop_at_limit=True,
+        )
+    except InfrastructureFault as exc:
+        advice = "" if "/" in argv[0] else ", or write its whole path"
+        raise InfrastructureFault(f"{where} cannot be asked: {exc}{advice}") from exc
     if result.truncated:
         raise AuthenticationFailed(
             f"{where} prints more than {LIMIT_BYTES} bytes; let it print the secret alone"
