@@ -70,12 +70,26 @@ def test_a_command_is_told_what_was_refused(box: Cli, service: int) -> None:  # 
     assert box("exec", "box", "--", "true")[2] == b""
 
 
+def test_a_command_is_told_what_was_denied(box: Cli) -> None:  # noqa: F811
+    """A denial of a sandbox that stands stands in no file; the way to take it back is told, and does."""
+    ask = ("exec", "box", "--", "curl", "-s", "http://denied.invalid/")
+    assert box("deny", "box", "denied.invalid")[0] == 0
+    told = box(*ask)[2].decode().splitlines()
+    assert told[0].startswith("ringfence: refused: denied.invalid:80 is denied by name")
+    assert told[1:] == [
+        "ringfence: while it stands, `ringfence sandbox allow box RULE` takes back the denial of the same words"
+    ]
+    assert box("allow", "box", "denied.invalid")[0] == 0
+    assert b"refused" not in box(*ask)[2]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
         (("allow", "box", "*.com"), 2, b"anybody can register"),
         (("allow", "box", "169.254.169.254"), 4, b"credentials"),
-        (("deny", "box", "packages"), 2, b"cannot be denied"),
+        (("allow", "box", "no rule"), 2, b"ringfence: 'no rule' is no rule; write a preset"),
+        (("deny", "box", "packages"), 2, b"cannot be denied: as such it is not allowed; deny hosts"),
         (("allow", "absent", "pypi.org"), 2, b"there is no standing sandbox 'absent'"),
         (("forward", "absent", "80"), 2, b"there is no standing sandbox 'absent'"),
     ],

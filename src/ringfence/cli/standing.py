@@ -137,12 +137,15 @@ async def execute_in(
 
 def _tell_refused(name: str, lines: "Iterable[str]") -> None:
     """What the gate refused while a command ran: many programs do not say why they failed."""
-    can_be_allowed = False
+    can_be_allowed = was_denied = False
     for line in lines:
         say(line if " cannot be reached: " in line else f"refused: {line}")
         can_be_allowed |= "; allow it: " in line
+        was_denied |= line.partition("; ")[2].startswith("take it out of egress.deny")
     if can_be_allowed:
         say(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
+    if was_denied:
+        say(f"while it stands, `ringfence sandbox allow {name} RULE` takes back the denial of the same words")
 
 
 async def change_one(name: str, action: str, rule: str) -> int:

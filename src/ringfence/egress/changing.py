@@ -37,6 +37,8 @@ def changed(egress: Egress, action: Action, text: str) -> Change:
         if action == "deny" and rule in egress.allow:
             left = tuple(one for one in egress.allow if one != rule)
             return Change(egress.model_copy(update={"allow": left}), rule, is_loosening=False)
+        if action == "deny" and rule.preset is not None:
+            raise UsageError(f"{text!r} cannot be denied: as such it is not allowed; deny hosts by their names")
         if action == "deny":
             found = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
             return Change(found, rule, is_loosening=False)
@@ -45,7 +47,8 @@ def changed(egress: Egress, action: Action, text: str) -> Change:
         found = Egress(allow=allowed, deny=denied, swap=egress.swap)
     except ValidationError as exc:
         detail = exc.errors(include_url=False)[0]
-        raise UsageError(f"{text!r}: {detail.get('ctx', {}).get('error', detail['msg'])}") from exc
+        said = str(detail.get("ctx", {}).get("error", detail["msg"]))
+        raise UsageError(said if repr(text) in said else f"{text!r}: {said}") from exc
     _check(rule)
     return Change(found, rule, is_loosening=True)
 
