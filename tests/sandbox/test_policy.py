@@ -100,6 +100,12 @@ def test_containers(fields: dict[str, object], rule: str | None, around: Surroun
     assert refused(SandboxSpec.model_validate(fields), around) == rule
 
 
+def test_the_names_that_can_be_taken_are_told(around: Surroundings) -> None:
+    """Whoever takes the name of a target for that of an image is told where the whole names are."""
+    with pytest.raises(PolicyRefused, match="`ringfence image ls` lists those of ringfence"):
+        check_spec(SandboxSpec(image="polyglot"), around)
+
+
 @pytest.mark.parametrize("target", ["/etc", "~", "~/.ssh", "~/.local/state/ringfence"])
 def test_sources_by_a_link(target: str, around: Surroundings, tmp_path: Path) -> None:
     """A link to what is refused is refused."""

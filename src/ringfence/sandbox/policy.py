@@ -258,7 +258,11 @@ RULES = (
     Rule(
         "image-name", "it is no name of an image; write repository:tag or repository@sha256:...", _image_name
     ),
-    Rule("image-tag", "what `latest`, or no tag, means changes; name a version or a digest", _image_tag),
+    Rule(
+        "image-tag",
+        "what `latest`, or no tag, means changes; name a version or a digest; `ringfence image ls` lists those of ringfence",
+        _image_tag,
+    ),
     Rule(
         "image-digest", "sandbox.digest_only allows only name@sha256:..., or an id: sha256:...", _image_digest
     ),
