@@ -102,7 +102,7 @@ def test_containers(fields: dict[str, object], rule: str | None, around: Surroun
 
 def test_the_names_that_can_be_taken_are_told(around: Surroundings) -> None:
     """Whoever takes the name of a target for that of an image is told where the whole names are."""
-    with pytest.raises(PolicyRefused, match="`ringfence image ls` lists those of ringfence"):
+    with pytest.raises(PolicyRefused, match="`ringfence image ls` lists those built"):
         check_spec(SandboxSpec(image="polyglot"), around)
 
 

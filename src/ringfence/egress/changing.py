@@ -38,7 +38,9 @@ def changed(egress: Egress, action: Action, text: str) -> Change:
             left = tuple(one for one in egress.allow if one != rule)
             return Change(egress.model_copy(update={"allow": left}), rule, is_loosening=False)
         if action == "deny" and rule.preset is not None:
-            raise UsageError(f"{text!r} cannot be denied: as such it is not allowed; deny hosts by their names")
+            raise UsageError(
+                f"{text!r} cannot be denied: as such it is not allowed; deny hosts by their names"
+            )
         if action == "deny":
             found = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
             return Change(found, rule, is_loosening=False)

@@ -260,7 +260,7 @@ RULES = (
     ),
     Rule(
         "image-tag",
-        "what `latest`, or no tag, means changes; name a version or a digest; `ringfence image ls` lists those of ringfence",
+        "what `latest`, or no tag, means changes; name a version or a digest; `ringfence image ls` lists those built",
         _image_tag,
     ),
     Rule(

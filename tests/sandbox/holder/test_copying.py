@@ -77,6 +77,8 @@ async def test_a_link_on_the_way_is_not_followed(
 async def test_why_nothing_came_out_is_told_in_one_line(workspace: Path, short_dir: Path):
     """What was not there inside is named once, whatever number of lines the archiver complains in."""
     async with shown(short_dir, workspace) as holder, holder.attached() as sandbox:
-        with pytest.raises(SandboxFileError, match="'absent' out of the sandbox: tar: .*No such file") as error:
+        with pytest.raises(
+            SandboxFileError, match=r"'absent' out of the sandbox: tar: .*No such file"
+        ) as error:
             await copy_out(sandbox, "absent", short_dir)
     assert len(str(error.value).splitlines()) == 1
