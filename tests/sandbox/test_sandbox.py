@@ -245,11 +245,20 @@ async def test_cancelled_opening(delay_s: float, workspace: Path) -> None:
     assert sandbox_id not in leftovers()
 
 
-async def test_failed_set_up(opener: Callable[[str], Opener]) -> None:
-    """A set-up command that fails is an opening that failed, with its words."""
-    with pytest.raises(SandboxStartFailed, match="exit code 3: broken"):
-        async with opener("bubblewrap")(setup=("echo broken; exit 3",)):
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("echo broken; exit 3", "exit code 3: broken"),
+        ("echo one; echo two; exit 3", "exit code 3: one; two"),
+        ("exit 3", "exit code 3"),
+    ],
+)
+async def test_failed_set_up(opener: Callable[[str], Opener], command: str, told: str) -> None:
+    """A set-up command that fails is an opening that failed, with its words, if any, in one line."""
+    with pytest.raises(SandboxStartFailed) as error:
+        async with opener("bubblewrap")(setup=(command,)):
             pass
+    assert str(error.value).endswith(f" failed with {told}")
 
 
 async def test_never_root(workspace: Path) -> None:

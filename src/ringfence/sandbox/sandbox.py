@@ -168,9 +168,10 @@ class Sandbox:
             )
             yield result
             if not result.ok:
+                said = (result.stderr or result.stdout)[-500:].strip()
+                words = ": " + "; ".join(said.split("\n")) if said else ""
                 raise SandboxStartFailed(
-                    f"set-up command {command!r} failed with exit code {result.exit_code}: "
-                    f"{(result.stderr or result.stdout)[-500:].strip()}"
+                    f"set-up command {command!r} failed with exit code {result.exit_code}{words}"
                 )
 
     async def run(
