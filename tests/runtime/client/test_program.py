@@ -80,6 +80,15 @@ async def test_a_damaged_memory_of_versions_is_made_anew(tmp_path: Path, text: s
     assert await version_of(Path("/bin/bash"))
 
 
+async def test_a_program_that_tells_its_version_has_no_home(tmp_path: Path) -> None:
+    """One that was made for it would be left where ringfence is killed meanwhile."""
+    program = tmp_path / "client"
+    homes = '"$HOME" "$CLAUDE_CONFIG_DIR" "$CODEX_HOME"'
+    program.write_text(f'#!/bin/sh\nfor home in {homes}; do mkdir -p "$home" && exit 1; done\necho 2.1.329\n')
+    program.chmod(0o755)
+    assert await version_of(program) == "2.1.329"
+
+
 @pytest.mark.parametrize("version", ["2.1.196", "2.2", "1.9.400", "3"])
 def test_another_version_is_refused_with_what_to_do(version: str) -> None:
     """Named with the range that was tried; `--force` tries it."""

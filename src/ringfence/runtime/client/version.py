@@ -18,6 +18,8 @@ _VERSION = re.compile(r"\b(\d{1,6}(?:\.\d{1,6}){1,3})")
 _TIMEOUT_S = 30.0
 _OUTPUT_BYTES = 4096
 _REMEMBERED = 64
+_NOWHERE = "/dev/null/none"
+"""A home that nobody can make, not even root: what tells its version leaves nothing, and reads nothing of yours."""
 
 
 def is_trusted(program: Path) -> bool:
@@ -70,14 +72,13 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 async def _asked(program: Path) -> str:
-    with tempfile.TemporaryDirectory(prefix="ringfence-version-") as home:
-        env = {"HOME": home, "PATH": "/usr/bin:/bin", "CLAUDE_CONFIG_DIR": home, "CODEX_HOME": home}
-        try:
-            done = await run_process(
-                [program, "--version"], env=env, timeout_s=_TIMEOUT_S, output_limit_bytes=_OUTPUT_BYTES
-            )
-        except InfrastructureFault as exc:
-            raise ConfigurationError(f"{str(program)!r} cannot be started: {exc}") from exc
+    env = {"PATH": "/usr/bin:/bin", **dict.fromkeys(("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"), _NOWHERE)}
+    try:
+        done = await run_process(
+            [program, "--version"], env=env, timeout_s=_TIMEOUT_S, output_limit_bytes=_OUTPUT_BYTES
+        )
+    except InfrastructureFault as exc:
+        raise ConfigurationError(f"{str(program)!r} cannot be started: {exc}") from exc
     return done.stdout.decode("utf-8", "replace") if done.ok else ""
 
 
