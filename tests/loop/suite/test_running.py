@@ -1,8 +1,10 @@
 """Checks run in real sandboxes: what each test came to, test by test."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.cases import slow_after, slow_but
 from tests.loop.suite.conftest import PYTEST as COMMAND
@@ -147,6 +149,30 @@ async def test_no_tests_are_not_green(run: Run) -> None:
     """A suite without a test is no green one."""
     report = await run({"calc.py": CALC})
     assert (report.results, report.is_green, report.problems) == ({}, False, ("no test was found",))
+
+
+async def test_a_host_that_is_held_up_misses_nothing(
+    project: Callable[[Mapping[str, str]], Path],
+) -> None:
+    """Also where it hears of the report's beginning and of the command's end at once."""
+    root = project(
+        {"test_it.py": "import unittest\nclass It(unittest.TestCase):\n    def test_it(self): pass\n"}
+    )
+
+    async def hold_up() -> None:
+        while not (root / "begun").exists():  # noqa: ASYNC110 -- the sandbox has no event for it
+            await anyio.sleep(0.001)
+        while not (root / "ended").exists():
+            time.sleep(0.01)  # noqa: ASYNC251 -- nothing else goes on meanwhile
+        time.sleep(0.1)  # noqa: ASYNC251
+
+    command = "touch begun; python3 -m unittest -q; code=$?; touch ended; exit $code"
+    check = Check("test", "tests", command, 60.0, "unittest")
+    spec = SandboxSpec(backend="bubblewrap", workspace=root)
+    async with Sandbox.open(spec) as sandbox, anyio.create_task_group() as tasks:
+        tasks.start_soon(hold_up)
+        report = await run_check(check, sandbox, canary=True)
+    assert (report.problems, report.is_green) == ((), True)
 
 
 async def test_only_the_exit_code(run: Run) -> None:

@@ -69,49 +69,23 @@ async def run_listening(
     sandbox: Sandbox, place: Place, command: str, *, env: Mapping[str, str], timeout_s: float
 ) -> tuple[Gathered, ExecResult]:
     """Run a shell command and gather what is told over the place's socket meanwhile."""
-    gathered, talks = Gathered(), _Talks()
+    gathered = Gathered()
 
     async def serve(connection: Connection) -> None:
         session = Session(gathered)
-        with talks.one():
-            try:
-                while not session.is_refused:
-                    session.feed(await connection.receive())
-            except (anyio.EndOfStream, anyio.BrokenResourceError):
-                pass
-            session.close()
+        try:
+            while not session.is_refused:
+                session.feed(await connection.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            pass
+        session.close()
 
-    async with sandbox.listen(serve, unix=f"{place.path}/socket", limit=_MOST_CONNECTIONS):
+    async with sandbox.listen(serve, unix=f"{place.path}/socket", limit=_MOST_CONNECTIONS) as listener:
         ended = await sandbox.run(
             ["/bin/sh", "-c", command], timeout_s=timeout_s, env=env, output_limit_bytes=OUTPUT_BYTES
         )
         with anyio.move_on_after(_LAST_WORDS_S) as waiting:
-            await talks.over()
+            await listener.wait_until_idle()
     if waiting.cancelled_caught:
         gathered.complain("a process that the tests left behind keeps their report open")
     return gathered, ended
-
-
-class _Talks:
-    """Counts connections that are being read."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = anyio.Event()
-
-    def one(self) -> "_Talks":
-        """A context in which one is read."""
-        return self
-
-    def __enter__(self) -> None:
-        self._count += 1
-
-    def __exit__(self, *_exc: object) -> None:
-        self._count -= 1
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def over(self) -> None:
-        """Wait until none is read."""
-        while self._count:
-            await self._changed.wait()

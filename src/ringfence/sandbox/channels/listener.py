@@ -38,6 +38,7 @@ class Listener:
         self._failure: Failure | None = None
         self._error: BaseException | None = None
         self._answered = anyio.Event()
+        self._changed = anyio.Event()
 
     @property
     def is_over(self) -> bool:
@@ -73,6 +74,21 @@ class Listener:
 
     def _on_one_over(self) -> None:
         self._count -= 1
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until all connections are over that the guest has told of, also those that are not served yet.
+
+        What a process inside opened before it ended was told of before its end.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        while self._count and self._error is None:
+            await self._changed.wait()
+        if self._error is not None:
+            raise self._error
 
     async def attend(self) -> None:
         """Serve what is accepted. In a task, as frames come where none can be started."""
@@ -93,6 +109,7 @@ class Listener:
         """The sandbox is gone."""
         self._error = error
         self._answered.set()
+        self._changed.set()
 
     async def wait_until_open(self, where: str) -> None:
         """Wait for the guest's answer.
