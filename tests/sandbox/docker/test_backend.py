@@ -13,7 +13,6 @@ from tests.sandbox.docker.conftest import Relay, relayed
 
 from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.docker.backend import death_of
 from ringfence.sandbox.docker.client import open_engine
 
 pytestmark = pytest.mark.docker
@@ -272,18 +271,3 @@ async def test_unreadable_socket(image: str, tmp_path: Path) -> None:
         async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=relay.url)):
             pass
     await relay.cut()
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        ({"ExitCode": 137, "OOMKilled": True}, "memory"),
-        ({"ExitCode": 137, "OOMKilled": False}, "killed"),
-        ({"ExitCode": 1, "OOMKilled": True}, "exited"),
-        ({"ExitCode": 0}, "exited"),
-        ({}, "exited"),
-    ],
-)
-def test_why_it_ended(state: dict[str, Any], reason: str) -> None:
-    """The engine's account of a container's end is one of our reasons."""
-    assert death_of(state, "").reason == reason

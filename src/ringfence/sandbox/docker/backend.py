@@ -18,6 +18,7 @@ from ringfence.sandbox.docker.carrier import Carrier
 from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, leftovers, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
+from ringfence.sandbox.docker.ending import death_of, why_it_ended
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.limits import plan_limits
@@ -28,7 +29,6 @@ from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_in
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
-_KILLED_CODE = 128 + 9
 _ANSWER_S = 20.0
 _LAST_WORDS_S = 1.0
 _USABLE_S = 60.0
@@ -235,7 +235,7 @@ class DockerFence(Fence):
             return Death("killed", "it was closed")
         try:
             await self._engine.wait(self.container)
-            state = (await self._engine.inspect(self.container)).get("State") or {}
+            state = await why_it_ended(self._engine, self.container)
         except EngineError as exc:
             if exc.is_absent:
                 return Death("killed", "its container was removed from outside")
@@ -284,17 +284,6 @@ class DockerFence(Fence):
         except EngineError as exc:
             return exc
         return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
-
-
-def death_of(state: Mapping[str, Any], words: str) -> Death:
-    """Why a container ended, by the engine's account of its state."""
-    code = int(state.get("ExitCode") or 0)
-    if state.get("OOMKilled") and code == _KILLED_CODE:
-        return Death("memory", "the memory limit killed it")
-    if code == _KILLED_CODE:
-        return Death("killed", "killed from outside")
-    said = "; ".join(filter(None, (str(state.get("Error") or ""), words)))
-    return Death("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))
 
 
 def _filter(engine: Engine, *, is_local: bool) -> str | None:

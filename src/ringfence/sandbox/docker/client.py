@@ -150,6 +150,17 @@ class Engine:
         async with engine_errors("wait for the container", timeout_s=float("inf")):
             return int((await self.docker.containers.container(container).wait())["StatusCode"])
 
+    async def has_event(self, container: str, event: str, *, since_s: float, until_s: float) -> bool:
+        """Whether something happened to a container between two times of the engine's; waits for one to come."""
+        async with engine_errors("ask for the container's events"):
+            filters = json.dumps({"container": [container], "event": [event]})
+            events: Any = self.docker.events
+            told = events.subscribe(since=f"{since_s:.6f}", until=f"{until_s:.6f}", filters=filters)
+            try:
+                return await told.get() is not None
+            finally:
+                await events.stop()
+
     async def remove(self, container: str) -> bool:
         """Kill and remove a container with its unnamed volumes; False if it was not there.
 

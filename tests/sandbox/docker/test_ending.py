@@ -1,0 +1,66 @@
+"""Why containers ended."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from ringfence.sandbox.docker.client import Engine, open_engine
+from ringfence.sandbox.docker.ending import death_of, why_it_ended
+
+_GREEDY = ("python3", "-c", "b'x' * 2**30")
+_KILLED = ("python3", "-c", "import os; os.kill(os.getpid(), 9)")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"ExitCode": 137, "OOMKilled": True}, "memory"),
+        ({"ExitCode": 137, "OOMKilled": False}, "killed"),
+        ({"ExitCode": 1, "OOMKilled": True}, "exited"),
+        ({"ExitCode": 0}, "exited"),
+        ({}, "exited"),
+    ],
+)
+def test_why_it_ended(state: dict[str, Any], reason: str) -> None:
+    """The engine's account of a container's end is one of our reasons."""
+    assert death_of(state, "").reason == reason
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    """Docker."""
+    async with await open_engine() as engine:
+        yield engine
+
+
+async def _ended(engine: Engine, image: str, argv: tuple[str, ...]) -> str:
+    """A container whose command has come to its end; an init, as a first process cannot kill itself."""
+    host = {"Memory": 2**26, "MemorySwap": 2**26, "NetworkMode": "none", "Init": True}
+    container = await engine.create(
+        {"Image": image, "Cmd": [*argv], "HostConfig": host}, f"test-{secrets.token_hex(6)}"
+    )
+    await engine.start(container)
+    await engine.wait(container)
+    return container
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(("argv", "reason"), [(_GREEDY, "memory"), (_KILLED, "killed")])
+async def test_memory_that_ran_out_is_told_by_events_too(
+    argv: tuple[str, ...], reason: str, engine: Engine, image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that heard of the end first denies in the container's state, for good, that memory ran out."""
+    container = await _ended(engine, image, argv)
+    inspect = engine.inspect
+
+    async def heard_too_late(container: str) -> Mapping[str, Any]:
+        told = await inspect(container)
+        return {**told, "State": {**told["State"], "OOMKilled": False}}
+
+    monkeypatch.setattr(engine, "inspect", heard_too_late)
+    try:
+        assert death_of(await why_it_ended(engine, container), "").reason == reason
+    finally:
+        await engine.remove(container)
