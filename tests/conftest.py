@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,9 @@ pytest.register_assert_rewrite(
 settings.register_profile("unhurried", settings.default, deadline=None)  # a busy machine breaks no promise
 settings.load_profile("unhurried")
 settings.register_profile("fast", max_examples=20)  # `make test-fast`; see tests.cases.examples
+
+# Whoever starts the suite in the background of a script has it ignore Ctrl-C, and so all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # nothing that the collection of tests makes is garbage, and to look for it takes a third of its time
 
