@@ -1,7 +1,7 @@
 """Tests whose promise cannot depend on who runs them: marked `any_user`, left out of `make test-user`.
 
 CI runs the whole suite as root, and what may depend on the user once more as an ordinary one. What tries a fence, a
-permission, an owner, a state directory or a command of the command line is in both. Some of what is left out opens a
+permission, an owner, a state directory or the plain ways of a command is in both. Some of what is left out opens a
 sandbox, too, but only as the place for something else.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 import pytest
 
 PLACES = {
+    "cli/test_sandbox_ways_out.py": "ways out of a standing sandbox, opened and shut",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
     "engine/": "workflows, their database, and who has which",
@@ -21,9 +22,12 @@ PLACES = {
     "fleet/config/": "files of crews, read and judged",
     "fleet/daemon/test_api": "requests to a daemon, asked at random",
     "fleet/daemon/test_bounds.py": "how long a job may go on",
+    "fleet/daemon/test_commands.py": "what a daemon answers to commands",
     "fleet/daemon/test_dispatching.py": "which rows begin",
+    "fleet/daemon/test_gc.py": "what is kept of jobs, and for how long",
     "fleet/daemon/test_herdctl.py": "a crew by another tool's files",
-    "fleet/daemon/test_log.py": "lines of a daemon and its workers",
+    "fleet/daemon/test_log": "lines of a daemon and its workers",
+    "fleet/daemon/test_machine.py": "a crew's database, and other machines, on loopback",
     "fleet/daemon/test_reloading.py": "what a daemon makes of changed files",
     "fleet/daemon/test_sources.py": "work that is claimed of others, on loopback",
     "fleet/daemon/test_triggers.py": "what makes jobs",
@@ -31,10 +35,12 @@ PLACES = {
     "fleet/schedule/": "times, reckoned",
     "fleet/store/": "rows of a database",
     "fleet/test_entering.py": "rows of jobs beside each other",
+    "fleet/test_retention.py": "what is kept of jobs, and for how long",
     "fleet/test_template.py": "prompts, filled in",
     "fleet/tracing/": "what a collector is sent",
     "fleet/trigger/": "requests, files and work sources, judged",
     "fleet/worker/test_messages.py": "messages, on loopback",
+    "fleet/worker/test_sessions.py": "what agents of a crew remember",
     "loop/freeze/": "files of attempts, compared as data",
     "loop/report/": "what is written of a loop's rows",
     "loop/role/": "prompts made, and answers read",
@@ -45,14 +51,21 @@ PLACES = {
     "loop/machine/test_deciding.py": "what decides about a story",
     "loop/machine/test_dying.py": "a loop whose process is killed",
     "loop/machine/test_faults.py": "what is nobody's attempt",
+    "loop/machine/test_goal.py": "stories that are drafted",
     "loop/machine/test_limits.py": "a loop's bounds",
     "loop/machine/test_postgres.py": "loops' rows in a shared database",
     "loop/machine/test_rejecting.py": "why attempts are rejected",
+    "loop/machine/test_warming.py": "when sandboxes are opened and closed",
+    "loop/machine/test_which.py": "loops beside each other",
     "loop/machine/test_workflow.py": "workflows whose steps touch nothing",
+    "loop/real/": "loops whose roles are real clients, inside",
+    "loop/repository/test_crash.py": "a repository whose process is killed",
+    "loop/repository/test_hostile.py": "what attempts leave, taken as data",
     "loop/suite/": "what runners tell, inside",
     "model/": "requests and replies of the Messages API, spoken with a server on loopback",
     "real_clients/test_driving.py": "what clients do when they are told to end, inside",
     "real_clients/test_hostile_repository.py": "what clients read of a repository, inside",
+    "real_clients/test_keyless.py": "what clients say to their models, by the gate",
     "real_clients/test_options.py": "what options mean to clients, inside",
     "real_clients/test_sdk.py": "what the SDK says to a client, inside",
     "real_clients/test_sessions.py": "what clients remember, inside",
