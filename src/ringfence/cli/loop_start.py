@@ -70,22 +70,17 @@ def _warm_up(effective: "Effective") -> None:
 
 def _load(is_api: bool) -> None:
     """One after another, what is needed first at first: those that load at once keep each other and the work waiting."""
-    import gc
-
+    from ringfence.collector import loading
     from ringfence.engine.opening import warm_up
 
-    gc.disable()  # 250,000 objects that all stay: Python looks through them in vain for half a second
-    try:
-        warm_up().join()
-        if is_api:
-            from ringfence.model import warm_up as warm_up_model
+    warm_up().join()
+    if is_api:
+        from ringfence.model import warm_up as warm_up_model
 
-            warm_up_model().join()
+        warm_up_model().join()
+        with loading():
             import ringfence.runtime.api
             import ringfence.tool.toolset  # noqa: F401
-    finally:
-        gc.enable()
-        gc.freeze()
 
 
 def _agreed(plan: "Plan", *, is_agreed: bool) -> "Plan":

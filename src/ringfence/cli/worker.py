@@ -52,9 +52,15 @@ async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
 
     import anyio
 
-    from ringfence.cli.log import Log
-    from ringfence.config.paths import state_dir
-    from ringfence.fleet.worker.worker import Worker
+    from ringfence.collector import loading
+
+    with loading():
+        from ringfence.cli.log import Log
+        from ringfence.config.paths import state_dir
+        from ringfence.engine.opening import warm_up
+        from ringfence.fleet.worker.worker import Worker
+
+        warm_up().join()
 
     log = Log(said.get("log_format", "text"))
     work = Worker(

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping
 
+from ringfence.collector import loading
 from ringfence.engine.base import Engine, Workflow
 
 
@@ -14,7 +15,8 @@ def warm_up() -> threading.Thread:
 
 
 def _import_engine() -> None:
-    import ringfence.engine.dbos  # noqa: F401
+    with loading():
+        import ringfence.engine.dbos  # noqa: F401
 
 
 def open_engine(

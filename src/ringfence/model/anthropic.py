@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from ringfence.collector import loading
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError, UsageError
 from ringfence.events import ModelRetried
 from ringfence.model.assembly import BrokenStream, ReplyAssembly
@@ -41,8 +42,9 @@ def warm_up() -> threading.Thread:
 
 
 def _import_sdk() -> None:
-    import anthropic
-    import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
+    with loading():
+        import anthropic
+        import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
 
 
 class AnthropicModel(Model):

@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.statuses import form, split_columns
 
 _ID_BYTES = 20

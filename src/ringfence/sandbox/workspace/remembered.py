@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.ignore import Rules
 from ringfence.sandbox.workspace.scan import is_settled
 

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringfence.sandbox.workspace.collector import paused_collector
+from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.protected import PROTECTED, TRUSTED_NAMES, is_trusted
 from ringfence.sandbox.workspace.remembered import DIRECTORY, FILE, LINK, SPECIAL, Folders, Held, Remembered
