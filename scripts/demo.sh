@@ -9,10 +9,6 @@ here=$PWD
 ringfence="${DEMO_RINGFENCE:-$here/.venv/bin/ringfence}"
 check="python3 -m unittest -q"
 
-demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")
-project="$demo/red-suite"
-export RINGFENCE_STATE_DIR="$demo/state" XDG_CONFIG_HOME="$demo/config"
-
 . scripts/saying.sh
 
 # SANDBOX=docker|podman|gvisor: in a container of the image IMAGE, or of the one that `ringfence image build` made.
@@ -28,6 +24,10 @@ case $sandbox in
         fi
         ;;
 esac
+
+demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")
+project="$demo/red-suite"
+export RINGFENCE_STATE_DIR="$demo/state" XDG_CONFIG_HOME="$demo/config"
 
 say "A small project whose tests fail, copied to $project"
 cp -R examples/red-suite "$project"

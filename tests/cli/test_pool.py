@@ -80,3 +80,4 @@ def test_without_the_setting_nothing_is_kept(start: Cli, workspace: Path, ringfe
     """No sandbox that nobody asked for."""
     assert start("exec", "-C", workspace, "--", "true").wait(60) == 0
     assert json.loads(ringfence("pool", "status", "--json").out)["waiting"] == []
+    assert "no pool is configured here" in ringfence("pool", "status").err

@@ -43,7 +43,10 @@ def doctor(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Open sandboxes, attempt escapes, and say what to install. Exit 125 if no fence can be had."""
+    """Open sandboxes, attempt escapes, and say what to install.
+
+    Exit 125 if no fence can be had, or none of the image that was named.
+    """
     if auth:
         from ringfence.cli.credentials import check_credentials
 
@@ -53,13 +56,15 @@ def doctor(
     import anyio
 
     from ringfence.cli.escape import safe_json
+    from ringfence.sandbox.registry import get_backend
 
     document = anyio.run(_examine, attack, image)
     if json:
         typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
     else:
         _print(document)
-    if not any(one["usable"] for one in document["backends"]):
+    asked = [one for one in document["backends"] if image is None or get_backend(one["name"]).needs_image]
+    if not any(one["usable"] for one in asked):
         raise typer.Exit(ExitCode.SANDBOX_START)
     if any(not result["held"] for one in document["backends"] for result in one["attacks"]):
         raise typer.Exit(ExitCode.FAILED)
@@ -207,6 +212,8 @@ def _print(document: dict[str, Any]) -> None:
         for limit, how in sorted(one["enforced"].items()):
             typer.echo(f"  limit on {limit}: {_ENFORCED[how]}")
         for note in one["notes"]:
+            if note.startswith("limit "):
+                continue  # said above
             typer.echo(f"  {visible(note, one_line=True)}")
         for result in one["attacks"]:
             word = "held  " if result["held"] else "BROKEN"

@@ -1,10 +1,12 @@
 """`ringfence pool`: the sandboxes that are kept warm for runs."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ringfence.cli.options import JsonOption
+from ringfence.cli.settings import load_settings
 from ringfence.cli.standing import age_of, run_to_the_end
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ def status(*, json: JsonOption = False) -> None:
         f"{len(document['waiting'])} waiting; {rate} ({document['hits']} warm, {document['misses']} cold, "
         f"{document['stale']} found unfit, {document['failed']} not started)"
     )
+    if load_settings(Path()).settings.pool.size == 0:
+        typer.echo("no pool is configured here: `pool: {size: N}` in ringfence.yaml keeps N warm", err=True)
     if document["last_failure"]:
         typer.echo(visible(f"last failure: {document['last_failure']}", one_line=True))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.ports import kept_port
 from tests.sandbox.docker.conftest import Relay, relayed
 
 from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
@@ -271,3 +272,10 @@ async def test_unreadable_socket(image: str, tmp_path: Path) -> None:
         async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=relay.url)):
             pass
     await relay.cut()
+
+
+async def test_an_engine_that_refuses_connections_is_told_as_that() -> None:
+    """Not as a call that failed."""
+    with kept_port() as port, pytest.raises(SandboxStartFailed, match="Connection refused; start it"):
+        async with Sandbox.open(SandboxSpec(backend="docker", image="x:1", engine=f"tcp://127.0.0.1:{port}")):
+            pass

@@ -88,7 +88,7 @@ def _text(content: bytes) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda path: None, "No such file"),
+        (lambda path: None, "No such file or directory; write it there, or name another"),
         (Path.mkdir, "not a regular file"),
         (_pipe, "not a regular file"),
         (_link_to_pipe, "not a regular file"),

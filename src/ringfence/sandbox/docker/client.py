@@ -62,9 +62,17 @@ async def engine_errors(doing: str, *, timeout_s: float = _CALL_S) -> AsyncItera
         raise EngineError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
     except aiodocker.DockerError as exc:
         status = None if exc.status == _NOT_REACHED else exc.status
-        raise EngineError(doing, str(exc.message), status=status) from exc
+        raise EngineError(doing, _said(exc), status=status) from exc
     except (aiohttp.ClientError, OSError, ValueError) as exc:
         raise EngineError(doing, str(exc) or type(exc).__name__, status=None) from exc
+
+
+def _said(error: aiodocker.DockerError) -> str:
+    """Its words; asyncio's for a connection that failed leave out why."""
+    said, cause = str(error.message), error.__context__
+    if isinstance(cause, aiohttp.ClientConnectorError) and cause.os_error.errno:
+        said = said.replace("Connect call failed", os.strerror(cause.os_error.errno))
+    return said
 
 
 _known_facts: dict[str, tuple[float, EngineFacts]] = {}

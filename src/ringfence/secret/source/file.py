@@ -5,6 +5,7 @@ One that others may read is used and told: what mounts secrets (container engine
 Links are followed, as such mounts are made of them; what counts is the file that was opened.
 """
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -59,7 +60,12 @@ def read_secret_file(path: Path, where: str) -> tuple[bytes, tuple[str, ...]]:
         finally:
             os.close(descriptor)
     except OSError as exc:
-        raise AuthenticationFailed(f"{where}: {str(path)!r} cannot be read: {exc.strerror}; mend it") from exc
+        advice = (
+            "write it there, or name another" if exc.errno == errno.ENOENT else "make it readable for you"
+        )
+        raise AuthenticationFailed(
+            f"{where}: {str(path)!r} cannot be read: {exc.strerror}; {advice}"
+        ) from exc
 
 
 def _check(status: os.stat_result, path: Path, where: str) -> tuple[str, ...]:

@@ -86,8 +86,12 @@ async def find_image(engine: Engine, asked: str) -> StoredImage:
     for image in await list_images(engine):
         if asked in (image.target, image.id, *image.references) or _is_short_id(asked, image.id):
             return image
-    known = asked in set(Target)
-    advice = f"`ringfence image build {asked}` makes it" if known else "`ringfence image ls` lists them"
+    known, there = asked in set(Target), " --podman" if engine.facts.is_podman else ""
+    advice = (
+        f"`ringfence image build {asked}{there}` makes it"
+        if known
+        else f"`ringfence image ls{there}` lists them"
+    )
     raise UsageError(f"the engine at {engine.address.url} has no image {asked!r} of ringfence; {advice}")
 
 
