@@ -19,7 +19,7 @@ def paused_collector() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """No collection while modules are loaded, nor ever through what is there then: it stays.
+    """No collection while modules are loaded, nor ever through what is there then: it stays. For processes of our own.
 
     The SDK and the engine are 300,000 objects. To look through them in vain takes half a second while they are loaded,
     and 0.3 s each time Python looks through all.

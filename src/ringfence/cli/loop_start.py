@@ -73,12 +73,12 @@ def _load(is_api: bool) -> None:
     from ringfence.collector import loading
     from ringfence.engine.opening import warm_up
 
-    warm_up().join()
-    if is_api:
-        from ringfence.model import warm_up as warm_up_model
+    with loading():
+        warm_up().join()
+        if is_api:
+            from ringfence.model import warm_up as warm_up_model
 
-        warm_up_model().join()
-        with loading():
+            warm_up_model().join()
             import ringfence.runtime.api
             import ringfence.tool.toolset  # noqa: F401
 

@@ -25,13 +25,13 @@ def worker(
     """Run jobs of the crew whose database RINGFENCE_FLEET_DATABASE names, until stopped."""
     import json
     import os
+    import threading
 
     import anyio
 
     from ringfence.errors import UsageError
-    from ringfence.model import warm_up
 
-    warm_up()
+    threading.Thread(target=_load, name="warm-up", daemon=True).start()
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")
     said: dict[str, Any] = {}
     if told:
@@ -44,6 +44,15 @@ def worker(
     if not url:
         raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the crew's database, postgresql://…")
     anyio.run(_work, url, slots, said, told)
+
+
+def _load() -> None:
+    """Load the model's SDK beside the first work."""
+    from ringfence.collector import loading
+    from ringfence.model import warm_up
+
+    with loading():
+        warm_up().join()
 
 
 async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:

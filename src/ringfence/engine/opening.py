@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 
-from ringfence.collector import loading
+from ringfence.collector import paused_collector
 from ringfence.engine.base import Engine, Workflow
 
 
@@ -15,7 +15,7 @@ def warm_up() -> threading.Thread:
 
 
 def _import_engine() -> None:
-    with loading():
+    with paused_collector():
         import ringfence.engine.dbos  # noqa: F401
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from ringfence.collector import loading
+from ringfence.collector import paused_collector
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError, UsageError
 from ringfence.events import ModelRetried
 from ringfence.model.assembly import BrokenStream, ReplyAssembly
@@ -42,7 +42,7 @@ def warm_up() -> threading.Thread:
 
 
 def _import_sdk() -> None:
-    with loading():
+    with paused_collector():
         import anthropic
         import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
 
