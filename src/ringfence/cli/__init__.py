@@ -3,6 +3,8 @@
 _OBJECTS = 150_000
 """That are made before Python looks for those that nobody can reach any more. A run's imports make 120,000; at Python's
 own 700 it looks 170 times meanwhile, in vain, which takes 50 ms."""
+_FROM_STANDBY = frozenset({"run", "exec", "loop"})
+"""The commands that take long to load. Those that take over a terminal, or live on, always start by themselves."""
 
 
 def look_rarely() -> None:
@@ -22,6 +24,19 @@ def look_rarely() -> None:
 
 def main() -> None:
     """Entry point of the `ringfence` command."""
+    import sys
+
+    if len(sys.argv) > 1 and sys.argv[1] in _FROM_STANDBY:
+        from ringfence.cli.standby.asking import done_by_standby
+
+        code = done_by_standby()
+        if code is not None:
+            sys.exit(code)
+    start_here()
+
+
+def start_here() -> None:
+    """Do the command in this process."""
     import sys
 
     look_rarely()

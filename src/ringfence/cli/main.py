@@ -30,6 +30,7 @@ from ringfence.cli.sandbox import sandbox_app
 from ringfence.cli.secret import secret_app
 from ringfence.cli.session import session_app
 from ringfence.cli.shell import shell
+from ringfence.cli.standby.commands import standby_app
 from ringfence.cli.work import apply, diff, undo
 from ringfence.cli.worker import worker
 from ringfence.errors import ExitCode
@@ -63,6 +64,7 @@ app.add_typer(schedule_app)
 app.command("worker")(worker)
 app.add_typer(sandbox_app)
 app.add_typer(pool_app)
+app.add_typer(standby_app)
 app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)
