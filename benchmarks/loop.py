@@ -20,6 +20,7 @@ from benchmarks.claim import Row, p50_p99
 
 _STORIES = 10
 _RESUMED = 5
+_STARTED = 5
 _ROLES = ("tests.", "code.", "review.", "judgement.")
 
 
@@ -27,16 +28,15 @@ def measure() -> list[Row]:
     """All of it."""
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as folder:
         project = _project(Path(folder) / "whole")
-        began = time.time() * 1000
         done = project.start("--json")
         if done.returncode:
             raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
-        rows = [_per_story(project), _first_request(project, began), _steps(project)]
+        rows = [_per_story(project), *_starts(Path(folder)), _steps(project)]
         return [*rows, _resumed(Path(folder) / "killed")]
 
 
-def _project(root: Path) -> Project:
-    names = [f"piece{number}" for number in range(_STORIES)]
+def _project(root: Path, *, stories: int = _STORIES) -> Project:
+    names = [f"piece{number}" for number in range(stories)]
     return Project.make(
         root, [story_of(name) for name in names], [part for name in names for part in parts_of(name)]
     )
@@ -73,7 +73,52 @@ def _suite_alone(project: Project) -> float:
     return time.monotonic() - began
 
 
-def _first_request(project: Project, began_ms: float) -> Row:
+def _starts(folder: Path) -> list[Row]:
+    """Loops that start by themselves, and from a standby, by turns; each a process of its own."""
+    plain: list[tuple[float, float]] = []
+    forked: list[tuple[float, float]] = []
+    for number in range(_STARTED):
+        for times, has_standby in ((plain, False), (forked, True)):
+            project = _project(folder / f"start-{number}-{has_standby}", stories=1)
+            if has_standby:
+                _do(project, "standby", "start")
+            began = time.time() * 1000
+            try:
+                _do(project, *project.starting)
+                times.append(_first_request_s(project, began))
+                if has_standby:
+                    told = json.loads(_do(project, "standby", "status", "--json"))["standby"]
+                    assert told["served"] == 1, told
+            finally:
+                _do(project, "standby", "stop", "--now")
+    return [_start_row("", plain), _start_row(", from a standby", forked)]
+
+
+def _start_row(how: str, times: list[tuple[float, float]]) -> Row:
+    first = statistics.median(took for took, _ in times)
+    return Row(
+        f"`loop start` to the first role's request: the loop's repository, the suite on the base{how}",
+        "≤ 1 s",
+        f"median {first:.2f} s",
+        f"{len(times)} new processes; of it the project's own suite on the base: "
+        f"{statistics.median(suite for _, suite in times):.2f} s; bubblewrap, which needs no pool",
+        first <= 1.0,
+    )
+
+
+def _do(project: Project, *words: str) -> str:
+    """A command in a process that imports all that it needs by itself; what it prints."""
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=project.work, env=project.environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
+    return done.stdout
+
+
+def _first_request_s(project: Project, began_ms: float) -> tuple[float, float]:
+    """Until the first role's request, and what of it the project's own suite took."""
     (first_turn,), *_ = _ask(
         project, "SELECT run_id FROM loop_steps WHERE role != '' ORDER BY began_ms LIMIT 1"
     )
@@ -86,14 +131,7 @@ def _first_request(project: Project, began_ms: float) -> Row:
         for line in _journal(project, base)
         if line["event"] == "command.ended"
     )
-    took = (_moment(asked["time"]) - began_ms) / 1000
-    return Row(
-        "`loop start` to the first role's request: interpreter, imports, the loop's repository, the suite on the base",
-        "≤ 1 s",
-        f"{took:.2f} s",
-        f"a new process; of it the project's own suite on the base: {suite_s:.2f} s; bubblewrap, which needs no pool",
-        took <= 1.0,
-    )
+    return (_moment(asked["time"]) - began_ms) / 1000, suite_s
 
 
 def _journal(project: Project, run: str) -> list[dict[str, Any]]:
