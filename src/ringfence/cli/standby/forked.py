@@ -8,6 +8,7 @@ import marshal
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from typing import Any
@@ -81,8 +82,8 @@ def greet(connection: _socket.socket) -> tuple[int, int]:
     return pid, asking
 
 
-def hear(connection: _socket.socket, pid: int) -> Request | None:
-    """What it wants; None: to know how the standby is.
+def hear(connection: _socket.socket, pid: int) -> list[int] | None:
+    """The descriptors by which it says what it wants; None: it wants to know how the standby is.
 
     Raises:
         Gone: It has gone.
@@ -105,17 +106,39 @@ def hear(connection: _socket.socket, pid: int) -> Request | None:
         return None
     if word != COMMAND or len(received) < _PASSED_ALWAYS:
         raise Refused("it does not speak as a command does")
+    return received
+
+
+def see_alike(pid: int) -> None:
+    """See that nothing confines it that does not confine this process.
+
+    Raises:
+        Refused: Something does.
+    """
+    why = differing(confinement("self"), confinement(pid))
+    if why is not None:
+        raise Refused(why)
+
+
+def understood(received: list[int]) -> Request:
+    """What these descriptors say. Only of who is confined alike: `marshal` does not withstand an enemy.
+
+    Raises:
+        Refused: It is more than a command says.
+    """
     request, life, directory, *descriptors = received
-    if os.fstat(request).st_size > _REQUEST_BYTES:
-        raise Refused(f"its arguments and variables are more than {_REQUEST_BYTES} bytes")
     with os.fdopen(request, "rb") as file:
+        told = os.fstat(request)
+        # Of anything but a file the end might never come.
+        if not stat.S_ISREG(told.st_mode) or told.st_size > _REQUEST_BYTES:
+            raise Refused(f"its arguments and variables are not a file of at most {_REQUEST_BYTES} bytes")
         file.seek(0)
-        fields = marshal.loads(file.read())  # noqa: S302 -- our own user's
+        fields = marshal.loads(file.read(_REQUEST_BYTES))  # noqa: S302 -- our own user's, who may as much as we
     return Request(fields, life, directory, dict(zip(fields["numbers"], descriptors, strict=True)))
 
 
-def compare(request: Request, pid: int, loaded: Loaded) -> None:
-    """See that this process can be what the command's own would be.
+def compare(request: Request, loaded: Loaded) -> None:
+    """See that this process has been started as the command's own was.
 
     Raises:
         Refused: It cannot.
@@ -126,9 +149,6 @@ def compare(request: Request, pid: int, loaded: Loaded) -> None:
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             raise Refused(f"the variable {os.fsdecode(name)} is not the standby's")
-    why = differing(confinement("self"), confinement(pid))
-    if why is not None:
-        raise Refused(why)
 
 
 def become(request: Request, pid: int) -> None:

@@ -27,7 +27,9 @@ from ringfence.cli.standby.forked import (
     greet,
     hear,
     is_wanted,
+    see_alike,
     tell_end,
+    understood,
 )
 from ringfence.cli.standby.place import SOCKET, peer
 from ringfence.cli.standby.streams import place_descriptors
@@ -239,12 +241,14 @@ class Fork:
     def _agreed(self) -> socket.socket | None:
         """Come to be what the command's process wants; the connection to it, if it then says "go"."""
         pid, asking = greet(self._connection)
-        request = hear(self._connection, pid)
-        if request is None:
+        received = hear(self._connection, pid)
+        if received is None:
             self._connection.sendall(self._status)
             self._connection.shutdown(socket.SHUT_RDWR)  # nothing follows it
             return None
-        compare(request, pid, self._loaded)
+        see_alike(pid)
+        request = understood(received)
+        compare(request, self._loaded)
         kept = (self._connection.detach(), self._told, request.life, request.directory, asking)
         number, self._told, life, directory, asking = place_descriptors(request.wanted, kept)
         self._connection = socket.socket(fileno=number)

@@ -1,0 +1,42 @@
+"""Who speaks to a standby with evil intent gets nothing of it: a confined program of its own user above all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.standby.conftest import Lab
+
+pytestmark = pytest.mark.slow
+_ASK = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+caller = socket.socket(socket.AF_UNIX)
+caller.settimeout(60)
+caller.connect("socket")
+caller.recvmsg(1, 64)
+life, _ = os.pipe()
+request = os.open(sys.argv[2], os.O_RDONLY | os.O_NONBLOCK)
+socket.send_fds(caller, [b"c"], [request, life, os.open("/", os.O_PATH)])
+print(caller.recv(1))
+"""
+
+
+def _ask(lab: Lab, request: Path, *before: str) -> str:
+    """What a program is told that speaks as a command does, and says what is in a file."""
+    words = [*before, sys.executable, "-c", _ASK, str(lab.state / "standby"), str(request)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def test_what_a_confined_program_says_is_not_read(shared: Lab, tmp_path: Path):
+    """`marshal` can be crashed by what it reads; a fork that is not confined does not read it for who is."""
+    request = tmp_path / "request"
+    request.write_bytes(b"no request at all")
+    assert _ask(shared, request, "setpriv", "--no-new-privs") == "b''\n"
+    assert shared.status()["last_refusal"] == "NoNewPrivs is not the standby's"
+
+
+def test_a_request_without_an_end_is_not_read(shared: Lab):
+    """It would fill the memory, or keep the fork for ever."""
+    assert _ask(shared, Path("/dev/zero")) == "b''\n"
+    assert "are not a file of at most" in shared.status()["last_refusal"]
