@@ -1,5 +1,8 @@
 """Who speaks to a standby with evil intent gets nothing of it: a confined program of its own user above all."""
 
+import os
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +43,19 @@ def test_a_request_without_an_end_is_not_read(shared: Lab):
     """It would fill the memory, or keep the fork for ever."""
     assert _ask(shared, Path("/dev/zero")) == "b''\n"
     assert "are not a file of at most" in shared.status()["last_refusal"]
+
+
+def test_it_removes_nothing_that_is_not_its_own(own: Lab, tmp_path: Path):
+    """Where another may exchange its directory (root's, with the home of a user) it follows no path twice."""
+    others = tmp_path / "others"
+    (others / "standby").mkdir(parents=True)
+    (others / "standby" / "socket").touch()
+    pid = own.status()["pid"]
+    ends = os.pidfd_open(pid)
+    own.state.rename(tmp_path / "moved")
+    own.state.symlink_to(others)
+    os.kill(pid, signal.SIGTERM)
+    assert select.select([ends], [], [], 60)[0]
+    os.close(ends)
+    assert (others / "standby" / "socket").exists()
+    assert not (tmp_path / "moved" / "standby" / "socket").exists()

@@ -30,18 +30,30 @@ def connect(directory: str, timeout_s: float) -> _socket.socket | None:
         timeout_s: For this, and whatever is sent or received by it.
     """
     try:
-        held = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        held = hold(directory)
     except OSError:
         return None
     try:
-        return _connected(f"/proc/self/fd/{held}/{SOCKET}", timeout_s) if is_private(os.fstat(held)) else None
+        return _connected(f"/proc/self/fd/{held}/{SOCKET}", timeout_s)
     finally:
         os.close(held)
 
 
-def is_private(status: os.stat_result) -> bool:
-    """Whether a directory is ours, and nobody else's."""
-    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+def hold(directory: str) -> int:
+    """A descriptor of a directory, by which it stays the same whatever becomes of its path.
+
+    Raises:
+        PermissionError: It is not ours alone.
+        OSError: It cannot be opened.
+    """
+    held = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(held)
+    if status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077:
+        return held
+    os.close(held)
+    raise PermissionError(
+        f"the directory {directory!r} is not yours alone; remove it, or set its mode to 0700"
+    )
 
 
 def peer(connection: _socket.socket) -> tuple[int, int]:

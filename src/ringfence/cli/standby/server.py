@@ -31,7 +31,7 @@ from ringfence.cli.standby.forked import (
     tell_end,
     understood,
 )
-from ringfence.cli.standby.place import SOCKET, peer
+from ringfence.cli.standby.place import LOCK, SOCKET, hold, peer
 from ringfence.cli.standby.streams import place_descriptors
 
 _WAITING = 128
@@ -48,7 +48,7 @@ class Standby:
     """Forks for whoever asks, until it is told to end, has had nothing to do for long, or its files have changed.
 
     Args:
-        directory: Where it listens; its current directory.
+        directory: Where it listens.
         lock: The descriptor by which it has that for itself.
         loaded: What it is.
         files: The signs of what was loaded, and of what else it has opened.
@@ -71,6 +71,7 @@ class Standby:
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._heard, self._told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._listening: socket.socket | None = None
+        self._place = -1
 
     def listen(self) -> None:
         """From now on commands are answered.
@@ -78,7 +79,10 @@ class Standby:
         Raises:
             OSError: The socket cannot be made.
         """
-        os.chdir(self._directory)  # so its path is short
+        self._place = hold(self._directory)
+        if not os.path.samestat(os.stat(LOCK, dir_fd=self._place), os.fstat(self._lock)):
+            raise FileNotFoundError(f"{self._directory!r} is another directory than it was")
+        os.fchdir(self._place)  # so its path is short
         with suppress(FileNotFoundError):
             os.unlink(SOCKET)  # noqa: PTH108 -- a dead standby's: the lock is ours
         listening = socket.socket(socket.AF_UNIX)
@@ -130,7 +134,7 @@ class Standby:
         """Answer nobody any more; another standby may start. What runs is waited for."""
         if self._listening is not None:
             with suppress(OSError):
-                os.unlink(os.path.join(self._directory, SOCKET))  # noqa: PTH108, PTH118
+                os.unlink(SOCKET, dir_fd=self._place)
             self._listening.close()
             self._listening = None
             fcntl.flock(self._lock, fcntl.LOCK_UN)

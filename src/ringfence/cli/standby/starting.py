@@ -14,7 +14,7 @@ import anyio
 
 from ringfence.cli.standby.asking import status
 from ringfence.cli.standby.main import READY
-from ringfence.cli.standby.place import LOCK, LOG, connect, is_private, peer
+from ringfence.cli.standby.place import LOCK, LOG, connect, hold, peer
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
 from ringfence.flock import try_lock
@@ -79,26 +79,42 @@ def start(idle_s: float) -> tuple[int, bool]:
     place = directory()
     try:
         make_private_dir(place)
-        if not is_private(place.lstat()):
-            raise PolicyRefused(
-                f"the directory {str(place)!r} is not yours alone; remove it, or set its mode to 0700",
-                rule="state-directory",
-            )
-        lock = os.open(place / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        held = _held(place)
+        try:
+            lock = _opened(held, LOCK)
+        except OSError:
+            os.close(held)
+            raise
     except OSError as exc:
         raise InfrastructureFault(
             f"could not use {str(place)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
     try:
         if try_lock(lock, fcntl.LOCK_EX, what="the standby's place"):
-            anyio.run(_start, place, lock, idle_s)
+            anyio.run(_start, place, (held, lock), idle_s)
             return _of(place), True
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _of(place), False
     finally:
+        os.close(held)
         os.close(lock)
     raise InfrastructureFault("another standby has just ended; try again")
+
+
+def _held(place: Path) -> int:
+    try:
+        return hold(str(place))
+    except PermissionError as exc:
+        if exc.errno is not None:  # the kernel says so
+            raise
+        raise PolicyRefused(str(exc), rule="state-directory") from exc
+
+
+def _opened(held: int, name: str, more: int = 0) -> int:
+    """A file of the directory that was looked at, not of what may be at its path now."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | more
+    return os.open(name, flags, 0o600, dir_fd=held)
 
 
 def _of(place: Path) -> int:
@@ -112,10 +128,11 @@ def _of(place: Path) -> int:
         connection.close()
 
 
-async def _start(place: Path, lock: int, idle_s: float) -> None:
+async def _start(place: Path, held: tuple[int, int], idle_s: float) -> None:
     """Start it and wait until it listens."""
+    folder, lock = held
     heard, telling = os.pipe2(os.O_CLOEXEC)
-    log = os.open(place / LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    log = _opened(folder, LOG, os.O_TRUNC)
     words = [str(place), str(lock), str(telling), str(idle_s), "0"]
     try:
         process = await start_process(
