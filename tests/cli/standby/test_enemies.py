@@ -3,8 +3,11 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,3 +62,34 @@ def test_it_removes_nothing_that_is_not_its_own(own: Lab, tmp_path: Path):
     os.close(ends)
     assert (others / "standby" / "socket").exists()
     assert not (tmp_path / "moved" / "standby" / "socket").exists()
+
+
+def test_one_that_is_slow_at_each_word_holds_nothing_up(own: Lab, place: Path):
+    """A second is for all of its words: who takes most of one for each is not waited for."""
+    assert own.run("standby", "stop", "--now").returncode == 0
+    pause, heard = threading.Event(), []
+    with socket.socket(socket.AF_UNIX) as listening, subprocess.Popen(["true"]) as ends:
+        process = os.pidfd_open(ends.pid)
+        listening.bind(str(own.state / "standby" / "socket"))
+        listening.listen()
+
+        def serve() -> None:
+            caller, _ = listening.accept()
+            with caller:
+                pause.wait(0.8)
+                socket.send_fds(caller, [b"h"], [process])
+                _, given, _, _ = socket.recv_fds(caller, 1, 250)
+                pause.wait(0.8)
+                with suppress(BrokenPipeError):
+                    caller.sendall(b"r")
+                    heard.append(caller.recv(1))
+                for each in given:
+                    os.close(each)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        done = own.run("exec", "-C", place, "--", "echo", "by itself")
+        thread.join()
+        os.close(process)
+    assert (done.returncode, done.stdout) == (0, "by itself\n")
+    assert b"g" not in heard

@@ -8,6 +8,7 @@ import _socket
 import marshal
 import os
 import sys
+import time
 
 from ringfence.cli.standby.following import Followed, follow
 from ringfence.cli.standby.interpreter import interpreter, own_path
@@ -24,12 +25,12 @@ def done_by_standby() -> int | None:
     directory = standby_dir()
     if os.environ.get("RINGFENCE_STANDBY") == "0" or not os.access(directory, os.X_OK) or _wants_terminal():
         return None
-    numbers = _descriptors()
+    numbers, until = _descriptors(), time.monotonic() + _PATIENCE_S
     if numbers is None or (connection := connect(directory, _PATIENCE_S)) is None:
         return None
     life, mine = os.pipe2(os.O_CLOEXEC)
     try:
-        process = _agreed(connection, life, numbers)
+        process = _agreed(connection, life, numbers, until)
     except OSError:
         process = None
     finally:
@@ -68,8 +69,13 @@ def _is_inheritable(number: int) -> bool:
         return False
 
 
-def _agreed(connection: _socket.socket, life: int, numbers: list[int]) -> int | None:
-    """Send the request; a descriptor of the fork that is ready to do it."""
+def _agreed(connection: _socket.socket, life: int, numbers: list[int], until: float) -> int | None:
+    """Send the request; a descriptor of the fork that is ready to do it.
+
+    Raises:
+        OSError: It is not ready at that time: a second is for all of it, not for each answer.
+    """
+    _wait_until(until, connection)
     process = take_hello(connection)
     if process is None:
         return None
@@ -84,10 +90,17 @@ def _agreed(connection: _socket.socket, life: int, numbers: list[int]) -> int | 
         os.close(request)
         if here >= 0:
             os.close(here)
+    _wait_until(until, connection)
     if connection.recv(1) == READY:
+        connection.settimeout(_PATIENCE_S)
         return process
     os.close(process)
     return None
+
+
+def _wait_until(until: float, connection: _socket.socket) -> None:
+    """For the next answer, or look only whether it is there already."""
+    connection.settimeout(max(0.0, until - time.monotonic()))
 
 
 def take_hello(connection: _socket.socket) -> int | None:
