@@ -1,8 +1,9 @@
 """Whether the files that were loaded are still those on the disk: stale code must not run.
 
 Of ringfence every module counts, also those that a fork would load later: half of one version and half of another are
-worse than either. Of what it depends on, and of Python, the directories that modules come from count, where whatever
-installs, upgrades or removes a package leaves its mark; and the libraries that are mapped into memory, the system's too.
+worse than either. Of what it depends on, and of Python, the directories of what was loaded count, where whatever
+installs, upgrades, replaces or removes a file leaves its mark: to look at each file would take longer than the fork. So
+count the files that run code at each start, and the libraries that are mapped into memory, the system's too.
 So do the authorities that are trusted in TLS: libraries read them when they are loaded.
 """
 
@@ -21,17 +22,29 @@ def signs() -> Signs:
     found = dict(_package(os.path.dirname(ringfence.__file__)))  # noqa: PTH120 -- this is to be quick, all through
     for path in (*sys.path, sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")):  # noqa: PTH118
         found[path] = _sign(path)
-    return found
+    return found | {path: _sign(path) for path in _run_at_start()}
+
+
+def _run_at_start() -> Iterator[str]:
+    """The files by which a package adds directories to `sys.path`, or has code run (the module site)."""
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder)  # noqa: PTH208
+        except OSError:
+            continue
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".pth"))  # noqa: PTH118
 
 
 def opened() -> Signs:
-    """The files that are mapped into this process, and the authorities that it has read."""
+    """Where this process's modules came from, the files mapped into it, and the authorities that it has read."""
     import ssl
 
     trusted = ssl.get_default_verify_paths()
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
         paths = {line.rstrip("\n").split(" ", 5)[-1].strip() for line in file}
     paths |= {path for path in (trusted.cafile, trusted.capath) if path is not None}
+    modules = (getattr(each, "__file__", None) for each in tuple(sys.modules.values()))
+    paths |= {os.path.dirname(file) for file in modules if file}  # noqa: PTH120
     return {path: _sign(path) for path in paths if path.startswith("/")}
 
 
