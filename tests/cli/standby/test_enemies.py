@@ -65,7 +65,7 @@ def test_it_removes_nothing_that_is_not_its_own(own: Lab, tmp_path: Path):
 
 
 def test_one_that_is_slow_at_each_word_holds_nothing_up(own: Lab, place: Path):
-    """A second is for all of its words: who takes most of one for each is not waited for."""
+    """The time is for all of its words: who takes most of it for each is not waited for."""
     assert own.run("standby", "stop", "--now").returncode == 0
     pause, heard = threading.Event(), []
     with socket.socket(socket.AF_UNIX) as listening, subprocess.Popen(["true"]) as ends:
@@ -76,10 +76,10 @@ def test_one_that_is_slow_at_each_word_holds_nothing_up(own: Lab, place: Path):
         def serve() -> None:
             caller, _ = listening.accept()
             with caller:
-                pause.wait(0.8)
+                pause.wait(1.5)
                 socket.send_fds(caller, [b"h"], [process])
                 _, given, _, _ = socket.recv_fds(caller, 1, 250)
-                pause.wait(0.8)
+                pause.wait(1.5)
                 with suppress(BrokenPipeError):
                     caller.sendall(b"r")
                     heard.append(caller.recv(1))

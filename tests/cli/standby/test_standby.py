@@ -205,7 +205,7 @@ OTHERWISE = {
     ),
     "how the kernel runs it": (
         ["setarch", "--addr-no-randomize"],
-        "its Python is not the standby's, or was started otherwise",
+        "personality is not the standby's",
     ),
     "a namespace": (["unshare", "--uts"], "uts namespace is not the standby's"),
 }

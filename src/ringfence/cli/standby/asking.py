@@ -73,7 +73,7 @@ def _agreed(connection: _socket.socket, life: int, numbers: list[int], until: fl
     """Send the request; a descriptor of the fork that is ready to do it.
 
     Raises:
-        OSError: It is not ready at that time: it is for all of it, not for each answer.
+        OSError: It is not ready at that time: the time is for all of it, not for each answer.
     """
     _wait_until(until, connection)
     process = take_hello(connection)

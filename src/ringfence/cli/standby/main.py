@@ -1,6 +1,7 @@
 """The standby's own process, from its start: see `ringfence.cli.standby.starting`."""
 
 import os
+import resource
 import sys
 
 import ringfence.cli
@@ -40,6 +41,7 @@ def _serve(directory: str, lock: str, telling: str, idle_s: str, number: str) ->
         os.execv(sys.executable, words)  # noqa: S606 -- itself
     for held in (int(lock), int(telling)):
         os.set_inheritable(held, False)
+    _have_room()
     loaded = Loaded(interpreter(list(sys.path)), dict(os.environb), read)
     standby = Standby(directory, int(lock), loaded, (files, opened()), idle_s=float(idle_s))
     standby.listen()
@@ -47,6 +49,12 @@ def _serve(directory: str, lock: str, telling: str, idle_s: str, number: str) ->
     os.close(int(telling))
     _be_silent()
     return standby.serve()
+
+
+def _have_room() -> None:
+    """For many callers at once. A fork takes over the limits of its own."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _see_that_forks_die() -> None:
