@@ -47,10 +47,10 @@ async def test_one_interrupt_ends_a_client_in_order(
 
 @CLIENTS
 async def test_turns_are_bounded_from_outside(lab: Lab, workspace: Path, name: str):
-    """The client is ended where it would go on; the outcome is a limit."""
+    """The client is ended where it would go on; the outcome is a limit. What it does until it obeys is counted."""
     ended = await lab.task(name, does("touch one"), workspace, "--max-turns", "1")
     last = ended.named("job.ended")[0]
-    assert (ended.code, last["state"], last["turns"]) == (5, "limit", 1)
+    assert (ended.code, last["state"], last["turns"] in (1, 2)) == (5, "limit", True), last
     assert "turns" in last["reason"]
 
 

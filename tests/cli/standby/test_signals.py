@@ -39,7 +39,9 @@ def sleeping(place: Path) -> Iterator[Callable[[Lab], "tuple[subprocess.Popen[st
         script = lab.state.parent / f"{marker}.yaml"
         script.write_text(json.dumps({"turns": [{"tools": [call]}, {"text": "ok"}]}))
         before = lab.status()["served"]
-        process = lab.start("run", "x", "-C", place, "--model", f"scripted:{script}", "--json")
+        words = ("run", "x", "-C", place, "--model", f"scripted:{script}", "--json")
+        # As a shell does: a group that nobody could have go on does not obey Ctrl-Z.
+        process = lab.start(*words, process_group=0)
         started.append(process)
         assert soon(lambda: len(_processes(marker)) > 0)
         told = lab.status()

@@ -22,8 +22,9 @@ def start(
     ] = "1h",
 ) -> None:
     """Have a standby for this state directory, if there is none yet."""
+    from ringfence.cli.standby.starting import document
     from ringfence.cli.standby.starting import start as started
-    from ringfence.config.units import parse_duration
+    from ringfence.config.units import format_duration, parse_duration
     from ringfence.errors import UsageError
 
     try:
@@ -31,8 +32,16 @@ def start(
     except ValueError as exc:
         raise UsageError(f"--idle: {idle!r}: {exc}") from exc
     pid, is_new = started(idle_s)
-    word = "a standby is ready" if is_new else "a standby is ready already"
-    typer.echo(f"{word}, process {pid}; it ends after {idle} without a command", err=True)
+    if is_new:
+        ends = f"it ends after {format_duration(idle_s)} without a command"
+        typer.echo(f"a standby is ready, process {pid}; {ends}", err=True)
+        return
+    told = document()
+    after = f" after {format_duration(told['idle_s'])} without a command" if told else ""
+    typer.echo(
+        f"a standby is ready already, process {pid}; it ends{after}, as it was started; stop it to change that",
+        err=True,
+    )
 
 
 @standby_app.command()
@@ -44,10 +53,20 @@ def stop(
     ] = False,
 ) -> None:
     """End it. Commands that started from it go on to their end."""
+    from ringfence.cli.plural import counted
+    from ringfence.cli.standby.starting import document
     from ringfence.cli.standby.starting import stop as stopped
+    from ringfence.errors import InfrastructureFault
 
+    try:
+        running = (document() or {}).get("running", 0)
+    except InfrastructureFault:  # one that stands still is ended all the same
+        running = 0
     pid = stopped(now=now)
-    typer.echo("there is no standby" if pid is None else f"the standby is ended, process {pid}", err=True)
+    line = "there is no standby" if pid is None else f"the standby is ended, process {pid}"
+    if pid is not None and running and not now:
+        line += f"; what runs goes on: {counted(running, 'command')}"
+    typer.echo(line, err=True)
 
 
 @standby_app.command()
@@ -65,7 +84,8 @@ def status(*, json: JsonOption = False) -> None:
     else:
         typer.echo(
             f"process {told['pid']}, for {format_duration(told['age_s'])}; {told['running']} running, "
-            f"{told['served']} started, {told['refused']} left to start by themselves"
+            f"{told['served']} started, {told['refused']} left to start by themselves; "
+            f"it ends after {format_duration(told['idle_s'])} without a command"
         )
         if told["last_refusal"]:
             typer.echo(visible(f"last because: {told['last_refusal']}", one_line=True))
