@@ -225,8 +225,8 @@ def _print(document: dict[str, Any]) -> None:
         for limit, how in sorted(one["enforced"].items()):
             typer.echo(f"  limit on {limit}: {_ENFORCED[how]}")
         for note in one["notes"]:
-            if note.startswith("limit "):
-                continue  # said above
+            if note in {f"limit {limit} is {how}" for limit, how in one["enforced"].items()}:
+                continue  # said above, in more words
             typer.echo(f"  {visible(note, one_line=True)}")
         for result in one["attacks"]:
             word = "held  " if result["held"] else "BROKEN"

@@ -19,12 +19,15 @@ def test_a_replaced_file_of_a_dependency_ends_it(tmp_path: Path, place: Path):
     lab.state.mkdir(mode=0o700)
     started = lab.run("standby", "start")
     assert started.returncode == 0, started.stderr
-    _, served = lab.served(lambda: lab.run("exec", "-C", place, "--", "true"))
-    (copied / "new").write_text((copied / "_events.py").read_text() + "\n")
-    (copied / "new").rename(copied / "_events.py")
-    done = lab.run("exec", "-C", place, "--", "true")
-    assert (served, done.returncode) == (1, 0)
-    assert lab.run("standby", "status").returncode == 1
+    try:
+        _, served = lab.served(lambda: lab.run("exec", "-C", place, "--", "true"))
+        (copied / "new").write_text((copied / "_events.py").read_text() + "\n")
+        (copied / "new").rename(copied / "_events.py")
+        done = lab.run("exec", "-C", place, "--", "true")
+        assert (served, done.returncode) == (1, 0)
+        assert lab.run("standby", "status").returncode == 1
+    finally:
+        lab.run("standby", "stop", "--now")
 
 
 def test_files_that_run_code_at_each_start_count():
