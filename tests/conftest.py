@@ -24,6 +24,9 @@ settings.register_profile("fast", max_examples=20)  # `make test-fast`; see test
 # Whoever starts the suite in the background of a script has it ignore Ctrl-C, and so all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if os.environ.get("TERM") == "dumb":
+    os.environ["TERM"] = "xterm"  # what is shown live is looked at: a dumb terminal is shown nothing
+
 gc.disable()  # nothing that the collection of tests makes is garbage, and to look for it takes a third of its time
 
 

@@ -1,5 +1,6 @@
 """The standby itself: one of them, for its own user and for commands like itself, never a hindrance and never stale."""
 
+import json
 import os
 import select
 import shutil
@@ -230,6 +231,26 @@ def test_what_is_otherwise_starts_by_itself(shared: Lab, place: Path, case: str)
     )
     assert (served, done.returncode, done.stdout) == (0, 0, "by itself\n"), done.stderr
     assert shared.status()["last_refusal"] == why
+
+
+def test_it_serves_where_there_is_no_language(without: Lab, place: Path):
+    """As on servers and in containers: Python sets one for its children, and is started otherwise with it."""
+    languages = ("LANG", "LC_", "PYTHONUTF8")
+    bare = {name: value for name, value in without.environment.items() if not name.startswith(languages)}
+
+    def do(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*COMMAND, *map(str, words)], env=bare, capture_output=True, text=True, check=True,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    do("standby", "start")
+    try:
+        do("exec", "-C", place, "--", "true")
+        told = json.loads(do("standby", "status", "--json").stdout)["standby"]
+    finally:
+        do("standby", "stop", "--now")
+    assert (told["served"], told["last_refusal"]) == (1, None)
 
 
 def test_it_can_be_left_out(shared: Lab, place: Path):

@@ -29,8 +29,8 @@ def test_why_it_ended(state: dict[str, Any], reason: str) -> None:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    """Docker."""
+async def engine(image: str) -> AsyncIterator[Engine]:
+    """The Docker that has the image."""
     async with await open_engine() as engine:
         yield engine
 

@@ -63,8 +63,19 @@ def directory() -> Path:
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
     """What a standby has of the variables of whoever starts it: none that could be a secret."""
     return {
-        name: value for name, value in environment.items() if name in _NAMES or name.startswith(_PREFIXES)
+        name: value
+        for name, value in environment.items()
+        if (name in _NAMES or name.startswith(_PREFIXES)) and not (name == "LC_CTYPE" and _is_pythons_own())
     }
+
+
+def _is_pythons_own() -> bool:
+    """Whether Python has set LC_CTYPE: where there is no language it does (PEP 538), and so it will in the standby.
+
+    With it, Python would be started otherwise there than in a command.
+    """
+    asked = "utf8" in sys._xoptions or "PYTHONUTF8" in os.environ
+    return bool(sys.flags.utf8_mode) and not asked
 
 
 def start(idle_s: float) -> tuple[int, bool]:
