@@ -36,14 +36,14 @@ def diff(
     import anyio
 
     from ringfence.cli.flagged import listing, warnings
-    from ringfence.sandbox.workspace.work import diff_run, patch_run, runs_on_your_machine
+    from ringfence.sandbox.workspace.work import diff_run, open_store, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, completes=True)
     if _note(record).exists():
         say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
-    changes = anyio.run(diff_run, record, state)
+    changes = anyio.run(diff_run, record, open_store(record, state))
     suspects = runs_on_your_machine(record, changes)
     if flagged:
         print_lines(listing(suspects, record))
@@ -54,7 +54,7 @@ def diff(
     if stat:
         show_stat(changes)
         return
-    show_patch(anyio.run(patch_run, record, state), raw=raw)
+    show_patch(anyio.run(patch_run, record, open_store(record, state)), raw=raw)
 
 
 def apply(run: RunArgument = "last", *, force: _Force = False) -> None:

@@ -9,7 +9,14 @@ from ringfence.job.continuing import creation_of
 from ringfence.journal import is_alive, resolve
 from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.finish import close
-from ringfence.sandbox.workspace.work import WorkRecord, diff_run, has_record, is_applied, load_record
+from ringfence.sandbox.workspace.work import (
+    WorkRecord,
+    diff_run,
+    has_record,
+    is_applied,
+    load_record,
+    open_store,
+)
 
 
 async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
@@ -55,4 +62,4 @@ async def unapplied_work(run_id: str) -> WorkRecord | None:
     record, _ = await completed_work(path)
     if await is_applied(record, state_dir()):
         return None
-    return record if (await diff_run(record, state_dir())).files else None
+    return record if (await diff_run(record, open_store(record, state_dir()))).files else None

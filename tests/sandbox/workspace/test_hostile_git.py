@@ -9,7 +9,7 @@ import pytest
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.sandbox.workspace.store import CheckpointStore
-from ringfence.sandbox.workspace.work import apply_run, diff_run, patch_run, undo_run
+from ringfence.sandbox.workspace.work import apply_run, diff_run, open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ async def test_a_whole_run_runs_nothing(mode, repository: Path, state: Path, can
     (prepared.placement.workspace_source / "a.txt").write_text("agent\n")
     done = await finish(prepared, None)
     assert [change.path for change in done.diff.files] == ["a.txt"]
-    assert b"+agent" in await patch_run(done.record, state)
+    assert b"+agent" in await patch_run(done.record, open_store(done.record, state))
     if mode == "clone":
         await apply_run(done.record, state)
     assert (repository / "a.txt").read_text() == "agent\n"
@@ -130,7 +130,7 @@ async def test_appearing_git_is_named(workspace: Path, state: Path, own):
     (workspace / ".gitignore").write_text("ignored/\n")
     done = await finish(prepared, None)
     assert done.runs_on_your_machine == (".envrc", ".git", "ignored/.git")
-    assert await diff_run(done.record, state) == done.diff
+    assert await diff_run(done.record, open_store(done.record, state)) == done.diff
 
 
 async def test_path_of_the_workspace_is_not_searched(

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from tests.cases import slow_after
 
-from ringfence.errors import PolicyRefused
+from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace import settings as user_settings
 from ringfence.sandbox.workspace.actor import Actor
@@ -16,7 +16,7 @@ from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.git_layout import find_git
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.settings import UserSettings, read_settings
-from ringfence.sandbox.workspace.work import patch_run, undo_run
+from ringfence.sandbox.workspace.work import open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +175,42 @@ async def test_includes_without_end(repository: Path, home: Path):
         await settings_of(repository)
 
 
+async def test_settings_beyond_number(repository: Path, home: Path):
+    """A small file that is included under many names takes neither time nor memory; that it is too much is told."""
+    (repository / ".git" / "many").write_text("[alias]\n" + "a\n" * 100_000)
+    for number in range(20):
+        (repository / ".git" / f"l{number}").symlink_to("many")
+    with (repository / ".git" / "config").open("a") as file:
+        file.write("".join(f"[include]\n\tpath = l{number}\n" for number in range(20)))
+    with pytest.raises(PolicyRefused, match="more than"):
+        await settings_of(repository)
+
+
+async def test_a_long_configuration_hides_nothing(repository: Path, home: Path):
+    """What stands behind all that is read of a file is not passed over in silence; what matters not is not counted."""
+    hooks = "[core]\n\thooksPath = tools\n"
+    (home / ".gitconfig").write_text(
+        "".join(f'[branch "{i}"]\n\tmerge = {i}\n' for i in range(20_000)) + hooks
+    )
+    assert (await settings_of(repository)).obeyed == ("tools",)
+    (home / ".gitconfig").write_text("".join(f'[a "{i}"]\n\tv = {i:x>1000}\n' for i in range(1100)) + hooks)
+    with pytest.raises(PolicyRefused, match="more than 1 MiB"):
+        await settings_of(repository)
+
+
+async def test_a_file_that_git_does_not_get_through(
+    repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A comment without an end takes no setting behind it away in silence, however often it is included."""
+    monkeypatch.setattr(user_settings, "_TIMEOUT_S", 0.3)
+    with (home / "endless").open("w") as file:
+        file.write("#")
+        file.truncate(1024**4)
+    (home / ".gitconfig").write_text("[include]\n\tpath = endless\n")
+    with pytest.raises(InfrastructureFault, match="git did not say"):
+        await settings_of(repository)
+
+
 async def test_a_link_half_way(repository: Path, home: Path):
     """A link of the workspace that only passes on to a program elsewhere is found as well."""
     (repository / "current").symlink_to("/bin")
@@ -243,7 +279,7 @@ async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, cana
     prepared = await begin(repository, state, own)
     (repository / "a.txt").write_text("agent\n")
     done = await finish(prepared, None)
-    assert b"+agent" in await patch_run(done.record, state)
+    assert b"+agent" in await patch_run(done.record, open_store(done.record, state))
     await undo_run(done.record, state)
     assert (repository / "a.txt").read_text() == "one\n"
 

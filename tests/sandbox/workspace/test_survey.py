@@ -13,7 +13,7 @@ from ringfence.sandbox.workspace import survey as module
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.survey import survey
-from ringfence.sandbox.workspace.work import diff_run, undo_run
+from ringfence.sandbox.workspace.work import diff_run, open_store, undo_run
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +109,7 @@ async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypat
     monkeypatch.setattr(module, "MAX_ENTRIES", 5)
     monkeypatch.setattr(module, "_MAX_NAMED", 0)
     done = await finish(prepared, None)
-    unkept = (await diff_run(done.record, state)).unkept
+    unkept = (await diff_run(done.record, open_store(done.record, state))).unkept
     assert (unkept[0].path, unkept[0].kind) == ("./", "unseen")
 
 

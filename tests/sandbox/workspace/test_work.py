@@ -22,6 +22,7 @@ from ringfence.sandbox.workspace.work import (
     apply_run,
     diff_run,
     load_record,
+    open_store,
     patch_run,
     save_record,
     undo_run,
@@ -122,9 +123,9 @@ async def test_interrupted_run(repository: Path, state: Path, own):
     work(prepared)
     run_dir = state / "runs" / "run-1"
     with pytest.raises(RecordError, match="interrupted"):
-        await diff_run(load_record(run_dir), state)
+        await diff_run(load_record(run_dir), open_store(load_record(run_dir), state))
     record, _ = await close(load_record(run_dir), run_dir, state)
-    assert len((await diff_run(record, state)).files) == 3
+    assert len((await diff_run(record, open_store(record, state))).files) == 3
     await undo_run(load_record(run_dir), state)
     assert (repository / "a.txt").read_text() == "one\n"
 
@@ -149,7 +150,7 @@ async def test_patch_of_a_run(repository: Path, state: Path, git, tmp_path: Path
     prepared = await start(repository, state, "clone")
     work(prepared)
     done = await finish(prepared, None)
-    assert await patch_run(done.record, state) == done.patch
+    assert await patch_run(done.record, open_store(done.record, state)) == done.patch
     (tmp_path / "p").write_bytes(done.patch)
     git(repository, "apply", str(tmp_path / "p"))
     assert (repository / "a.txt").read_text() == "agent\n"

@@ -3,11 +3,16 @@
 import os
 from typing import Literal
 
+from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
 UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
+
+
+class PatchTooLarge(RingfenceError):
+    """A patch is larger than what is kept; the checkpoints hold the changes all the same."""
 
 
 @frozen

@@ -12,10 +12,10 @@ from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
-from ringfence.sandbox.workspace.difference import Diff
+from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.git_layout import has_git, read_small
 from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.store import Checkpoint, PatchTooLarge, unlocked_note
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, unlocked_note
 from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.untouched import are_refs_untouched
@@ -130,8 +130,9 @@ async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
     record = prepared.record
     if out is not None:
         record = msgspec.structs.replace(record, refs=out.refs)
-    record, after = await close(record, prepared.run_dir, prepared.state)
-    return await _finished(record, after, prepared.state, out.notes if out is not None else ())
+    store = open_store(record, prepared.state)
+    record, after = await _closed(record, prepared.run_dir, store)
+    return await _finished(record, after, store, out.notes if out is not None else ())
 
 
 async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
@@ -151,7 +152,7 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
         return None
     store = open_store(record, prepared.state)
     after = await store.take(f"{record.run}/checked", base=record.before)
-    appeared = await _git_appeared(record, after, prepared.state)
+    appeared = await _git_appeared(record, after, store)
     if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
         return None
     changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
@@ -161,7 +162,7 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
     notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
     record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
     save_record(prepared.run_dir, record)
-    return await _finished(record, after, prepared.state, (*work.notes, note))
+    return await _finished(record, after, store, (*work.notes, note))
 
 
 async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Checkpoint]:
@@ -170,7 +171,10 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
-    store = open_store(record, state)
+    return await _closed(record, run_dir, open_store(record, state))
+
+
+async def _closed(record: WorkRecord, run_dir: Path, store: CheckpointStore) -> tuple[WorkRecord, Checkpoint]:
     label = f"{record.run}/after"
     if record.clone:
         # The clone lies in the run's directory, where only the caller can walk to; links in it are not
@@ -179,32 +183,34 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
         after = await store.take(label, base=record.before, root=root, actor=Actor.current())
     else:
         after = await store.take(label, base=record.before)
-    appeared = await _git_appeared(record, after, state)
+    appeared = await _git_appeared(record, after, store)
     notes = [*record.notes, *after.notes]
     record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
     save_record(run_dir, record)
     return record, after
 
 
-async def _git_appeared(record: WorkRecord, after: Checkpoint, state: Path) -> list[str]:
+async def _git_appeared(record: WorkRecord, after: Checkpoint, store: CheckpointStore) -> list[str]:
     """Git directories in the workspace itself that were not there before the run."""
     if record.clone:
         return []
-    before = await open_store(record, state).memo(record.before)
+    before = await store.memo(record.before)
     appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
     if not record.git_present and has_git(Path(record.workspace)):
         appeared.append(".git")
-    distrust_all(Path(record.workspace), appeared, run=record.run, state=state)
+    distrust_all(Path(record.workspace), appeared, run=record.run, state=store.state)
     return sorted(appeared)
 
 
-async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: tuple[str, ...]) -> Finished:
-    diff, (patch, too_large) = await both(partial(diff_run, record, state), partial(_patch, record, state))
+async def _finished(
+    record: WorkRecord, after: Checkpoint, store: CheckpointStore, notes: tuple[str, ...]
+) -> Finished:
+    diff, (patch, too_large) = await both(partial(diff_run, record, store), partial(_patch, record, store))
     if diff.unkept:
         names = "; ".join(map(str, diff.unkept[:_SHOWN]))
         more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
-    await _remember_settings(record, diff, state)
+    await _remember_settings(record, diff, store.state)
     notes = (*notes, *too_large)
     return Finished(
         record=record,
@@ -216,10 +222,10 @@ async def _finished(record: WorkRecord, after: Checkpoint, state: Path, notes: t
     )
 
 
-async def _patch(record: WorkRecord, state: Path) -> tuple[bytes, tuple[str, ...]]:
+async def _patch(record: WorkRecord, store: CheckpointStore) -> tuple[bytes, tuple[str, ...]]:
     """The patch; empty with a note where it would be too large."""
     try:
-        return await patch_run(record, state), ()
+        return await patch_run(record, store), ()
     except PatchTooLarge as exc:
         return b"", (str(exc),)
 

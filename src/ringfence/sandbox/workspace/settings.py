@@ -18,13 +18,18 @@ from ringfence.process import run_process
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import git_program
 from ringfence.sandbox.workspace.git_layout import GitLayout, read_config, read_small
-from ringfence.sandbox.workspace.named_files import is_doubtful, is_include, is_path, paths_in
+from ringfence.sandbox.workspace.named_files import is_doubtful, is_include, is_path, names_a_file, paths_in
 from ringfence.sandbox.workspace.private_git import Identity
 
 _MAX_FILES = 200
+_MAX_BYTES = 1024**2
+_MAX_SETTINGS = 10_000
 _MAX_HOOKS = 200
 _MAX_LINKS = 40
 _SETTLED_NS = 2_000_000_000
+_TIMEOUT_S = 10.0
+_Pairs = tuple[tuple[str, str], ...]
+_USED = frozenset({"user.name", "user.email"})
 
 
 @frozen
@@ -58,50 +63,108 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
         layout: Its repository.
 
     Raises:
-        PolicyRefused: More files are included than are looked at.
+        PolicyRefused: It is more than is looked at.
+        InfrastructureFault: Git does not say what a file holds.
     """
-    home = _home(actor)
-    found = _Found(actor, workspace, home)
-    for file in (*_system_files(actor), *_global_files(actor, home)):
-        await found.read(file)
-    settings = {setting.key: setting.value for setting in found.settings if setting.is_sure}
-    local = (
-        await actor.call(lambda: read_config(read_small(layout.common, b"config") or b"")) if layout else {}
-    )
-    merged = settings | {key: value for key, value in local.items() if key.startswith("user.")}
-    identity = Identity(merged.get("user.name") or "agent", merged.get("user.email") or "agent@localhost")
-    named = settings.get("core.excludesfile")
-    file = _expanded(named, home, home) if named else _config_home(actor, home) / "git" / "ignore"
-    excludes = b""
-    if not await found.leads_in(file):
-        excludes = await actor.call(lambda: read_small(file.parent, os.fsencode(file.name)) or b"")
-    if layout is not None:
-        for part in await actor.call(lambda: _parts_that_may_be_links(layout)):
-            await found.leads_in(part)
-        await found.read(layout.common / "config")
-        await found.read(layout.directory / "config.worktree")
-    await found.look_at_values()
-    return UserSettings(
-        identity, excludes, tuple(sorted(found.obeyed)), tuple(sorted(found.perhaps - found.obeyed))
-    )
+    look = _Look(actor, workspace, layout)
+    while True:
+        try:
+            return await actor.call(look.settings)
+        except _Unread as unread:
+            await look.ask_git(unread)
+
+
+class _Unread(Exception):
+    """Git has not been asked what a file says."""
+
+    def __init__(self, file: Path, status: os.stat_result) -> None:
+        super().__init__(str(file))
+        self.file = file
+        self.status = status
+
+
+@dataclass
+class _Look:
+    """At the whole configuration, in one go; begun anew when git was asked of a file that turned up."""
+
+    actor: Actor
+    workspace: Path
+    layout: GitLayout | None
+    said: dict[Path, "_Said"] = field(default_factory=dict)
+    """By git in this look, whatever becomes of the files meanwhile."""
+
+    def settings(self) -> UserSettings:
+        """What it comes to, read as the user.
+
+        Raises:
+            _Unread: Git has to be asked first.
+            PolicyRefused: As `read_settings`.
+        """
+        actor, layout = self.actor, self.layout
+        home = _home(actor)
+        found = _Found(self, home)
+        for file in (*_system_files(actor), *_global_files(actor, home)):
+            found.read(file)
+        settings = {setting.key: setting.value for setting in found.settings if setting.is_sure}
+        local = read_config(read_small(layout.common, b"config") or b"") if layout else {}
+        merged = settings | {key: value for key, value in local.items() if key.startswith("user.")}
+        identity = Identity(merged.get("user.name") or "agent", merged.get("user.email") or "agent@localhost")
+        named = settings.get("core.excludesfile")
+        file = _expanded(named, home, home) if named else _config_home(actor, home) / "git" / "ignore"
+        excludes = b""
+        if not found.leads_in(file):
+            excludes = read_small(file.parent, os.fsencode(file.name)) or b""
+        if layout is not None:
+            for part in _parts_that_may_be_links(layout):
+                found.leads_in(part)
+            found.read(layout.common / "config")
+            found.read(layout.directory / "config.worktree")
+        found.look_at_values()
+        return UserSettings(
+            identity, excludes, tuple(sorted(found.obeyed)), tuple(sorted(found.perhaps - found.obeyed))
+        )
+
+    def told(self, file: Path) -> "_Said":
+        """What git says of a file; nothing of what is no file.
+
+        Raises:
+            _Unread: Git has not said.
+        """
+        status = _stat(file)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return _Said((), 0)
+        said = self.said.get(file) or _parsed.get(_FileKey.of(file, self.actor, status))
+        if said is None:
+            raise _Unread(file, status)
+        return said
+
+    async def ask_git(self, unread: _Unread) -> None:
+        """What a file says, for this look, and for later ones where it has not been changed just now."""
+        looked_ns = time.time_ns()
+        said = self.said[unread.file] = await _asked(self.actor, unread.file)
+        # What was changed a moment ago may be changed again and look as it did.
+        if looked_ns - unread.status.st_ctime_ns > _SETTLED_NS:
+            if len(_parsed) >= _MAX_FILES:
+                _parsed.clear()
+            _parsed[_FileKey.of(unread.file, self.actor, unread.status)] = said
 
 
 @dataclass
 class _Found:
     """What was read so far."""
 
-    actor: Actor
-    workspace: Path
+    look: _Look
     home: Path
     settings: list[_Setting] = field(default_factory=list)
     obeyed: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)
     seen: set[tuple[Path, bool]] = field(default_factory=set)
+    size_bytes: int = 0
 
-    async def read(self, file: Path, *, is_sure: bool = True) -> None:
+    def read(self, file: Path, *, is_sure: bool = True) -> None:
         """Read a file and what it includes under whichever condition, but for what lies in the workspace."""
-        file = Path(os.path.normpath(file))  # noqa: ASYNC240 -- it only looks at the text
-        if (file, is_sure) in self.seen or await self.leads_in(file):
+        file = Path(os.path.normpath(file))
+        if (file, is_sure) in self.seen or self.leads_in(file):
             return
         self.seen.add((file, is_sure))
         if len(self.seen) > _MAX_FILES:
@@ -110,32 +173,41 @@ class _Found:
                 " what it leads to in the workspace cannot be guarded; include fewer",
                 rule="too-many-includes",
             )
-        for setting in await _parse(self.actor, file, is_sure=is_sure):
+        said = self.look.told(file)
+        self.size_bytes += said.size_bytes
+        if self.size_bytes > _MAX_BYTES or len(self.settings) + len(said.pairs) > _MAX_SETTINGS:
+            raise _too_large(file)
+        for key, value in said.pairs:
+            setting = _Setting(key, value, file, is_sure)
             self.settings.append(setting)
-            if is_include(setting.key) and setting.value:
-                included = _expanded(setting.value, self.home, file.parent)
-                await self.read(included, is_sure=is_sure and setting.key == "include.path")
+            if is_include(key) and value:
+                included = _expanded(value, self.home, file.parent)
+                self.read(included, is_sure=is_sure and key == "include.path")
 
-    async def look_at_values(self) -> None:
+    def look_at_values(self) -> None:
         """Note each word of a value that is a path in the workspace; git runs most of them in its top."""
         wholes: set[Path] = set()
         words: set[str] = set()
         for setting in self.settings:
             for text in paths_in(setting.key, setting.value):
                 if is_path(setting.key) or text.startswith(("/", "~")):
-                    wholes.add(_expanded(text, self.home, self.workspace))
+                    wholes.add(_expanded(text, self.home, self._workspace))
                 else:
                     words.add(text)
         for path in sorted(wholes):
-            await self.leads_in(path)
-        for word in sorted(await self.actor.call(lambda: self._present(words))):
-            await self.leads_in(self.workspace / word)
+            self.leads_in(path)
+        for word in sorted(self._present(words)):
+            self.leads_in(self._workspace / word)
+
+    @property
+    def _workspace(self) -> Path:
+        return self.look.workspace
 
     def _present(self, words: set[str]) -> set[str]:
         """Those that name what is there; of the others, note the ones that would."""
         present = set()
         for word in words:
-            path = self.workspace / _expanded(word, self.home, self.workspace)
+            path = self._workspace / _expanded(word, self.home, self._workspace)
             status = _lstat(path)
             if status is None and not is_doubtful(word):
                 self.perhaps |= self._inside({os.path.normpath(path)})
@@ -143,17 +215,19 @@ class _Found:
                 present.add(word)
         return present
 
-    async def leads_in(self, path: Path) -> bool:
+    def leads_in(self, path: Path) -> bool:
         """Whether a path, or what it is a link to, lies in the workspace outside of its git directory."""
-        inside = self._inside(await self.actor.call(lambda: _ways(path)))
+        inside = self._inside(_ways(path))
         self.obeyed |= inside
         return bool(inside)
 
     def _inside(self, ways: set[str]) -> set[str]:
-        return {str(Path(way).relative_to(self.workspace)) for way in ways if self._holds(Path(way))}
+        return {str(Path(way).relative_to(self._workspace)) for way in ways if self._holds(Path(way))}
 
     def _holds(self, path: Path) -> bool:
-        return path.is_relative_to(self.workspace) and path.relative_to(self.workspace).parts[:1] != (".git",)
+        return path.is_relative_to(self._workspace) and path.relative_to(self._workspace).parts[:1] != (
+            ".git",
+        )
 
 
 def _ways(path: Path) -> set[str]:
@@ -179,23 +253,6 @@ def _lstat(path: Path) -> os.stat_result | None:
         return None
 
 
-async def _parse(actor: Actor, file: Path, *, is_sure: bool) -> list[_Setting]:
-    status = await actor.call(lambda: _stat(file))
-    if status is None or not stat.S_ISREG(status.st_mode):
-        return []
-    looked_ns = time.time_ns()
-    key = _FileKey.of(file, actor, status)
-    pairs = _parsed.get(key)
-    if pairs is None:
-        pairs = await _pairs(actor, file)
-        # What was changed a moment ago may be changed again and look as it did.
-        if pairs is not None and looked_ns - status.st_ctime_ns > _SETTLED_NS:
-            if len(_parsed) >= _MAX_FILES:
-                _parsed.clear()
-            _parsed[key] = pairs
-    return [_Setting(key, value, file, is_sure) for key, value in pairs or ()]
-
-
 @frozen
 class _FileKey:
     """A file as it was when it was read, and by whom."""
@@ -211,25 +268,59 @@ class _FileKey:
         return cls(file, actor.uid, (status.st_dev, status.st_ino, status.st_size, *times))
 
 
-_parsed: dict[_FileKey, tuple[tuple[str, str], ...]] = {}
+@frozen
+class _Said:
+    """What git said of a file."""
+
+    pairs: _Pairs
+    """Keys and values of the settings that matter to us."""
+    size_bytes: int
+    """All that it said."""
+
+
+_parsed: dict[_FileKey, _Said] = {}
 """What git said of files, for a process that has many runs."""
 
 
-async def _pairs(actor: Actor, file: Path) -> tuple[tuple[str, str], ...] | None:
-    """Keys and values of a file; None where git does not say."""
-    with suppress(InfrastructureFault):
-        result = await run_process(
-            [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"],
-            env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
-            cwd=Path("/"),
-            timeout_s=10.0,
-            output_limit_bytes=1024**2,
-            user=actor.process_user,
-            group=actor.process_group,
+async def _asked(actor: Actor, file: Path) -> _Said:
+    """Ask git what a file says.
+
+    Raises:
+        PolicyRefused: More than is looked at.
+        InfrastructureFault: It does not answer in time. A file that it finds unsound stops the user's git, too.
+    """
+    result = await run_process(
+        [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"],
+        env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+        cwd=Path("/"),
+        timeout_s=_TIMEOUT_S,
+        output_limit_bytes=_MAX_BYTES,
+        stop_at_limit=True,
+        user=actor.process_user,
+        group=actor.process_group,
+    )
+    if result.truncated:
+        raise _too_large(file)
+    if result.timed_out or result.exit_code < 0:
+        raise InfrastructureFault(
+            f"git did not say in {_TIMEOUT_S:g} s what {str(file)!r} of your git configuration holds, and what it"
+            " leads to in the workspace cannot be guarded; see to that file, or try again"
         )
-        entries = (entry.partition("\n") for entry in result.stdout.decode("utf-8", "replace").split("\0"))
-        return tuple((key.lower(), value) for key, _, value in entries)
-    return None
+    entries = (entry.partition("\n") for entry in result.stdout.decode("utf-8", "replace").split("\0"))
+    pairs = ((key.lower(), value) for key, _, value in entries)
+    return _Said(
+        tuple((key, value) for key, value in pairs if key in _USED or is_include(key) or names_a_file(key)),
+        len(result.stdout),
+    )
+
+
+def _too_large(file: Path) -> PolicyRefused:
+    return PolicyRefused(
+        f"your git configuration says more than {_MAX_BYTES // 1024**2} MiB, or names more than {_MAX_SETTINGS}"
+        f" programs and files, in or before {str(file)!r}, and what it leads to in the workspace cannot be guarded;"
+        " have it say less",
+        rule="too-many-settings",
+    )
 
 
 def _stat(file: Path) -> os.stat_result | None:

@@ -19,11 +19,11 @@ import anyio
 import msgspec
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
+from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
-from ringfence.sandbox.workspace.difference import Diff, parse_diff
+from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
 from ringfence.sandbox.workspace.known import KnownFiles, Names, load_cache
 from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
@@ -43,10 +43,6 @@ _SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
-
-
-class PatchTooLarge(RingfenceError):
-    """A patch is larger than what is kept; the checkpoints hold the changes all the same."""
 
 
 @frozen
@@ -97,11 +93,13 @@ class CheckpointStore:
         self, workspace: Path, state: Path, *, actor: Actor | None = None, excludes: bytes = b""
     ) -> None:
         self.workspace = workspace
+        self.state = state
         self.actor = actor or Actor.current()
         self._excludes = excludes
         name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
         self.directory = state / "checkpoints" / f"{name}.git"
         self._git = Git(self.directory, actor=Actor.current(), options=_OPTIONS)
+        self._memos: dict[str, Memo] = {}
 
     async def take(
         self, label: str, *, base: str | None = None, root: Path | None = None, actor: Actor | None = None
@@ -148,8 +146,7 @@ class CheckpointStore:
         )
 
     async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
-        await taker.load()
-        remembered = await taker.remembered()
+        remembered = await taker.load()
         looked = LookedOver()
         known = taker.files_of(earlier.tree) if earlier else None
         if earlier and known is None:
@@ -186,6 +183,7 @@ class CheckpointStore:
         watched = watched_paths(memo, listing.trusted, taken.files, listing.repositories)
         memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
         await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
+        self._memos[taken.commit] = memo
 
     async def memo(self, checkpoint: str) -> Memo:
         """What is known of a checkpoint besides its files.
@@ -193,7 +191,12 @@ class CheckpointStore:
         Raises:
             RecordError: There is no such checkpoint.
         """
-        return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
+        memo = self._memos.get(checkpoint)
+        if memo is None:
+            memo = self._memos[checkpoint] = await anyio.to_thread.run_sync(
+                load_memo, self.directory, checkpoint
+            )
+        return memo
 
     async def memo_of(self, label: str) -> Memo:
         """What is known of the checkpoint under a label.
@@ -356,6 +359,7 @@ class CheckpointStore:
         for one in everything:
             if one.id not in left:
                 (self.directory / "memo" / one.id).unlink(missing_ok=True)
+                self._memos.pop(one.id, None)
         await self._git.run("repack", "-a", "-d", "-q", timeout_s=600.0)
         await self._git.run("prune", "--expire=now", timeout_s=600.0)
 

@@ -88,14 +88,15 @@ class Taker:
         self._paths: set[bytes] | None = None
         """The files that are listed; None: those that the last checkpoint was taken by."""
 
-    async def load(self) -> None:
-        """Read what is known of the last checkpoint."""
-        self._cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
-        self._known = KnownFiles(self._cache.folders)
+    async def load(self) -> Remembered:
+        """Read what is known of the last checkpoint; what earlier looks at the directory left to know."""
 
-    async def remembered(self) -> Remembered:
-        """What earlier looks at the directory left to know."""
-        return await anyio.to_thread.run_sync(load_remembered, self._remembered_file, self._actor.uid)
+        def read() -> tuple[StatCache, Remembered]:
+            return load_cache(self._cache_file), load_remembered(self._remembered_file, self._actor.uid)
+
+        self._cache, remembered = await anyio.to_thread.run_sync(read)
+        self._known = KnownFiles(self._cache.folders)
+        return remembered
 
     async def remember(self, remembered: Remembered) -> None:
         """Keep it for the next one."""

@@ -108,13 +108,12 @@ def open_store(record: WorkRecord, state: Path) -> CheckpointStore:
     return CheckpointStore(Path(record.workspace), state, actor=record.actor)
 
 
-async def diff_run(record: WorkRecord, state: Path) -> Diff:
+async def diff_run(record: WorkRecord, store: CheckpointStore) -> Diff:
     """What the run changed, and what of it no patch shows.
 
     Raises:
         RecordError: It has no end to compare with.
     """
-    store = open_store(record, state)
     before, after = await store.memo(record.before), await store.memo(_after(record))
     diff = await store.diff(record.before, _after(record)) if before.tree != after.tree else Diff()
     if record.clone:
@@ -123,13 +122,12 @@ async def diff_run(record: WorkRecord, state: Path) -> Diff:
     return with_unkept(diff, before, after)
 
 
-async def patch_run(record: WorkRecord, state: Path) -> bytes:
+async def patch_run(record: WorkRecord, store: CheckpointStore) -> bytes:
     """What the run changed, as a patch.
 
     Raises:
         RecordError: It has no end to compare with.
     """
-    store = open_store(record, state)
     before, after = await store.memo(record.before), await store.memo(_after(record))
     return await store.patch(record.before, _after(record)) if before.tree != after.tree else b""
 
