@@ -1,11 +1,11 @@
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from ringfence.sandbox import Sandbox
-from ringfence.tool import ToolResult
+from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
+from ringfence.tool import ToolCall, ToolResult, Toolset
 from ringfence.tool.shell import ShellTool
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +63,37 @@ async def test_timeout_is_told_as_in_the_seed(call: Call) -> None:
 async def test_bash_is_used_where_there_is_one(call: Call) -> None:
     """Arrays are no syntax of sh."""
     assert (await shell(call, "a=(x y); echo ${a[1]}"))["stdout"] == "y\n"
+
+
+async def test_sh_is_used_where_there_is_no_bash(recorder: Any) -> None:
+    """Each time, and a command that bash would have run otherwise is run once."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap", env={"PATH": "/tmp/bin"})) as sandbox:
+        made = await sandbox.run(["/bin/sh", "-c", "/bin/mkdir /tmp/bin && /bin/ln -s /bin/sh /tmp/bin/sh"])
+        assert made.ok, made.stderr
+        tools = Toolset([ShellTool()])
+        for number in ("1", "2"):
+            said = {
+                "command": f"echo {number} $0 >> /tmp/said; read line < /tmp/said; echo $line",
+                "reasoning": "x",
+            }
+            (result,) = await tools.call_all([ToolCall(number, "shell", said)], sandbox, recorder)
+            assert json.loads(result.content)["stdout"] == "1 sh\n"
+
+
+async def test_a_command_of_a_new_sandbox_is_one_command(
+    call: Call, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What shell there is is not asked first."""
+    commands: list[str] = []
+    run = sandbox.run
+
+    async def counted(argv: Sequence[str], **more: Any) -> ExecResult:
+        commands.append(argv[-1])
+        return await run(argv, **more)
+
+    monkeypatch.setattr(sandbox, "run", counted)
+    assert (await shell(call, "echo said"))["stdout"] == "said\n"
+    assert commands == ["echo said"]
 
 
 async def test_a_command_longer_than_an_argument_may_be_works(call: Call) -> None:

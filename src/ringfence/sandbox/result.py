@@ -30,6 +30,8 @@ class ExecResult:
     ended_by: EndedBy
     refused: tuple[str, ...] = ()
     """What the gate refused, or could not reach, while it ran: each line once, at most 20."""
+    is_started: bool = True
+    """False: there was no such program, or it could not be run; why is on `stderr`."""
 
     @property
     def stdout(self) -> str:

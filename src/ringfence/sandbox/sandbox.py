@@ -241,7 +241,7 @@ class Sandbox:
             raise UsageError(f"working directory {where!r} cannot be entered inside: {failure.message}")
         text = f"ringfence: {failure.message}\n".encode("utf-8", "replace")
         code = 127 if errno_name(failure) == "ENOENT" else 126
-        return ExecResult(argv, b"", text, 0, len(text), code, None, 0.0, "exit")
+        return ExecResult(argv, b"", text, 0, len(text), code, None, 0.0, "exit", is_started=False)
 
     @asynccontextmanager
     async def spawn(

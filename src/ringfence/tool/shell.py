@@ -19,6 +19,7 @@ _ARGUMENT_LIMIT_BYTES = 64 * 1024
 _KEPT_BYTES = 256 * 1024
 _RESULT_CHARS = 30_000
 _STDERR_SHARE = 3
+_NOT_FOUND = 127
 
 _DESCRIPTION = """\
 Run a shell command in the sandbox and get back a JSON object with stdout, stderr, exit_code, timed_out, \
@@ -59,7 +60,7 @@ class ShellTool(Tool):
 
     def __init__(self, *, result_chars: int = _RESULT_CHARS) -> None:
         self._result_chars = result_chars
-        self._shells: dict[str, str] = {}
+        self._without_bash: set[str] = set()
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
         """Run the command; one that fails or is killed is an ordinary result."""
@@ -69,20 +70,20 @@ class ShellTool(Tool):
             return ToolResult(
                 "the command holds a NUL character, which no shell can take; remove it", is_error=True
             )
-        shell = await self._shell_of(context.sandbox)
-        result = await _run(context.sandbox, shell, command, timeout_s)
+        result = await self._run(context.sandbox, command, timeout_s)
         return ToolResult(_render(result, timeout_s, self._result_chars))
 
-    async def _shell_of(self, sandbox: Sandbox) -> str:
-        """Bash if the sandbox has one, else sh; asked once per sandbox."""
-        known = self._shells.get(sandbox.id)
-        if known is None:
-            probe = await sandbox.run(["sh", "-c", "command -v bash"], timeout_s=30.0)
-            known = self._shells[sandbox.id] = "bash" if probe.ok else "sh"
-        return known
+    async def _run(self, sandbox: Sandbox, command: str, timeout_s: float) -> ExecResult:
+        """By bash, or by sh in a sandbox where there is none, which is remembered."""
+        if sandbox.id not in self._without_bash:
+            result = await _run_by("bash", sandbox, command, timeout_s)
+            if result.is_started or result.exit_code != _NOT_FOUND:
+                return result
+            self._without_bash.add(sandbox.id)
+        return await _run_by("sh", sandbox, command, timeout_s)
 
 
-async def _run(sandbox: Sandbox, shell: str, command: str, timeout_s: float) -> ExecResult:
+async def _run_by(shell: str, sandbox: Sandbox, command: str, timeout_s: float) -> ExecResult:
     encoded = command.encode()
     if len(encoded) <= _ARGUMENT_LIMIT_BYTES:
         return await sandbox.run([shell, "-c", command], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)

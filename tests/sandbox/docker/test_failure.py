@@ -8,6 +8,8 @@ CAPTURED = {
     # Docker 20.10.24 and aiodocker 0.27
     "Cannot connect to Docker Engine via unix:///var/run/docker.sock [Cannot connect to unix socket "
     "/var/run/docker.sock ssl:default [Permission denied]]": "socket-permission",
+    "Cannot connect to Docker Engine via unix:///run/podman/podman.sock [Cannot connect to unix socket "
+    "/run/podman/podman.sock ssl:default [Permission denied]]": "podman-socket-permission",
     "Cannot connect to Docker Engine via unix:///nope.sock [Cannot connect to unix socket /nope.sock "
     "ssl:default [No such file or directory]]": "not-running",
     "Cannot connect to Docker Engine via http://127.0.0.1:1 [Cannot connect to host 127.0.0.1:1 ssl:default "

@@ -45,8 +45,14 @@ CAUSES = (
         "`ssh` to that machine must work without a question: check keys, agent and known_hosts",
     ),
     _row(
+        "podman-socket-permission",
+        r"permission denied.*podman[^ ]*\.sock|podman[^ ]*\.sock\b.*permission denied",
+        "that engine is not yours: use one of your own (`systemctl --user start podman.socket`), or "
+        "`--sandbox bubblewrap`",
+    ),
+    _row(
         "socket-permission",
-        r"permission denied.*(docker|podman)[^ ]*\.sock|\.sock\b.*permission denied",
+        r"permission denied.*docker[^ ]*\.sock|\.sock\b.*permission denied",
         "you may not use the engine's socket: `sudo usermod -aG docker $USER` and a new login allow it (whoever may, "
         "is root of this machine), or use a rootless engine, or `--sandbox bubblewrap`",
     ),
