@@ -4,6 +4,7 @@
 
     RingfenceError
     ├── UsageError              mend the command line                      exit 2
+    │   └── RequestRefused      name another model, or mend the request    exit 2
     ├── ConfigurationError      mend a file (carries file, line, column)   exit 78
     ├── PolicyRefused           ask for less, or loosen by name            exit 4
     ├── LimitReached            raise the limit, or accept the end         exit 5
@@ -59,6 +60,10 @@ class UsageError(RingfenceError):
     exit_code = ExitCode.USAGE
 
 
+class RequestRefused(UsageError):
+    """The model's API refuses a request for good: it knows no such model, say."""
+
+
 class ConfigurationError(RingfenceError):
     """A configuration file is wrong.
 
@@ -98,9 +103,7 @@ class PolicyRefused(RingfenceError):
 
 
 _RAISE = {
-    "tokens": "raise it with --max-tokens, or limits.tokens in ringfence.yaml",
-    "cost_usd": "raise it with --max-cost-usd, or limits.cost_usd in ringfence.yaml",
-    "wall_clock_s": "raise it with --timeout",
+    "wall_clock_s": "raise it with --timeout, or limits.wall_clock in ringfence.yaml",
     "memory": "raise it with --memory",
     "pids": "raise it with --pids",
     "disk": "raise it with --disk",
@@ -126,7 +129,8 @@ class LimitReached(RingfenceError):
         self.limit = limit
         self.allowed = allowed
         self.used = used
-        advice = _RAISE.get(limit) or "raise it with --max-" + limit.replace("_", "-")
+        option = "--max-" + limit.replace("_", "-")
+        advice = _RAISE.get(limit) or f"raise it with {option}, or limits.{limit} in ringfence.yaml"
         super().__init__(f"limit {limit!r} reached: {used:.12g} of {allowed:.12g}; {advice}")
 
 

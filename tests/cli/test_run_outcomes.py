@@ -42,6 +42,13 @@ def test_a_green_check_succeeds_in_a_new_sandbox(run: Cli, script: Cli, says: Cl
 
 
 @pytest.mark.slow
+def test_an_answer_after_which_nothing_is_asked_passes_the_limit(run: Cli, script: Cli, says: Cli):
+    """The limit is asked before each request, and a prompt counts when it is answered."""
+    assert run(script(says()), "--max-tokens", "10").code == 0
+    assert run(script(says("x", "true"), says()), "--max-tokens", "10").code == 5
+
+
+@pytest.mark.slow
 def test_a_red_check_exits_3(run: Cli, script: Cli, says: Cli):
     """The agent's word does not count against a check."""
     ended = run(script(says("all is green!")), "--verify", "echo broken; exit 9")
@@ -61,7 +68,10 @@ def test_require_verified_exits_3_without_a_check(run: Cli, script: Cli, says: C
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--max-turns", "1"], "limit 'turns' reached: 1 of 1; raise it with --max-turns"),
+        (
+            ["--max-turns", "1"],
+            "limit 'turns' reached: 1 of 1; raise it with --max-turns, or limits.turns in",
+        ),
         *(
             pytest.param([option, number], f"raise it with {option}", marks=pytest.mark.slow)
             for option, number in (
@@ -101,7 +111,7 @@ def test_an_unknown_price_refuses_a_cost_limit_before_anything(run: Cli, workspa
 def test_the_wall_clock_exits_124(run: Cli, script: Cli, says: Cli):
     """Time is a limit with a code of its own."""
     ended = run(script(says("x", "sleep 60")), "--timeout", "300ms")
-    assert (ended.code, "raise it with --timeout" in ended.out) == (124, True)
+    assert (ended.code, "raise it with --timeout, or limits.wall_clock in" in ended.out) == (124, True)
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ def test_a_cost_limit_without_a_price_is_refused():
     with pytest.raises(PolicyRefused, match=r"'mystery'.*limit tokens instead") as caught:
         require_price("mystery")
     assert caught.value.rule == "cost_limit_needs_price"
+    assert "`prices:`" in str(caught.value)
     assert require_price("claude-opus-5") is PRICES["claude-opus-5"]
 
 

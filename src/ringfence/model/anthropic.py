@@ -9,13 +9,20 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
 from ringfence.collector import paused_collector
-from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError, UsageError
+from ringfence.errors import (
+    AuthenticationFailed,
+    InfrastructureFault,
+    RequestRefused,
+    RingfenceError,
+    UsageError,
+)
 from ringfence.events import ModelRetried
 from ringfence.model.assembly import BrokenStream, ReplyAssembly
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
@@ -34,8 +41,9 @@ _CLOSE_S = 5.0
 _DRAIN_S = 0.25
 
 
+@cache
 def warm_up() -> threading.Thread:
-    """Begin to import the SDK in a thread, so that the first reply need not wait for it."""
+    """Begin to import the SDK in a thread, so that the first reply need not wait for it; once in a process."""
     thread = threading.Thread(target=_import_sdk, name="import-anthropic", daemon=True)
     thread.start()
     return thread
@@ -206,7 +214,8 @@ class AnthropicModel(Model):
         if failure.kind == "context":
             return ContextExceeded(f"the conversation is too long for the model ({reason}); shorten it")
         if failure.kind == "refused":
-            return UsageError(f"{where} refused the request ({reason}); mend the request or the model's name")
+            kind = RequestRefused if failure.is_final else UsageError
+            return kind(f"{where} refused the request ({reason}); mend the request or the model's name")
         asked = failure.retry_after_s
         advice = f"try again in {asked:.0f} s" if asked else "try again later"
         return InfrastructureFault(

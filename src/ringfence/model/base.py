@@ -76,7 +76,8 @@ class Model(ABC):
             AuthenticationFailed: 401 or 403; not retried.
             InfrastructureFault: Unreachable, overloaded or rate-limited beyond the retries.
             ContextExceeded: The conversation is longer than the model's window.
-            UsageError: The API refuses the request itself (400, 404, 413, 422).
+            RequestRefused: The API refuses the request itself (400, 404, 422).
+            UsageError: The conversation cannot be sent (413, or it is no Unicode).
         """
 
     async def aclose(self) -> None:  # noqa: B027  # a model without connections has nothing to do

@@ -32,6 +32,10 @@ _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
 """Words of the 400 for a conversation that does not fit; it has no code of its own (anthropic 2.11)."""
 
 
+_ASKED_WRONGLY = frozenset({400, 404, 422})
+"""Refused whatever was said before; 413 is about the conversation."""
+
+
 @frozen
 class Failure:
     """One failed attempt, classified."""
@@ -40,6 +44,11 @@ class Failure:
     reason: str
     status: int | None = None
     retry_after_s: float | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the API refuses how it is asked, and not what the conversation came to."""
+        return self.kind == "refused" and self.status in _ASKED_WRONGLY
 
 
 def status_failure(

@@ -78,7 +78,7 @@ def require_price(model: str, overrides: Mapping[str, Price] | None = None) -> P
     if price is None:
         raise PolicyRefused(
             f"a cost limit needs the price of {model!r}, which is not in the table of {CHECKED_ON}; "
-            "give its price in the configuration, or limit tokens instead",
+            "give it under `prices:` in ringfence.yaml, or limit tokens instead",
             rule="cost_limit_needs_price",
         )
     return price

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import Provided, base_url_of
+from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
 from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of
 from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed
@@ -57,7 +57,8 @@ async def probe(
         UsageError: The base URL is none.
     """
     base = base_url or base_url_of(credential)
-    where = origin_of(check_base_url(base))
+    source = "" if base_url else BASE_URL_VARIABLES[credential.provider]
+    where = origin_of(check_base_url(base, source=source))
     gateway = Gateway([Provided(credential.provider, credential, credential.kind, base)])
     found = Probe("unreachable", where, f"no answer in {timeout_s:g} s")
     with anyio.move_on_after(timeout_s):

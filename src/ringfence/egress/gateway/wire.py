@@ -7,6 +7,7 @@ writing a body, of which nothing is needed here. The parser is C; what it is giv
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import cast
 
 import httptools
 
@@ -166,8 +167,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # another event loop's is none by its class
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; some that nobody asked for are none of an answer."""
