@@ -15,7 +15,8 @@ from ringfence.runtime.options import SETTING_OF, SUPPORT, RuntimeName
 _HEAD = """\
 # Runtimes
 
-Who thinks in a run: `--runtime`, or `run.runtime`. Every runtime works in every sandbox, without a key inside;
+Who thinks in a run: `--runtime`, or `run.runtime`. Every runtime works in every fence, without a key inside, and
+without a fence (`--sandbox host`) `api` alone does;
 [how to](../how-to/claude-and-codex.md).
 """
 _WHAT = {

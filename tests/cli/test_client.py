@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from ringfence.cli.client import ClientCommand
+from ringfence.cli.client import ClientCommand, misplaced, told_of_misplaced
 from ringfence.cli.main import app
 
 Cli = Callable[..., Any]
@@ -33,6 +33,47 @@ def _parsed(name: str, words: list[str]) -> dict[str, Any]:
 def test_what_follows_our_options_is_the_clients(ours: list[str], words: list[str]):
     """Also what we have an option of the same name for; -- is ours, once."""
     assert _parsed("claude", [*ours, *words])["args"] == (words[1:] if words[:1] == ["--"] else words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "found"),
+    [
+        ("claude", ["--permission-mode", "default", "--memory", "1g", "--memory=2g"], ["--memory"]),
+        ("claude", ["--model", "opus", "-p", "memory"], []),
+        ("claude", ["-p", "--", "--memory"], []),
+        ("codex", ["--sandbox", "read-only", "--cpus=1"], ["--cpus"]),
+    ],
+)
+def test_an_option_of_ours_that_came_too_late_is_found(name: str, words: list[str], found: list[str]):
+    """Not one that the client has as well, nor what is no option."""
+    assert misplaced(COMMANDS[name].params, name, words) == found
+
+
+def test_an_option_of_ours_is_told_where_the_client_refused_its_arguments():
+    """Its own error does not say whose it is; a client that worked took all of them."""
+    assert told_of_misplaced("claude", ["--memory"], 1) == [
+        "--memory is an option of ringfence's, which come first: ringfence claude --memory ..."
+    ]
+    assert "--cpus, --pids are options" in told_of_misplaced("codex", ["--cpus", "--pids"], 2)[0]
+    assert [told_of_misplaced("claude", ["--memory"], code) for code in (0, 130, None)] == [[], [], []]
+    assert told_of_misplaced("claude", [], 1) == []
+
+
+def test_no_usage_has_brackets_in_brackets():
+    """Whoever reads it should see what may be left out."""
+
+    def usages(command: Any, context: typer.Context) -> list[str]:
+        below = getattr(command, "commands", {})
+        own = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        deeper = (
+            usages(each, typer.Context(each, info_name=name, parent=context)) for name, each in below.items()
+        )
+        return [own, *(usage for several in deeper for usage in several)]
+
+    root = get_command(app)
+    found = usages(root, typer.Context(root, info_name="ringfence"))
+    assert "ringfence claude [OPTIONS] [ARGS]..." in found
+    assert [usage for usage in found if "[[" in usage or "]...]" in usage] == []
 
 
 @given(st.lists(st.text(max_size=12), max_size=6))

@@ -12,7 +12,7 @@ from tests.cases import slow_after
 from tests.runtime.client.fake import FakeClient, asked
 
 from ringfence.cli.recorded import recorded_request
-from ringfence.errors import RecordError
+from ringfence.errors import PolicyRefused, RecordError
 from ringfence.events import (
     AgentAnswered,
     ClientEnded,
@@ -23,6 +23,7 @@ from ringfence.events import (
     Usage,
 )
 from ringfence.job.agent import part_of
+from ringfence.job.clients import with_model_granted
 from ringfence.job.request import RunRequest
 from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
@@ -53,6 +54,12 @@ def place() -> Iterator[Path]:
             for path in (inner, inner / "a.txt"):
                 os.chown(path, OWNER, OWNER)
         yield inner
+
+
+def test_a_client_on_the_bare_host_is_refused_with_what_to_do() -> None:
+    """It was not asked for a way out, so none is spoken of."""
+    with pytest.raises(PolicyRefused, match=r"a client on the bare host is refused: .*--sandbox bubblewrap"):
+        with_model_granted(SandboxSpec(backend="host"))
 
 
 class Bench:

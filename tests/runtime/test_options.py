@@ -5,12 +5,21 @@ from typing import Any, get_args
 
 import pytest
 
+from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.errors import UsageError
 from ringfence.job.agent import asked_of
 from ringfence.job.request import AgentRequest
 from ringfence.runtime import Limits
-from ringfence.runtime.options import SETTING_OF, SUPPORT, Options, RuntimeName, check_options, given_options
+from ringfence.runtime.options import (
+    FLAG_OF,
+    SETTING_OF,
+    SUPPORT,
+    Options,
+    RuntimeName,
+    check_options,
+    given_options,
+)
 from ringfence.runtime.registry import runtime_names
 from ringfence.tool.mcp_server import McpServer
 from ringfence.tool.python_function import tool
@@ -58,6 +67,18 @@ def test_every_setting_of_an_option_is_one() -> None:
     """What a refusal names can be looked up."""
     assert set(SETTING_OF) <= set(SUPPORT)
     assert set(SETTING_OF.values()) <= set(all_fields())
+
+
+def test_a_refusal_names_what_was_typed() -> None:
+    """Beside the key: it may be in a file."""
+    with pytest.raises(UsageError, match=r"has no tools_allowed \(--allow-tool, tools\.allow\)"):
+        check_options("codex-cli", ["tools_allowed"])
+
+
+def test_every_flag_of_an_option_is_one() -> None:
+    """That of its setting; none is left out."""
+    flags = {setting: f"--{name.replace('_', '-')}" for name, setting in SETTINGS.items()}
+    assert {option: flags[key] for option, key in SETTING_OF.items() if key in flags} == FLAG_OF
 
 
 @pytest.mark.parametrize("option", GIVEN)

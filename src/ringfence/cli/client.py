@@ -1,6 +1,6 @@
 """`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,10 @@ Ringfence's options come first; from the first word that is none of them, or aft
 `ringfence {name} --memory 4g {example}`. Its own help: `ringfence {name} -- --help`.
 """
 _EXAMPLES = {"claude": "--continue", "codex": "resume --last"}
+_SHARED = {"claude": {"--model", "--env"}, "codex": {"--model", "--sandbox", "--image", "--env"}}
+"""Options of ours that the client has, too."""
+_WRONG_WORDS = (1, 2)
+"""Exit codes of a client that does not take its arguments."""
 
 
 class ClientCommand(TyperCommand):
@@ -65,12 +69,29 @@ def _length_of_ours(parameters: list[Any], args: list[str]) -> int:
     return min(position, len(args))
 
 
+def misplaced(parameters: list[Any], name: str, args: Sequence[str]) -> list[str]:
+    """Options of ours among the client's arguments, each once; those that it has itself are not meant."""
+    ours = {spelling for each in parameters if each.param_type_name == "option" for spelling in each.opts}
+    own = args[: args.index("--")] if "--" in args else args
+    words = dict.fromkeys(word.partition("=")[0] for word in own if word.startswith("--"))
+    return [word for word in words if word in ours - _SHARED[name] - {"--help"}]
+
+
+def told_of_misplaced(name: str, words: Sequence[str], exit_code: int | None) -> list[str]:
+    """What to say of such options after the client has ended: they may be why it took no argument."""
+    if not words or exit_code not in _WRONG_WORDS:
+        return []
+    are = f"{words[0]} is an option" if len(words) == 1 else f"{', '.join(words)} are options"
+    return [f"{are} of ringfence's, which come first: ringfence {name} {words[0]} ..."]
+
+
 def client_command(name: "ClientName", title: str) -> Callable[..., None]:
     """The command of a client."""
 
     def command(
+        ctx: typer.Context,
         args: Annotated[
-            list[str] | None, typer.Argument(metavar="[ARGS]...", help="For the client, as they are.")
+            list[str] | None, typer.Argument(metavar="ARGS", help="For the client, as they are.")
         ] = None,
         *,
         workspace: options.WorkspaceOption = Path(),
@@ -104,7 +125,8 @@ def client_command(name: "ClientName", title: str) -> Callable[..., None]:
             cli_path=cli_path, settings_source=settings_source, force=force,
         )  # fmt: skip
         named = [] if model is None or model.startswith("scripted:") else ["--model", model]
-        _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait)))
+        theirs = tuple(misplaced(ctx.command.params, name, args or ()))
+        _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))
 
     command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
     return command
@@ -117,6 +139,8 @@ class _Asked:
     workspace: Path
     effective: "Effective"
     wait_s: float
+    misplaced: tuple[str, ...]
+    """Options of ours that came too late to be."""
 
     @property
     def runtime(self) -> "RuntimeName":
@@ -143,6 +167,8 @@ def _run(asked: _Asked) -> None:
     for line in refused.lines():
         say(line)
     print_summary(open_console(stderr=True), result)
+    for line in told_of_misplaced(asked.name, asked.misplaced, result.command_exit_code):
+        say(line)
     if result.work is not None and result.work.files_changed:
         say("look at the changes: ringfence diff last; take them back: ringfence undo last")
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

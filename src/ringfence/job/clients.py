@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
+from ringfence.errors import PolicyRefused
 from ringfence.job.request import AgentRequest
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Place
@@ -19,7 +20,17 @@ def provider_of(runtime: str) -> Provider:
 
 
 def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
-    """The same, with the model's API granted: a client inside has no other way to think."""
+    """The same, with the model's API granted: a client inside has no other way to think.
+
+    Raises:
+        PolicyRefused: On the bare host.
+    """
+    if spec.backend == "host":
+        raise PolicyRefused(
+            "a client on the bare host is refused: it asks its model by the gateway of a fence; take one, such as "
+            "--sandbox bubblewrap (without a fence only the runtime `api` works)",
+            rule="client-unfenced",
+        )
     if spec.egress.wants_model:
         return spec
     rules = (*spec.egress.allow, EgressRule(preset="model"))
@@ -31,29 +42,28 @@ async def with_client(request: AgentRequest, spec: SandboxSpec) -> tuple[AgentRe
 
     Raises:
         ConfigurationError: There is no such program, or its version is not among those tried.
+        PolicyRefused: As `with_model_granted`.
         UsageError: The runtime is no client, or its client cannot be started so: an argument that is not the user's to
             give, say.
     """
     from ringfence.runtime.client.program import find_program, shown_plugins
 
-    client = client_of(request.runtime)
-    _check_launch(client, request, is_fence=spec.backend != "host")
+    client, granted = client_of(request.runtime), with_model_granted(spec)
+    _check_launch(client, request)
     program = await find_program(client, spec, request.options)
     plugins, options = shown_plugins(request.options, spec)
     mounts = (*spec.mounts, *program.mounts, *plugins)
     return (
         replace(request, program=program, options=options),
-        with_model_granted(spec).model_copy(update={"mounts": mounts}),
+        granted.model_copy(update={"mounts": mounts}),
     )
 
 
-def _check_launch(client: Client, request: AgentRequest, *, is_fence: bool) -> None:
+def _check_launch(client: Client, request: AgentRequest) -> None:
     """See that a client can be started so, before anything is made for it; where it will be is no matter.
 
     Raises:
         UsageError: It cannot.
     """
-    place = Place(
-        program=client.name, home="/", workspace="/", base_url="http://127.0.0.1:1", is_fence=is_fence
-    )
+    place = Place(program=client.name, home="/", workspace="/", base_url="http://127.0.0.1:1")
     client.launch(Task(prompt=request.prompt, model=request.model, options=request.options), place)

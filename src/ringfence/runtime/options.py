@@ -12,6 +12,7 @@ from ringfence.errors import UsageError
 from ringfence.tool.mcp_server import McpServer
 
 __all__ = [
+    "FLAG_OF",
     "SETTING_OF",
     "SUPPORT",
     "Options",
@@ -110,6 +111,27 @@ SETTING_OF: Mapping[str, str] = {
 """The key of the configuration that gives an option; the others are given for one run alone."""
 
 
+FLAG_OF: Mapping[str, str] = {
+    "model": "--model",
+    "max_turns": "--max-turns",
+    "budget": "--max-cost-usd",
+    "system_prompt": "--system-prompt",
+    "system_append": "--system-append",
+    "tools_allowed": "--allow-tool",
+    "tools_denied": "--deny-tool",
+    "permission_mode": "--permission-mode",
+    "plugins": "--plugin",
+    "settings_sources": "--settings-source",
+    "output_schema": "--output-schema",
+    "toolset": "--toolset",
+    "cli_path": "--cli-path",
+    "cli_args": "--cli-arg",
+    "idle_timeout_s": "--idle-timeout",
+    "force": "--force",
+}
+"""What gives an option on a command line; the others are given in files alone."""
+
+
 def check_options(runtime: str, given: Iterable[str]) -> None:
     """See that `runtime` honours each option in `given`, which are keys of `SUPPORT`.
 
@@ -119,7 +141,8 @@ def check_options(runtime: str, given: Iterable[str]) -> None:
     for option in given:
         able = SUPPORT[option]
         if runtime not in able:
-            setting = f" ({SETTING_OF[option]})" if option in SETTING_OF else ""
+            given_by = ", ".join(names[option] for names in (FLAG_OF, SETTING_OF) if option in names)
+            setting = f" ({given_by})" if given_by else ""
             raise UsageError(
                 f"the runtime {runtime!r} has no {option}{setting}; leave it out, or take "
                 f"--runtime {' or '.join(sorted(able))}"

@@ -7,9 +7,11 @@ import pytest
 
 from ringfence.errors import UsageError
 from ringfence.runtime.base import Session, Task
+from ringfence.runtime.claude_sdk.client import ClaudeSdkClient
 from ringfence.runtime.client.base import Launch, Place
 from ringfence.runtime.client.claude import ClaudeClient
 from ringfence.runtime.options import Options
+from ringfence.tool.mcp_server import McpServer
 
 PLACE = Place(
     program="/p/claude",
@@ -92,6 +94,68 @@ def test_the_end_of_options_may_be_a_value_and_end_nothing() -> None:
     with pytest.raises(UsageError, match=r"'--resume' of claude is refused"):
         launched(cli_args=("--append-system-prompt", "--", "--resume=x"))
     assert launched(cli_args=("--effort", "low", "--", "--resume")).argv[-1] == "--resume"
+
+
+SERVER = McpServer(name="one", command=("one",))
+
+
+@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied"])
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("Bsh", "no tool 'Bsh' .*did you mean 'Bash'"),
+        ("bash", "did you mean 'Bash'"),
+        ("Nosuch(rm *)", "no tool 'Nosuch'"),
+        ("Read,Rad", "no tool 'Rad'"),
+        ("mcp__two__look", "'mcp__two__look' .*those there are: one"),
+        ("mcp__onetwo", "those there are: one"),
+    ],
+)
+def test_a_tool_that_is_not_there_is_refused(way: str, named: str, told: str) -> None:
+    """Claude passes over it in silence: nothing would be denied, or all would."""
+    options: dict[str, Any] = {way: ("Read", named)}
+    with pytest.raises(UsageError, match=told):
+        launched(mcp_servers=(SERVER,), **options)
+
+
+@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        ("Bash(git log, x)",),
+        ("Bash(echo (x)),Read",),
+        ("Task",),
+        ("REPL",),
+        ("mcp__one",),
+        ("mcp__one__look",),
+        ("mcp__one__*",),
+    ],
+    ids=str,
+)
+def test_a_tool_that_may_be_there_is_taken(way: str, named: tuple[str, ...]) -> None:
+    """By any of its names, with a pattern, or of a server."""
+    options: dict[str, Any] = {way: named}
+    assert launched(mcp_servers=(SERVER,), **options)
+
+
+def test_all_tools_of_one_text_are_left() -> None:
+    """A pattern ends with its bracket."""
+    assert "--tools=Bash,Read" in launched(tools_allowed=("Bash(git log, x),Read",)).argv
+
+
+def test_a_wildcard_denies_and_does_not_allow() -> None:
+    """Claude takes it so."""
+    assert "--disallowedTools=Cron*" in launched(tools_denied=("Cron*",)).argv
+    with pytest.raises(UsageError, match="would be none"):
+        launched(tools_allowed=("Cron*",))
+
+
+def test_names_that_only_others_know_are_taken() -> None:
+    """A newer client has other tools, and servers come by plugins, arguments and the SDK."""
+    assert launched(tools_denied=("Nosuch",), force=True)
+    assert launched(tools_denied=("mcp__two__look",), cli_args=("--mcp-config=/x.json",))
+    task = Task("do it", model="opus", options=Options(tools_denied=("mcp__two__look",)))
+    assert ClaudeSdkClient().launch(task, PLACE)
 
 
 def test_a_pattern_of_tools_with_everything_permitted_is_refused() -> None:

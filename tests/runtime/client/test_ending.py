@@ -155,6 +155,19 @@ def test_an_ending_is_an_error_by_what_to_do_next(client: ClientName, name: str,
     assert str(error_of(ended)).startswith(f"{ended.reason.rstrip('.')}; ")
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_about_model"),
+    [
+        ("There's an issue with the selected model (opus-9).", True),
+        ("API Error: 400 messages.1.content.0: a thinking block is not signed", False),
+    ],
+)
+def test_the_models_name_is_doubted_where_the_api_does(reason: str, is_about_model: bool):
+    """Another refusal has nothing to do with it."""
+    told = str(error_of(Ended(Ending.REQUEST, reason)))
+    assert ("--model" in told) is is_about_model
+
+
 def test_an_end_of_the_clients_own_is_no_error():
     """Whether the work is right is for others to say."""
     assert error_of(judged("claude", "done")) is None

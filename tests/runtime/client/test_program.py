@@ -96,9 +96,9 @@ def test_another_version_is_refused_with_what_to_do(version: str) -> None:
     with pytest.raises(
         ConfigurationError, match=rf"{version} .*{oldest} to {newest}.*--force.*npm install"
     ) as caught:
-        check_version(ClaudeClient(), version, force=False)
-    assert "\n" not in str(caught.value)
-    check_version(ClaudeClient(), version, force=True)
+        check_version(ClaudeClient(), version, path="/opt/claude", force=False)
+    assert ("\n" in str(caught.value), "'/opt/claude'" in str(caught.value)) == (False, True)
+    check_version(ClaudeClient(), version, path="/opt/claude", force=True)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,8 @@ async def test_a_program_that_others_can_change_is_not_started_on_the_host(tmp_p
 def test_plugins_are_shown_at_places_of_ours(tmp_path: Path) -> None:
     """Two of the same name beside each other; without a fence they are where they are."""
     plugins = (tmp_path / "a/garden", tmp_path / "b/garden")
+    for plugin in plugins:
+        plugin.mkdir(parents=True)
     mounts, options = shown_plugins(Options(plugins=plugins), INSIDE)
     assert [mount.source for mount in mounts] == list(plugins)
     assert [str(path) for path in options.plugins] == [mount.target for mount in mounts]
@@ -156,6 +158,12 @@ def test_plugins_are_shown_at_places_of_ours(tmp_path: Path) -> None:
         (),
         Options(plugins=plugins),
     )
+
+
+def test_a_plugin_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
+    """Before a run is begun."""
+    with pytest.raises(ConfigurationError, match=r"nowhere' \(--plugin, client\.plugins\) is no directory"):
+        shown_plugins(Options(plugins=(tmp_path / "nowhere",)), INSIDE)
 
 
 async def test_a_program_in_the_workspace_is_never_started_outside(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class ClaudeSdkClient(ClaudeClient):
         asks: Whether the host decides what it may use.
     """
 
+    knows_servers = False  # some are the SDK's options'
+
     def __init__(self, servers: Sequence[str] = (), *, asks: bool = False) -> None:
         self._servers = tuple(servers)
         self._asks = asks

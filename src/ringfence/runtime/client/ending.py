@@ -14,6 +14,7 @@ from ringfence.errors import (
     ConfigurationError,
     InfrastructureFault,
     LimitReached,
+    RequestRefused,
     RingfenceError,
     UsageError,
 )
@@ -101,6 +102,7 @@ _CLAUDE_FAULTS = {
 }
 _REFUSED = (400, 404, 413, 422)
 """Statuses that the same request would get again."""
+_ABOUT_MODEL = re.compile(r"\bmodel|deployment", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
 _CODEX_FAULTS = (
@@ -236,6 +238,8 @@ def error_of(ended: Ended, limit: LimitReached | None = None) -> RingfenceError 
     if known is None:
         return None
     kind, advice = known
+    if ended.ending is Ending.REQUEST and _ABOUT_MODEL.search(ended.reason):
+        advice = "see whether --model names one that the API knows"
     return kind(f"{ended.reason.rstrip('.')}; {advice}")
 
 
@@ -249,7 +253,7 @@ _ERRORS: dict[Ending, tuple[type[RingfenceError], str]] = {
         "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
     ),
     Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
-    Ending.REQUEST: (UsageError, "see whether --model names one that the API knows"),
+    Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),
     Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
     Ending.NOT_STARTED: (
         ConfigurationError,

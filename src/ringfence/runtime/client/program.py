@@ -47,7 +47,7 @@ async def find_program(client: Client, spec: SandboxSpec, options: Options) -> P
     is_theirs = spec.workspace is not None and lies_in(native, spec.workspace)
     version = await version_of(native) if is_trusted(native) and not is_theirs else None
     if version is not None:
-        check_version(client, version, force=options.force)
+        check_version(client, version, path=str(native), force=options.force)
     return _shown(client, native, version, spec)
 
 
@@ -55,7 +55,7 @@ def missing_program(client: Client) -> ConfigurationError:
     """The error where a client is not installed, with the way to install it."""
     return ConfigurationError(
         f"{client.title} is not installed: no native program {client.name!r} is on PATH or in the usual places; "
-        f"install it: {client.install}; or name an image that has it (--image), or the program itself (--cli-path)"
+        f"install it: {client.install}; or name an image that has it (--image), or the program itself (client.path)"
     )
 
 
@@ -76,12 +76,21 @@ async def checked_inside(program: Program, client: Client, sandbox: Sandbox, *, 
             "take an image that has it, such as `agents` of `ringfence image build`, or install it on the host: "
             f"{client.install}"
         )
-    check_version(client, version, force=force)
+    check_version(client, version, path=program.path, force=force)
     return replace(program, version=version)
 
 
 def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...], Options]:
-    """What shows the plugins of the host inside, and the options with their paths there."""
+    """What shows the plugins of the host inside, and the options with their paths there.
+
+    Raises:
+        ConfigurationError: One is no directory.
+    """
+    for plugin in options.plugins:
+        if not plugin.is_dir():
+            raise ConfigurationError(
+                f"the plugin {str(plugin.absolute())!r} (--plugin, client.plugins) is no directory; name one that is"
+            )
     if spec.backend == "host" or not options.plugins:
         return (), options
     mounts = tuple(

@@ -51,7 +51,7 @@ def read_version(text: str) -> str | None:
     return found[1] if found is not None else None
 
 
-def check_version(client: Client, version: str, *, force: bool) -> None:
+def check_version(client: Client, version: str, *, path: str, force: bool) -> None:
     """See that a version is one that this release was tried with.
 
     Raises:
@@ -62,7 +62,7 @@ def check_version(client: Client, version: str, *, force: bool) -> None:
         return
     known = oldest if oldest == newest else f"{oldest} to {newest}"
     raise ConfigurationError(
-        f"{client.title} {version} was not tried with this release of ringfence, which knows {known}; "
+        f"{client.title} {version} ({path!r}) was not tried with this release of ringfence, which knows {known}; "
         f"use --force to try it, or install a known one: {client.install}"
     )
 

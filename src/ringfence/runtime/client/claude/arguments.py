@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ringfence.errors import UsageError
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.client.base import Place
+from ringfence.runtime.client.claude.tools import names_in
 from ringfence.runtime.options import Options
 from ringfence.tool.mcp_server import McpServer
 
@@ -42,7 +43,7 @@ _OUTSIDE = {
     "--ide": "the editor is not in the fence",
 }
 _COMMANDS_OUTSIDE = {
-    "auth": "credentials stay outside; give yours to ringfence",
+    "auth": "credentials stay outside; set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN before you start it",
     "setup-token": "credentials stay outside; run it outside of the fence",
     "install": "the program is shown inside read-only; run it outside of the fence",
     "update": "the program is shown inside read-only; run it outside of the fence",
@@ -163,8 +164,7 @@ def _permissions(options: Options, *, is_fence: bool) -> list[str]:
 
 
 def _built_in(tools: Iterable[str]) -> list[str]:
-    names = (tool.partition("(")[0] for tool in tools)
-    return list(dict.fromkeys(name for name in names if not name.startswith("mcp__")))
+    return list(dict.fromkeys(name for name in names_in(tools) if not name.startswith("mcp__")))
 
 
 def _session(session: Session | None, options: Options) -> list[str]:

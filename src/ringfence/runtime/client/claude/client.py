@@ -13,6 +13,7 @@ from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Launch, Place, Stream
 from ringfence.runtime.client.claude.arguments import check_own, check_unattended, option_arguments
 from ringfence.runtime.client.claude.stream import ClaudeStream
+from ringfence.runtime.client.claude.tools import check_tools
 
 _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -44,14 +45,18 @@ class ClaudeClient(Client):
     title = "Claude Code"
     tested = ("2.1.197", "2.1.330")
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
+    knows_servers = True
+    """Whether all MCP servers are in a task's options."""
 
     def launch(self, task: Task, place: Place) -> Launch:
         """How to start it on a task.
 
         Raises:
-            UsageError: An argument of the task's options that is not the user's to give, or too long a schema.
+            UsageError: An argument of the task's options that is not the user's to give, too long a schema, or a tool
+                that claude does not know.
         """
         check_unattended(task.options.cli_args)
+        check_tools(task.options, knows_servers=self.knows_servers)
         arguments, files, env = option_arguments(task, place, self.state_dir(place))
         argv = (place.program, "-p", "--output-format", "stream-json", "--verbose")
         return Launch(

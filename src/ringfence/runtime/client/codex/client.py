@@ -39,7 +39,7 @@ _INNER = {
     "--approve-for-me": "its own sandbox cannot be made in the fence, and every command would fail",
 }
 _COMMANDS_OUTSIDE = {
-    "login": "credentials stay outside; give yours to ringfence",
+    "login": "credentials stay outside; run it outside of the fence, or set OPENAI_API_KEY",
     "logout": "there are no credentials inside",
     "update": "the program is shown inside read-only; run it outside of the fence",
     "cloud": "it runs elsewhere, outside of the fence",
