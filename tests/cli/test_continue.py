@@ -59,6 +59,21 @@ def test_an_agent_of_ones_own_is_not_gone_on_with(run: Cli, workspace: Path, scr
     assert (ended.code, "to go on with" in ended.err) == (2, True), ended
 
 
+def test_of_a_session_on_the_terminal_it_is_told_what_goes_on_with_it(
+    run: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """The program that it was of."""
+
+    async def agent(task: Task, sandbox: Sandbox, emit: object) -> str:
+        return "done"
+
+    spec = SandboxSpec(workspace=workspace, mode="clone")
+    request = RunRequest(prompt="p", workspace=workspace, spec=spec, wall_clock_s=60, runtime="claude")
+    anyio.run(lambda: JobRun(request, part_of(agent, Task(prompt="p", model=""))).run())
+    ended = run(script(says()), "--resume", "last")
+    assert (ended.code, "go on by `ringfence claude`" in ended.err) == (2, True), ended
+
+
 def test_without_an_earlier_run_it_is_refused(run: Cli, script: Cli, says: Cli):
     """There is nothing to go on with."""
     ended = run(script(says()), "--continue")

@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ class Api:
         self.answers: dict[str, tuple[int, Any]] = {}
         """By path; others are 200."""
         self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.waits: Callable[[], None] = lambda: None
 
 
 @contextmanager
@@ -38,6 +40,7 @@ def _serving() -> Iterator[Api]:
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             path = self.path.partition("?")[0]
+            api.waits()
             api.asked.append(
                 (self.command, path, {name.lower(): value for name, value in self.headers.items()})
             )
@@ -186,8 +189,22 @@ def test_doctor_without_a_credential_names_the_ways(ringfence: Cli):
     """And ends as a run would."""
     ended = ringfence("doctor", "--auth")
     assert ended.code == 77
-    for way in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "secrets:"):
+    for way in (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "OPENAI_API_KEY",
+        "secrets:",
+    ):
         assert way in ended.err
+
+
+def test_doctor_names_the_variable_that_holds_no_address(ringfence: Cli, monkeypatch: pytest.MonkeyPatch):
+    """Two may be set, and either may be wrong."""
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_BASE_URL", "moon")
+    ended = ringfence("doctor", "--auth")
+    assert (ended.code, "'moon' (OPENAI_BASE_URL)" in ended.err) == (2, True)
 
 
 @pytest.mark.slow
@@ -203,18 +220,45 @@ def test_doctor_renews_a_login_first(
     assert (ended.code, len(tokens.asked)) == (0, 1)
 
 
-def test_a_refused_credential_ends_the_run_before_a_sandbox(
+def test_a_refused_credential_ends_the_run_before_the_agent(
     ringfence: Cli, api: Api, workspace: Path, monkeypatch: pytest.MonkeyPatch, events: Cli
 ):
-    """The outcome says whose fault it is, and nothing ran."""
+    """The outcome says whose fault it is, and no agent ran."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     api.answers = {"/v1/models": _error(401, "authentication_error", f"invalid {SECRET}")}
     ended = ringfence("run", "x", "-C", workspace)
     names = [event["event"] for event in events()]
     assert (ended.code, events()[-2]["data"]["state"]) == (77, "authentication")
-    assert "sandbox.created" not in names
+    assert "job.started" not in names
     assert SECRET not in ended.out + ended.err
     assert "ringfence doctor --auth" in ended.out + ended.err
+
+
+def _journal() -> str:
+    return (resolve("last") / "journal.jsonl").read_text()
+
+
+def test_a_credential_that_is_refused_late_leaves_no_work(
+    ringfence: Cli, api: Api, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing was set up in a sandbox that was ready sooner, and what the user writes later is not the run's."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    api.answers = {"/v1/models": _error(401, "authentication_error", "no")}
+
+    def wait() -> None:
+        for name, seconds in (("sandbox.created", 4), ("command.ended", 0.5)):
+            deadline = time.monotonic() + seconds
+            while name not in _journal() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    api.waits = wait
+    assert ringfence("run", "x", "-C", workspace, "--setup", "touch set-up").code == 77
+    (workspace / "mine").write_text("mine\n")
+    assert not (workspace / "set-up").exists()
+    monkeypatch.chdir(workspace)
+    assert "mine" not in ringfence("diff", "last", "--stat").out
+    assert ringfence("undo", "last").code == 0
+    assert (workspace / "mine").exists()
 
 
 def test_a_missing_credential_names_the_ways_before_a_record(ringfence: Cli, workspace: Path):

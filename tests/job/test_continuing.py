@@ -1,7 +1,12 @@
 """Going on with an earlier run."""
 
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import UsageError
 from ringfence.events import JobCreated
-from ringfence.job.continuing import differences
+from ringfence.job.continuing import differences, run_of
 
 
 def _created(**configuration: object) -> JobCreated:
@@ -26,3 +31,44 @@ def test_the_runtime_is_the_sessions_own_and_no_difference():
     """Whoever names none goes on with it, though the settings have another."""
     earlier = _created(run={"runtime": "claude-cli"})
     assert differences(earlier, model="a", configuration={"run": {"runtime": "api"}}) == []
+
+
+SESSION = "5f29ccd4-aacc-443b-847e-23f201c8a2bd"
+
+
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [
+        (
+            f"claude-0123456789abcdef-0/files/projects/-w/{SESSION}.jsonl",
+            f"`ringfence claude --resume {SESSION}`",
+        ),
+        (
+            f"codex-0123456789abcdef-0/files/sessions/2026/01/02/rollout-2026-01-02T03-04-05-{SESSION}.jsonl",
+            f"`ringfence codex resume {SESSION}`",
+        ),
+    ],
+    ids=["claude", "codex"],
+)
+def test_a_session_on_a_terminal_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, step: str
+):
+    """Its id was told by the program, and means nothing to a task."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = tmp_path / "ringfence" / "sessions" / f"terminal-{file}"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with pytest.raises(UsageError) as caught:
+        run_of(SESSION[:13])
+    assert step in str(caught.value)
+
+
+def test_what_is_neither_a_run_nor_a_session_is_told_to_be_neither(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Both were looked for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(
+        UsageError, match=f"no unattended session '{SESSION}', and there is no run '{SESSION}'"
+    ):
+        run_of(SESSION)

@@ -126,6 +126,22 @@ async def test_a_check_that_takes_longer_is_waited_for():
         await anyio.lowlevel.checkpoint()
         is_done = True
 
-    async with meanwhile(check):
-        pass
-    assert is_done
+    async with meanwhile(check) as checked:
+        assert not is_done
+        await checked()
+        assert is_done
+
+
+async def test_a_body_that_fails_does_not_wait_for_the_check():
+    """A server that does not answer keeps nobody who has nothing to ask it."""
+    with pytest.raises(BaseExceptionGroup) as raised, anyio.fail_after(5):
+        async with meanwhile(anyio.sleep_forever):
+            raise ConfigurationError("wrong")
+    assert raised.group_contains(ConfigurationError)
+
+
+async def test_a_body_that_ends_does_not_wait_for_the_check():
+    """Nor when it ended by itself."""
+    with anyio.fail_after(5):
+        async with meanwhile(anyio.sleep_forever):
+            pass

@@ -62,20 +62,25 @@ async def test_a_model_that_may_not_be_asked_starts_no_run():
         await access_for(request, credentials=[KEY])
 
 
-async def test_what_is_asked_inside_counts_as_the_runs(tmp_path: Path):
-    """What the agent's own loop asks is counted by its replies alone."""
+@pytest.mark.parametrize(
+    ("ended_by", "counted"), [("closed", (15, 0.5)), ("limit", (30, 1.0))], ids=["whole", "cut"]
+)
+async def test_what_is_asked_inside_counts_as_the_runs(
+    tmp_path: Path, ended_by: str, counted: tuple[int, float]
+):
+    """What the agent's own loop asks is counted by its replies alone, but for an answer that a limit cut."""
     journal = Journal.create(tmp_path / "run", "run")
     recorder = Recorder(journal, Redactor(), None)
     for sandbox_id in ("s", ""):
         await recorder.emit(
             ModelExchanged(
-                sandbox_id=sandbox_id, exchange=1, status=200, ended_by="closed", model="m",
+                sandbox_id=sandbox_id, exchange=1, status=200, ended_by=ended_by, model="m",
                 usage=Usage(input_tokens=10, output_tokens=5), is_estimated=False, cost_usd=0.5, first_byte_ms=1,
                 duration_ms=2, answer_bytes=3,
             )
         )  # fmt: skip
     await anyio.to_thread.run_sync(journal.close)
-    assert recorder.used.known == (15, 0.5)
+    assert recorder.used.known == counted
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,21 @@ def test_a_locked_database_is_waited_for(store: JobStore, tmp_path: Path):
     other.execute("SELECT * FROM jobs").fetchall()
     assert store.move("a", JobState.QUEUED, JobState.STARTING)
     other.close()
+
+
+def test_a_store_that_is_held_keeps_its_log(store: JobStore, tmp_path: Path):
+    """A change does not write it back and remove it, until nobody holds the store; what was changed is there."""
+    log = tmp_path / "jobs.db-wal"
+    with store.held():
+        assert store.move("a", JobState.QUEUED, JobState.STARTING)
+        assert log.exists()
+    assert not log.exists()
+    job = JobStore(tmp_path / "jobs.db").get("a")
+    assert job is not None
+    assert job.state is JobState.STARTING
+
+
+def test_what_goes_wrong_while_a_store_is_held_is_not_the_stores(store: JobStore):
+    """Another database's error keeps its own words."""
+    with pytest.raises(sqlite3.OperationalError, match="another"), store.held():
+        raise sqlite3.OperationalError("another")

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from ringfence.secret import KnownSecret
 
 _SOON_S = 24 * 3600.0
+_NONE = (
+    "there is no credential of a model; set ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN or CLAUDE_CODE_OAUTH_TOKEN for "
+    "claude, OPENAI_API_KEY or CODEX_API_KEY for codex (or log in by `codex login`), each also as NAME_FILE=PATH or "
+    "under `secrets:` in your configuration"
+)
 _MARKS = {
     "ok": "ok          ",
     "refused": "REFUSED     ",
@@ -29,12 +34,13 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
     import anyio
 
     from ringfence.cli.escape import safe_json, visible
-    from ringfence.secret import credential_of, known_secrets
+    from ringfence.errors import AuthenticationFailed
+    from ringfence.secret import known_secrets
 
     known = known_secrets(effective.settings.secrets)
     credentials = [secret for secret in known.values() if secret.provider is not None]
     if not credentials:
-        credential_of("anthropic", known)  # says how to give one
+        raise AuthenticationFailed(_NONE)
     rows = [anyio.run(_checked, secret, effective.settings.run.model) for secret in credentials]
     if json:
         typer.echo(safe_json({"schema_version": 1, "credentials": rows}, indent=2))

@@ -67,17 +67,34 @@ def run_of(reference: str) -> Continuation:
     """
     try:
         path = resolve(reference)
-    except UsageError:
+    except UsageError as exc:
         newest = _newest_of(reference)
         if newest is None:
-            raise
+            raise _unknown(reference, exc) from exc
         return _from(*newest)
     created = creation_of(path)
     if created is None or created.runtime in _NO_AGENT:
-        raise UsageError(f"run {path.name!r} was no agent's, so there is nothing to go on with; name another")
+        runtime = created.runtime if created is not None else ""
+        is_terminal = runtime in ("claude", "codex")
+        step = f"its sessions go on by `ringfence {runtime}`" if is_terminal else "name another"
+        raise UsageError(f"run {path.name!r} was no agent's, so there is nothing to go on with; {step}")
     if created.runtime != "api":  # its session has one state, that of its newest run
         path, created = _newest_of(created.session_id) or (path, created)
     return _from(path, created)
+
+
+def _unknown(reference: str, problem: UsageError) -> UsageError:
+    """What to say of something that is neither a run nor the session of one."""
+    from ringfence.job.interactive import terminal_session
+
+    found = terminal_session(reference, state_dir())
+    if found is None:
+        return UsageError(f"there is no unattended session {reference!r}, and {problem}")
+    client, session = found
+    step = f"`ringfence {client} {'--resume' if client == 'claude' else 'resume'} {session}`"
+    return UsageError(
+        f"session {session!r} is one on a terminal; go on with it there, on its workspace, by {step}"
+    )
 
 
 def _newest_of(session: str) -> tuple[Path, JobCreated] | None:

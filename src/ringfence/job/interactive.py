@@ -21,7 +21,8 @@ from ringfence.job.outcome import Outcome
 from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.client.base import Client, Place, Program
 from ringfence.runtime.client.program import checked_inside
-from ringfence.runtime.session import SessionHome, SessionKeeper, held_session
+from ringfence.runtime.client.seen import ClientName
+from ringfence.runtime.session import SessionHome, SessionKeeper, held_session, sessions_dir
 from ringfence.runtime.transcript import read_events
 from ringfence.runtime.transcript.session import unread
 from ringfence.sandbox import Sandbox
@@ -38,6 +39,9 @@ _AT_ONCE = 100
 _READ_S = 0.05
 _CHUNK = 1024**2
 _PLACES = 10
+_TERMINAL = "terminal-"
+"""How the names of homes of sessions on terminals begin."""
+_SESSION_CHARS = 36
 
 
 @frozen
@@ -113,7 +117,7 @@ def held_sessions(client: Client, workspace: Path, state: Path) -> Iterator[Sess
     with ExitStack() as held:
         home = None
         for number in range(_PLACES):
-            name = f"terminal-{client.name}-{digest}-{number}"
+            name = f"{_TERMINAL}{client.name}-{digest}-{number}"
             with suppress(UsageError):
                 home = held.enter_context(held_session(name, by=f"process {os.getpid()}", state=state))
                 break
@@ -122,6 +126,18 @@ def held_sessions(client: Client, workspace: Path, state: Path) -> Iterator[Sess
                 f"{_PLACES} terminals have {client.name} on {str(workspace)!r}; close one of them"
             )
         yield home
+
+
+def terminal_session(reference: str, state: Path) -> tuple[ClientName, str] | None:
+    """The session of a client on a terminal whose id is, or begins with, `reference`: whose it is, and its id."""
+    homes = sorted(sessions_dir(state).glob(f"{_TERMINAL}*")) if reference else []
+    for home in homes:
+        for name in filter(_is_session, SessionHome(home).files()):
+            # codex puts the time before it
+            session = Path(name).stem[-_SESSION_CHARS:]
+            if session.startswith(reference):
+                return ("claude" if home.name.startswith(f"{_TERMINAL}claude-") else "codex"), session
+    return None
 
 
 class KeptSessions:

@@ -1,7 +1,7 @@
 """The secrets of a run: told to its record, watched while it lasts, given back before the record is closed."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -58,14 +58,24 @@ async def lent(leases: Sequence[Lease], *, run: str, redactor: Redactor, emit: E
 
 
 @asynccontextmanager
-async def meanwhile(check: Callable[[], Coroutine[Any, Any, None]] | None) -> AsyncIterator[None]:
-    """Do `check` beside the body; both are over when the context is left, and what either raises ends both."""
-    if check is None:
-        yield
-        return
+async def meanwhile(
+    check: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Do `check` beside the body, which is given what waits for it. What either raises ends both.
+
+    A body that ends without having waited ends the check.
+    """
+    passed = anyio.Event()
+
+    async def checked() -> None:
+        if check is not None:
+            await check()
+        passed.set()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(check)
-        yield
+        tasks.start_soon(checked)
+        yield passed.wait
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from ringfence.errors import (
     ConfigurationError,
     LimitReached,
     PolicyRefused,
+    RequestRefused,
     RingfenceError,
     SandboxDied,
     SandboxStartFailed,
@@ -27,6 +28,8 @@ class Outcome:
     reason: str
     command_exit_code: int | None = None
     """Of the user's own command, in runs that are one."""
+    is_request_refused: bool = False
+    """Whether the model's API refused for good how it was asked."""
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -52,7 +55,7 @@ def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
         return Outcome(by_reason.get(error.reason, JobState.INFRASTRUCTURE), str(error))
     for kind, state in _STATES:
         if isinstance(error, kind):
-            return Outcome(state, str(error))
+            return Outcome(state, str(error), is_request_refused=isinstance(error, RequestRefused))
     if isinstance(error, RingfenceError):
         return Outcome(JobState.INFRASTRUCTURE, str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

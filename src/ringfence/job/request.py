@@ -58,7 +58,7 @@ class RunRequest:
     wanted: Sequence[KnownSecret] = ()
     """Secrets that a standing sandbox's holder takes leases of by itself, as we are gone before it is."""
     precheck: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """Done while the workspace is prepared; what it raises ends the run before a sandbox is opened."""
+    """Done while the sandbox is made ready; what it raises ends the run before an agent is set to work."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """The effective configuration, for the record."""
     protect: Sequence[str] = ()

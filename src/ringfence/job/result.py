@@ -27,6 +27,8 @@ class JobResult:
     """What was brought out; None if nothing was begun, or it could not be."""
     command_exit_code: int | None = None
     """Of the user's own command, in runs that are one."""
+    is_request_refused: bool = False
+    """Whether the model's API refused for good how it was asked."""
     is_unwatched: bool = False
     """Whether whoever was shown it left before its end."""
     problems: tuple[str, ...] = ()

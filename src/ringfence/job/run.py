@@ -1,6 +1,7 @@
 """One run in a fence: prepared, worked, brought out, checked, ended once."""
 
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +32,8 @@ from ringfence.journal import Journal, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import why_unseen
-from ringfence.sandbox.workspace.prepare import prepare
+from ringfence.sandbox.workspace.finish import close
+from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.secret import Redactor
 
 _END_S = 30.0
@@ -95,6 +97,10 @@ class JobRun:
         Raises:
             InfrastructureFault: The record could not be started or ended.
         """
+        with self._store.held():
+            return await self._recorded()
+
+    async def _recorded(self) -> JobResult:
         self._stops.watch_graces()
         journal = Journal.create(self.dir, self.id, enter=self._enter)
         recorder = self._recorder = Recorder(
@@ -117,6 +123,7 @@ class JobRun:
             ended=ended,
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,
+            is_request_refused=outcome.is_request_refused,
             is_unwatched=recorder.is_view_lost,
             problems=tuple(self._problems),
         )
@@ -164,7 +171,13 @@ class JobRun:
         with ExitStack() as claims:
             if not await claim(claims, request, self._stops, run=self.id, is_fenced=is_fenced, unseen=unseen):
                 return Outcome(JobState.CANCELLED, self._stops.reason)
-            async with meanwhile(request.precheck):
+            return await self._claimed(recorder, is_fenced=is_fenced, unseen=unseen)
+
+    async def _claimed(self, recorder: Recorder, *, is_fenced: bool, unseen: str | None) -> Outcome:
+        request = self._request
+        prepared: Prepared | None = None
+        try:
+            async with meanwhile(request.precheck) as checked:
                 prepared = await prepare(
                     request.workspace,
                     request.spec.mode,
@@ -176,28 +189,44 @@ class JobRun:
                     is_fenced=is_fenced,
                     unseen=unseen,
                 )
-            await recorder.emit(checkpoint_created(prepared.before, "before"))
-            pool = None
-            if request.pool is not None and is_fenced:
-                values = [value for lease in request.leases for value in lease.values]
-                pool = Pool(state_dir() / "pool", request.pool, secrets=[*request.secrets, *values])
-            gateway = request.model_access.gateway if request.model_access is not None else None
-            sandboxes = Sandboxes(
-                request.spec,
-                self.id,
-                self._store,
-                recorder,
-                pool,
-                gateway,
-                self.gates,
-                injected=request.injected,
-                leases=request.leases,
-            )
-            outcome = await self._inside(prepared.placement, sandboxes, recorder)
-            if self._progress.is_begun:
-                delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)
-                outcome = await self._after(outcome, delivery)
-            return outcome
+                await recorder.emit(checkpoint_created(prepared.before, "before"))
+                sandboxes = self._sandboxes(recorder, self._pool() if is_fenced else None)
+                outcome = await self._inside(prepared.placement, sandboxes, recorder, checked)
+        finally:
+            if prepared is not None and not self._progress.is_begun:
+                await self._closed(prepared)
+        if self._progress.is_begun:
+            delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)
+            outcome = await self._after(outcome, delivery)
+        return outcome
+
+    async def _closed(self, prepared: Prepared) -> None:
+        """Keep the state after a run that did not begin: what somebody writes later is no work of it."""
+        try:
+            await close(prepared.record, self.dir, state_dir())
+        except RingfenceError as exc:
+            self._problems.append(self._redactor.redact(str(exc)))
+
+    def _pool(self) -> Pool | None:
+        request = self._request
+        if request.pool is None:
+            return None
+        values = [value for lease in request.leases for value in lease.values]
+        return Pool(state_dir() / "pool", request.pool, secrets=[*request.secrets, *values])
+
+    def _sandboxes(self, recorder: Recorder, pool: Pool | None) -> Sandboxes:
+        request = self._request
+        return Sandboxes(
+            request.spec,
+            self.id,
+            self._store,
+            recorder,
+            pool,
+            request.model_access.gateway if request.model_access is not None else None,
+            self.gates,
+            injected=request.injected,
+            leases=request.leases,
+        )
 
     async def _announce(self, recorder: Recorder) -> None:
         request = self._request
@@ -218,12 +247,19 @@ class JobRun:
         for what, by in request.loosenings:
             await recorder.emit(PolicyLoosened(what=what, by=by))
 
-    async def _inside(self, placement: Placement, sandboxes: Sandboxes, recorder: Recorder) -> Outcome:
-        """The part inside, in its own sandbox, which is dead when this returns."""
+    async def _inside(
+        self,
+        placement: Placement,
+        sandboxes: Sandboxes,
+        recorder: Recorder,
+        checked: Callable[[], Awaitable[None]],
+    ) -> Outcome:
+        """The part inside, once `checked`, in its own sandbox, which is dead when this returns."""
         limit_s = self._request.wall_clock_s
         try:
             with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
-                async with sandboxes.opened(self._request.purpose, placement) as sandbox:
+                opened = sandboxes.opened(self._request.purpose, placement, checked=checked)
+                async with opened as sandbox:
                     self._move(JobState.RUNNING)
                     self._progress.is_begun = True
                     await recorder.emit(JobStarted())
@@ -232,9 +268,8 @@ class JobRun:
             return self._outcome_of(exc)
         if clock.cancelled_caught:
             limit = format_duration(limit_s or 0)
-            return Outcome(
-                JobState.TIMED_OUT, f"the time limit of {limit} was reached; raise it with --timeout"
-            )
+            advice = "raise it with --timeout, or limits.wall_clock in ringfence.yaml"
+            return Outcome(JobState.TIMED_OUT, f"the time limit of {limit} was reached; {advice}")
         return Outcome(JobState.CANCELLED, self._stops.reason)
 
     async def _after(self, outcome: Outcome, delivery: Delivery) -> Outcome:

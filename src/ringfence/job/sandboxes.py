@@ -1,7 +1,7 @@
 """Sandboxes of a run: opened under its name, told to its journal, each for one purpose."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
@@ -61,8 +61,16 @@ class Sandboxes:
     """What the user should be told of those that have ended."""
 
     @asynccontextmanager
-    async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
-        """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace."""
+    async def opened(
+        self, purpose: _Use, placement: Placement, *, checked: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncIterator[Sandbox]:
+        """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace.
+
+        Args:
+            purpose: What it is for.
+            placement: Of the workspace in it.
+            checked: Awaited before the first command runs in it.
+        """
         sandbox_id = uuid4().hex[:12]
         self.store.add_sandbox(self.job_id, sandbox_id)
         began = time.monotonic()
@@ -92,6 +100,8 @@ class Sandboxes:
                     swaps=swaps,
                 ) as gate:
                     self.gates[sandbox.id] = gate
+                    if checked is not None:
+                        await checked()
                     async for result in sandbox.set_up(spec.setup):
                         await self.recorder.emit(_command_ended(sandbox, result))
                     yield sandbox

@@ -35,14 +35,18 @@ class Used:
             self.turns += 1
             if isinstance(event.origin, msgspec.UnsetType):
                 self._spend(event.usage, event.cost_usd)
-        elif isinstance(event, ModelExchanged) and event.sandbox_id and event.usage.total:
-            # What the agent's own loop asks is counted by the reply that it makes of it.
+        elif isinstance(event, ModelExchanged) and event.usage.total and _is_counted(event):
             self._spend(event.usage, event.cost_usd)
 
     def _spend(self, usage: Usage, cost_usd: float | None) -> None:
         self.usage += usage
         unknown = cost_usd is None or self.cost_usd is None
         self.cost_usd = None if unknown else (self.cost_usd or 0.0) + (cost_usd or 0.0)
+
+
+def _is_counted(event: ModelExchanged) -> bool:
+    """What the agent's own loop asks is counted by the reply that it makes of it; of what a limit cut, it makes none."""
+    return bool(event.sandbox_id) or event.ended_by == "limit"
 
 
 def spent_by(run: Path) -> tuple[int, float]:
