@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringfence.loop.freeze import REGULAR, Guard, Item, Tampering, freeze, tampering
+from ringfence.loop.freeze import REGULAR, Guard, Item, Tampering, freeze, tampering, with_scripts
 
 Tree = Mapping[str, "bytes | Item"]
 
@@ -25,6 +25,7 @@ def attempt(
 ) -> list[Tampering]:
     """Judge an attempt: `after` has what it wrote; None is deleted."""
     was = items(before)
+    guard = with_scripts(was, guard or Guard())
     now = {**was, **items({path: it for path, it in after.items() if it is not None})}
     for path, it in after.items():
         if it is None:

@@ -18,6 +18,7 @@ from ringfence.loop.freeze.model import (
     Tampering,
 )
 from ringfence.loop.freeze.places import is_leftover, is_plain_path, is_test_path
+from ringfence.loop.freeze.scripts import with_scripts
 from ringfence.loop.freeze.tampering import broken, freeze, tampering
 from ringfence.loop.freeze.writing import Dropped, only_tests
 
@@ -45,4 +46,5 @@ __all__ = [
     "is_test_path",
     "only_tests",
     "tampering",
+    "with_scripts",
 ]

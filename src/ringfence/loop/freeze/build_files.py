@@ -47,7 +47,7 @@ def pyproject_part(data: bytes, guard: Guard) -> _Found:
 
 def package_json_part(data: bytes, guard: Guard) -> _Found:
     """Scripts that test, configuration of the runners, and which runners they are."""
-    document = _json(data)
+    document = json_of(data)
     if not isinstance(document, dict):
         return "runner_config", data
     kept = {
@@ -67,6 +67,13 @@ def package_json_part(data: bytes, guard: Guard) -> _Found:
 _TEST_SCRIPT = re.compile(
     r"(?:pre|post)?(?:test|lint|type-?check|check|tsc)(?:[:.-].*)?|(?:pre|post)?(?:install|prepare)"
 )
+
+
+def called_scripts(data: bytes, guard: Guard) -> list[str]:
+    """The commands of those scripts of a package.json that a check may call."""
+    document = json_of(data)
+    table = _table(document, "scripts") if isinstance(document, dict) else {}
+    return [str(script) for script in _kept_scripts(table, guard).values()]
 
 
 def _kept_scripts(scripts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
@@ -179,7 +186,8 @@ def _toml(data: bytes) -> dict[str, Any] | None:
     return found
 
 
-def _json(data: bytes) -> Any:
+def json_of(data: bytes) -> Any:
+    """What a file of JSON holds; None where it holds none."""
     return _read(data, json.loads)
 
 

@@ -74,6 +74,8 @@ class Guard:
     """Rules that do not reject."""
     tests: tuple[str, ...] = ()
     """Patterns of paths that are tests besides, as of a shell; `*` stands for slashes, too."""
+    scripts: frozenset[str] = frozenset()
+    """Files that the commands lead to by way of others, see `with_scripts`."""
     to_build: frozenset[str] = frozenset()
     """Files that are to be written, though a command names them: the product itself."""
 
@@ -87,6 +89,8 @@ class Guard:
 
 
 Kind = Literal["test", "runner_config", "check_config"]
+MOST_BYTES = 4 << 20
+"""A larger file is compared whole."""
 
 
 @frozen

@@ -9,6 +9,7 @@ WHOLE_RUNNER_FILES = {
     "node": re.compile(
         r"\.npmrc|\.yarnrc(?:\.yml)?|\.pnpmfile\.[cm]?js|node\.config\.json|bunfig\.toml|\.taprc"
         r"|\.mocharc(?:\..+)?|(?:jest|vitest|ava|karma|playwright|cypress|babel|nyc)\.(?:config|workspace|conf|setup|preset)\..+"
+        r"|(?:[sS]etup[-_]?(?:[tT]ests?|[jJ]est|[vV]itest)|(?:[tT]est|[jJ]est|[vV]itest)s?[-_]?[sS]etup)\.[cm]?[jt]sx?"
         r"|\.babelrc(?:\..+)?|\.swcrc|\.nycrc(?:\..+)?|\.c8rc(?:\..+)?|vitest\.workspace\..+"
     ),
     "go": re.compile(r"go\.env|go\.work"),
@@ -34,6 +35,8 @@ EVERYWHERE = re.compile(r"sitecustomize\.py|usercustomize\.py|.*\.pth|pyvenv\.cf
 CHECK_FILES = re.compile(
     r"\.?mypy\.ini|\.?ruff\.toml|\.flake8|\.?pylintrc(?:\.toml)?|pyrightconfig\.json|\.pre-commit-config\.yaml"
     r"|\.eslintrc(?:\..+)?|eslint\.config\..+|\.eslintignore|biome\.jsonc?|\.oxlintrc\.json|tsconfig(?:\..+)?\.json"
+    r"|\.prettierrc(?:\..+)?|\.prettierignore|prettier\.config\..+|\.stylelintrc(?:\..+)?|\.stylelintignore|stylelint\.config\..+"
+    r"|\.?ty\.toml|\.isort\.cfg|\.pydocstyle|\.pycodestyle|dprint\.jsonc?|detekt\.ya?ml"
     r"|\.?clippy\.toml|\.?rustfmt\.toml|\.golangci\.(?:yml|yaml|toml|json)|checkstyle.*\.xml|pmd.*\.xml|\.bandit"
 )
 """What says how strict linters and type checkers are."""
@@ -88,6 +91,12 @@ RUNNER_PACKAGES = re.compile(
     r"jest|@jest/.+|vitest|@vitest/.+|mocha|chai|ava|tap|jasmine|karma|nyc|c8|@playwright/test|babel-jest|ts-jest|tsx|ts-node"
 )
 """Packages of npm that run tests."""
+
+JAVA_LIBRARIES = re.compile(
+    r"(?:^|/)(org/(?:junit|testng|mockito|assertj|hamcrest|opentest4j)|junit/framework)/.*\.(?:java|class|kt|groovy|scala)$",
+    re.DOTALL,
+)
+"""Classes of the libraries that run tests and assert: a project's own come before those of its dependencies."""
 
 GO_TEST_MODULES = re.compile(
     r"testify|gomega|ginkgo|go-cmp|gotest\.tools|gocheck|check\.v1|quicktest|goconvey"

@@ -18,11 +18,8 @@ from ringfence.loop.freeze.build_files import (
 )
 from ringfence.loop.freeze.ini import ini_part
 from ringfence.loop.freeze.inline_tests import inline_tests
-from ringfence.loop.freeze.model import Guard, Kind, Runner
-from ringfence.loop.freeze.targets import is_named_by, makefile_part, uses_tool
-
-MOST_BYTES = 4 << 20
-"""A larger file is compared whole."""
+from ringfence.loop.freeze.model import MOST_BYTES, Guard, Kind, Runner
+from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, is_named_by, makefile_part, uses_tool
 
 
 @frozen
@@ -57,7 +54,7 @@ def part_of(path: str, data: bytes, guard: Guard) -> Part | None:
 def _whole_kind(path: str, name: str, guard: Guard) -> Kind | None:
     if (
         names.EVERYWHERE.fullmatch(name)
-        or (is_named_by(path, guard.commands) and path not in guard.to_build)
+        or (path not in guard.to_build and (path in guard.scripts or is_named_by(path, guard.commands)))
         or _is_runner_config(path, name, guard)
     ):
         return "runner_config"
@@ -82,8 +79,6 @@ def _is_runner_config(path: str, name: str, guard: Guard) -> bool:
 
 
 _TASK_FILES = re.compile(r"[Tt]askfile(?:\.dist)?\.ya?ml")
-_MAKEFILES = re.compile(r"(?:GNUm|[mM])akefile|.*\.mk")
-_JUSTFILES = re.compile(r"\.?[jJ]ust[fF]ile|.*\.just|JUSTFILE")
 _VITE = re.compile(r"vite\.config\..+")
 
 
@@ -104,8 +99,8 @@ def _section_for(name: str, guard: Guard) -> _Section | None:
     patterns: list[tuple[re.Pattern[str], bool, _Section]] = [
         (names.ENVIRONMENT_FILES, True, _environment_part),
         (_VITE, guard.uses("node"), _mentions(rb"\btest\b|vitest")),
-        (_MAKEFILES, uses_tool(guard.commands, "make", "gmake"), makefile_part),
-        (_JUSTFILES, uses_tool(guard.commands, "just"), makefile_part),
+        (MAKEFILES, uses_tool(guard.commands, "make", "gmake"), makefile_part),
+        (JUSTFILES, uses_tool(guard.commands, "just"), makefile_part),
         (re.compile(r".*\.rs"), guard.uses("cargo"), _inline_part),
     ]
     return next(

@@ -18,6 +18,13 @@ Finding = tuple[Rule, str]
 _NAMES = "|".join(sorted(RUNNER_MODULES))
 _JS_RUNNERS = r"((?:node:test|vitest|jest|mocha|ava|tap|@jest/|@vitest/)[^'\"`\n]{0,80})"
 _GO_IMPORT = r"^[ \t]*(?:import[ \t]*\(?[ \t]*)?(?:[\w.]+[ \t]+)?[\"`](testing(?:/\w+)?)[\"`]"
+_GO_IMPORTS = r"^[ \t]*import[ \t]*\([^)\n]{0,500}?[\"`](testing(?:/\w+)?)[\"`]"
+_GO_LINK = r"^//go:linkname[ \t]+\S+[ \t]+(testing\.\S{1,80})"
+_MACRO = r"\bmacro_rules!\s*((?:debug_)?assert(?:_eq|_ne)?|panic)\b"
+_TEST_PATH = r"(cfg_attr\s*\(\s*(?:not\s*\(\s*)?test\b[^\]]{0,80}\b(?:path|cfg)\b)"
+_JAVA_PACKAGE = (
+    r"^[ \t]*package\s+(org\.(?:junit|testng|mockito|assertj|hamcrest|opentest4j)|junit\.framework)\b"
+)
 _NOT_TEST = r"(cfg!\s*\(\s*(?:not\s*\(\s*)?test\b|cfg\s*\(\s*not\s*\(\s*test\b)"
 _WORDS: dict[str, list[tuple[Rule, str, str]]] = {
     "py": [
@@ -34,10 +41,19 @@ _WORDS: dict[str, list[tuple[Rule, str, str]]] = {
     ],
     "go": [
         ("runner_import", "imports", _GO_IMPORT),
+        ("runner_import", "imports", _GO_IMPORTS),
+        ("runner_import", "changes", _GO_LINK),
         ("asks_for_tests", "asks for", r"(flag\.Lookup\(\s*[\"`]test\.)"),
     ],
-    "rs": [("asks_for_tests", "asks for", _NOT_TEST)],
-    "java": [("runner_import", "imports", r"import\s+(?:static\s+)?(org\.(?:junit|testng|mockito)\b)")],
+    "rs": [
+        ("asks_for_tests", "asks for", _NOT_TEST),
+        ("asks_for_tests", "asks for", _TEST_PATH),
+        ("runner_import", "defines", _MACRO),
+    ],
+    "java": [
+        ("runner_import", "imports", r"import\s+(?:static\s+)?(org\.(?:junit|testng|mockito)\b)"),
+        ("runner_import", "defines", _JAVA_PACKAGE),
+    ],
 }
 _LANGUAGES = {
     **dict.fromkeys(("py", "pyi", "pyw"), "py"),
@@ -105,8 +121,14 @@ def _bound(node: ast.AST) -> Iterator[Finding]:
     names = [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
     if isinstance(node, ast.alias):
         names = [node.asname or node.name]
-    if "load_tests" in names:
-        yield "runner_import", "defines 'load_tests', which the runner calls"
+    for name in names:
+        if name == "load_tests" or _HOOK.match(name):
+            yield "runner_import", f"defines {_short(name)}, which the runner calls"
+
+
+_HOOK = re.compile(
+    r"pytest_(?:runtest|collect|pyfunc_call|pycollect|generate_tests|configure|session|itemcollected|report)"
+)
 
 
 def _is_runner(module: object) -> bool:

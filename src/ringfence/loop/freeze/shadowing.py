@@ -1,5 +1,6 @@
 """New files that others would be taken for: the runner, a frozen test, a tested module."""
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -64,7 +65,11 @@ def shadows(path: str, item: Item, *, guard: Guard, read: Read, known: Names) ->
             f"is in {directory!r}, where installed packages lie: a runner would be taken from there",
         )
     if guard.uses("pytest", "unittest"):
-        yield from _python(path, read)
+        yield from _python(path, item, read)
+    if guard.uses("maven") and (library := names.JAVA_LIBRARIES.search(path)):
+        yield Tampering(
+            path, "shadow", f"would be taken in place of {library[1]!r}, which the tests are run by"
+        )
 
 
 def _variants(path: str, known: Names) -> Iterator[Tampering]:
@@ -86,19 +91,19 @@ def _in_place_of_file(path: str, known: Names) -> Iterator[Tampering]:
             return
 
 
-def _python(path: str, read: Read) -> Iterator[Tampering]:
+def _python(path: str, item: Item, read: Read) -> Iterator[Tampering]:
     for prefix in prefixes(path):
         directory, _, name = prefix.rpartition("/")
         module = name.split(".")[0] if prefix == path and name.endswith(_LOADABLE) else name
         is_known = module in names.SHADOWED_MODULES or (
             module in names.SHADOWED_AT_TOP and directory in ("", *_ROOTS) and _makes(path, prefix)
         )
-        if is_known and _is_import_root(directory, read) and _is_python(path):
+        if is_known and _is_import_root(directory, read) and _is_python(path, item, read):
             yield Tampering(
                 path, "shadow", f"would be imported in place of the module {module!r} by the runner"
             )
             return
-    yield from _twice(path, read)
+    yield from _twice(path, item, read)
 
 
 def _makes(path: str, module: str) -> bool:
@@ -108,8 +113,17 @@ def _makes(path: str, module: str) -> bool:
     )
 
 
-def _is_python(path: str) -> bool:
-    return path.endswith(_LOADABLE)
+def _is_python(path: str, item: Item, read: Read) -> bool:
+    return path.endswith(_LOADABLE) or _is_linked(path, item, read)
+
+
+def _is_linked(path: str, item: Item, read: Read) -> bool:
+    """Whether it is a link that may lead to a package."""
+    if item.mode != SYMLINK:
+        return False
+    leads_to = item.data.decode("utf-8", "surrogateescape")
+    there = read(posixpath.normpath(posixpath.join(posixpath.dirname(path), leads_to)))
+    return there is None or not there.is_file
 
 
 def _is_import_root(directory: str, read: Read) -> bool:
@@ -117,11 +131,13 @@ def _is_import_root(directory: str, read: Read) -> bool:
     return not directory or read(f"{directory}/__init__.py") is None
 
 
-def _twice(path: str, read: Read) -> Iterator[Tampering]:
-    """A package and a module of one name in one place, or one package at the top and below `src`: the first is taken."""
+def _twice(path: str, item: Item, read: Read) -> Iterator[Tampering]:
+    """A package and a module of one name in one place, or at the top and below `src`: the first is taken."""
     directory, _, name = path.rpartition("/")
-    if name == "__init__.py" and directory and read(f"{directory}.py") is not None:
-        yield Tampering(path, "shadow", f"makes a package that is imported in place of '{directory}.py'")
+    is_linked = _is_linked(path, item, read)
+    package = path if is_linked else directory if name == "__init__.py" else ""
+    if package and read(f"{package}.py") is not None:
+        yield Tampering(path, "shadow", f"makes a package that is imported in place of '{package}.py'")
     if (
         name.endswith((".so", ".pyd", ".pyc"))
         and read(f"{directory}/{name.split('.')[0]}.py".lstrip("/")) is not None
@@ -129,17 +145,17 @@ def _twice(path: str, read: Read) -> Iterator[Tampering]:
         yield Tampering(
             path, "shadow", "would be imported in place of the module of that name, and cannot be read"
         )
-    if name.endswith(".py"):
-        for other in _elsewhere(path, name):
-            if read(other) is not None:
-                yield Tampering(
-                    path, "shadow", f"would be imported in place of {other!r}, which the tests are about"
-                )
-                return
+    module = package or path.removesuffix(".py")
+    if "/" in module or not (package or name.endswith(".py")):
+        return
+    for other in _elsewhere(module):
+        if read(other) is not None:
+            yield Tampering(
+                path, "shadow", f"would be imported in place of {other!r}, which the tests are about"
+            )
+            return
 
 
-def _elsewhere(path: str, name: str) -> Iterable[str]:
-    """The same package or module below a source root, if `path` is at the top."""
-    parts = path.split("/")
-    is_package = len(parts) == 2 and name == "__init__.py"
-    return [f"{root}/{path}" for root in _ROOTS if parts[0] != root] if is_package or len(parts) == 1 else []
+def _elsewhere(module: str) -> Iterable[str]:
+    """Where a module or package of that name is, below a source root."""
+    return [f"{root}/{module}{end}" for root in _ROOTS if module != root for end in (".py", "/__init__.py")]

@@ -91,6 +91,8 @@ def _of_path(
     item = after(path)
     if path in frozen:
         yield from _frozen_changed(path, item, frozen, guard)
+        if item is not None and item.is_file and not frozen.files[path].is_whole:
+            yield from _newly_reaching(path, item, before(path))
         return
     if item is None:
         return

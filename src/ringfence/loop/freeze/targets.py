@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from ringfence.loop.freeze.model import Guard, Kind
 
+MAKEFILES = re.compile(r"(?:GNUm|[mM])akefile|.*\.mk")
+JUSTFILES = re.compile(r"\.?[jJ]ust[fF]ile|.*\.just|JUSTFILE")
 _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
 _HEAD = re.compile(r"(?P<targets>[^\s#=:@\[][^#=:]*|@[\w-][^#=:]*)::?(?!=)(?P<needs>[^=]*)$")
 
