@@ -38,6 +38,9 @@ _ANSWERS = """\
 
 One JSON object, as the last thing that they say; runtimes that can hold an agent to a form are given it as a schema.
 Every field must be there, and no other. A scripted model has to say the same, and so has a prompt of your own.
+`claude` (`claude-cli`, `claude-sdk`) takes the planner's, the reviewer's and the judge's answer by a call of its tool
+`StructuredOutput` alone: there a script has the turn `tools: [{name: StructuredOutput, input: {...}}]`, and one with a
+`text` after it. To `codex` and `api` it is the text.
 """
 _SPEAKERS: tuple[tuple[str, Role], ...] = (
     ("The planner", "planner"),

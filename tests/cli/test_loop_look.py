@@ -17,8 +17,10 @@ from ringfence.cli.loop_table import Row, stories_table
 from ringfence.config.paths import state_dir
 from ringfence.loop.report.model import Used
 from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.store.loops import LoopStore, open_database
 from ringfence.loop.story import Story
 
+_OTHERS = ["ringfence loop export FILE --loop abcdef", "ringfence loop start --prd FILE"]
 _EVIL = "\x1b[2J\u202e<b>|\r\n"
 Run = Callable[..., Ended]
 
@@ -98,6 +100,41 @@ def test_a_story_that_was_given_up_over_its_tests_shows_how_often_they_were_trie
     (told,) = json.loads(ringfence("loop", "status", "--json").out)["stories"]
     assert (told["attempt"], told["tests_attempt"]) == (0, 2)
     assert "| skipped | 2 (tests) |" in ringfence("loop", "show").out
+
+
+@pytest.mark.parametrize(
+    ("state", "offered"),
+    [
+        (LoopState.INCOMPLETE, ["git merge", *_OTHERS]),
+        (LoopState.LIMIT, ["git merge", "ringfence loop cancel abcdef", *_OTHERS]),
+        (LoopState.RUNNING, ["ringfence loop cancel abcdef", "ringfence loop start --goal TEXT"]),
+        (LoopState.SUCCEEDED, ["git merge"]),
+    ],
+)
+def test_what_needs_the_clones_is_not_offered_without_them(
+    ringfence: Run, state: LoopState, offered: list[str]
+):
+    """After `clean` there is the branch, and another loop; none is gone on with, and no story begun anew."""
+    filling = _fill(story("one"), story("two"))
+
+    async def end() -> None:
+        database = open_database(filling.place.database_url)
+        store = LoopStore(database, filling.place.id)
+        await store.begin_again()
+        if state.is_end:
+            await store.end(state, "so it was")
+        database.close()
+
+    anyio.run(end)
+    filling.place.clones.rmdir()
+    told = json.loads(ringfence("loop", "status", "--json").out)["next"]
+    assert [each.split(" ringfence/loop-")[0] for each in told] == offered
+    shown = ringfence("loop", "show").out
+    assert "loop retry" not in shown
+    assert "loop resume" not in shown
+    retried = ringfence("loop", "retry", "two", "--loop", "abcdef")
+    assert (retried.code, "as after `ringfence loop clean`" in retried.err) == (1, True)
+    assert json.loads(ringfence("loop", "status", "--json").out)["next"] == told
 
 
 def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
@@ -203,7 +240,7 @@ def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: 
             (["diff", "none"], 2, "has no story 'none'; it has one, two"),
             (["diff", "--rejected", "1"], 2, "--rejected 1 needs the STORY"),
             (["diff", "two", "--rejected", "9"], 2, "no attempt 9 of story 'two'"),
-            (["diff", "one"], 1, "there is no loop's repository"),
+            (["diff", "one"], 1, "as after `ringfence loop clean`; what passed is on the loop's branch"),
             (["status", "zzz"], 2, "no loop named 'zzz'"),
             (["clean", ""], 2, "no loop named ''"),
         ],
@@ -296,6 +333,15 @@ def test_a_check_without_a_way_to_run_tests_says_what_to_configure(ringfence: Ru
     assert "no way to run tests was found" in found["problems"][0]["message"]
 
 
+def test_a_check_of_stories_that_are_wrong_says_nothing_of_what_they_may_say(ringfence: Run, tmp_path: Path):
+    """How tests are run may stand in the very file."""
+    work = _repository(tmp_path / "work", {"notes.txt": "x"})
+    prd = tmp_path / "prd.json"
+    prd.write_text('{"test_command": "make test", "stories": [{"id": "a"}]}')
+    ended = ringfence("loop", "check", prd, "--workspace", work)
+    assert (ended.code, "no way to run tests" in ended.err, "prd.json:" in ended.err) == (78, False, True)
+
+
 def test_a_check_of_a_place_that_is_no_repository_is_a_misuse(ringfence: Run, tmp_path: Path):
     """The stories are fine; the code is that of the wrong words."""
     (tmp_path / "plain").mkdir()
@@ -314,7 +360,7 @@ def test_a_check_knows_of_a_loop_that_has_not_ended(ringfence: Run, tmp_path: Pa
 
     anyio.run(begin)
     ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
-    assert (ended.code, "has not come to its end" in ended.err) == (2, True)
+    assert (ended.code, "has not come to its end (interrupted)" in ended.err) == (2, True)
 
 
 @pytest.mark.parametrize("width", [48, 60, 78, 80, 200])

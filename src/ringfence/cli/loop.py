@@ -28,6 +28,14 @@ LoopOption = Annotated[
     str | None,
     typer.Option("--loop", metavar="LOOP", help="Its id, or the end of it; default: the last one here."),
 ]
+RoleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--role",
+        metavar="ROLE=RUNTIME:MODEL",
+        help="Who plays a role, as judge=claude-cli:MODEL; repeatable.",
+    ),
+]
 PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with the stories.")]
 
 
@@ -55,14 +63,7 @@ def start(
         int | None, typer.Option("--attempts", metavar="N", help="At a story's code, before it is skipped.")
     ] = None,
     parallel: Annotated[int | None, typer.Option("--parallel", metavar="N", help="Stories at once.")] = None,
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--role",
-            metavar="ROLE=RUNTIME:MODEL",
-            help="Who plays a role, as judge=claude-cli:MODEL; repeatable.",
-        ),
-    ] = None,
+    role: RoleOption = None,
     review: Annotated[
         bool | None, typer.Option("--review/--no-review", help="Whether a reviewer answers before the judge.")
     ] = None,
@@ -161,10 +162,13 @@ def resume(
         float | None, typer.Option("--max-cost-usd", metavar="USD", help="Another bound.")
     ] = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="From now.")] = None,
+    model: options.ModelOption = None,
+    role: RoleOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
 ) -> None:
     """Go on with a loop: one whose process died, or that ended before its stories were done."""
     from ringfence.cli.loop_start import resume_loop
+    from ringfence.config import Flag
 
     limits = {
         "agent_calls": max_agent_calls,
@@ -173,7 +177,12 @@ def resume(
         "wall_clock": timeout,
     }
     raise typer.Exit(
-        resume_loop(loop, {key: value for key, value in limits.items() if value is not None}, json=json)
+        resume_loop(
+            loop,
+            {key: value for key, value in limits.items() if value is not None},
+            [Flag("model", "--model", model), *_flags({}, role or ())],
+            json=json,
+        )
     )
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ def start_loop(
     from ringfence.loop.drafting import draft
     from ringfence.loop.loading import load_loop
     from ringfence.loop.pull_request import gh_program
-    from ringfence.loop.starting import refuse_second
     from ringfence.loop.story import read_plan
 
     if (prd is None) == (goal is None):
@@ -51,7 +50,7 @@ def start_loop(
     if goal is not None:
         if not is_agreed and not sys.stdin.isatty():
             raise UsageError("the planner's stories need your word: add --yes, or run it on a terminal")
-        anyio.run(refuse_second, workspace.resolve())  # before a planner is paid
+        anyio.run(_refuse_unfit, workspace.resolve(), effective, settings)  # before a planner is paid
         drafted = anyio.run(draft, goal, workspace, effective, settings, say)
         plan, done = _agreed(drafted.plan, is_agreed=is_agreed), [drafted.step]
     elif prd is not None:
@@ -60,6 +59,17 @@ def start_loop(
         say(note)
     _warm_up(effective)
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
+
+
+async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSettings") -> None:
+    """See that a loop can be begun on a repository, whatever its stories."""
+    from ringfence.loop.credentials import check_players
+    from ringfence.loop.repository import look
+    from ringfence.loop.starting import refuse_second
+
+    await refuse_second(source)
+    await check_players(effective, settings, source)
+    await look(source, base=settings.base)
 
 
 def _warm_up(effective: "Effective") -> None:
@@ -147,16 +157,16 @@ async def _worked(
     return int(EXIT_CODES[done.row.state])
 
 
-def resume_loop(said: str | None, limits: Mapping[str, Any], *, json: bool) -> int:
-    """Go on with a loop; its exit code."""
+def resume_loop(said: str | None, limits: Mapping[str, Any], who: "Sequence[Flag]", *, json: bool) -> int:
+    """Go on with a loop, with other bounds or other models if they are said; its exit code."""
     import anyio
 
-    return anyio.run(_resume, said, limits, json)
+    return anyio.run(_resume, said, limits, who, json)
 
 
-async def _resume(said: str | None, limits: Mapping[str, Any], json: bool) -> int:
-    from ringfence.loop.credentials import check_credentials
-    from ringfence.loop.loading import brought_back
+async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Flag]", json: bool) -> int:
+    from ringfence.loop.credentials import check_credentials, check_players
+    from ringfence.loop.loading import brought_back, with_others
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.starting import Begun, checks_of
     from ringfence.loop.state import LoopState
@@ -176,6 +186,8 @@ async def _resume(said: str | None, limits: Mapping[str, Any], json: bool) -> in
         except ValueError as exc:
             raise UsageError(f"a bound does not fit: {exc}") from exc
         settings = settings.model_copy(update={"limits": changed})
+    effective, settings = with_others(effective, settings, who)
+    await check_players(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), say)
     begun = Begun(place, await checks_of(place, row, settings))
     return await _worked(begun, effective, settings, json=json, goes_on=True)
@@ -235,7 +247,7 @@ def retry_story(said: str | None, story: str, answer: str | None, *, json: bool)
         await begin_anew(place, story, answer)
 
     anyio.run(prepare)
-    return anyio.run(_resume, said, {}, json)
+    return anyio.run(_resume, said, {}, (), json)
 
 
 def cancel_loop(said: str | None) -> None:

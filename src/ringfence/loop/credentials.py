@@ -1,4 +1,4 @@
-"""The credentials of a loop's roles: asked about once, before any story is begun; who writes tests if there are two."""
+"""Whether a loop's roles can work: credentials, programs and fences, before any story is begun; who writes tests."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,18 +6,20 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.config import Effective
-from ringfence.errors import RingfenceError
+from ringfence.errors import ConfigurationError, RingfenceError
 from ringfence.job.agent import check_agent
 from ringfence.job.asked.agent import agent_request, policy_of
 from ringfence.job.asked.lending import lent_to_run
 from ringfence.job.asked.sandbox import spec_of
 from ringfence.job.clients import provider_of, with_client
 from ringfence.job.continuing import Continuation
+from ringfence.job.request import AgentRequest
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
 from ringfence.model.probe import checked_before
 from ringfence.model.registry import known_model, needs_credential
+from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider, credentials_of, known_secrets
 
 Tell = Callable[[str], None]
@@ -42,7 +44,7 @@ async def check_credentials(
         PolicyRefused, InfrastructureFault: As `lent_to_run`.
     """
     asked: dict[Provider, Effective] = {}
-    for each in _players(effective, settings):
+    for _, each in _players(effective, settings):
         model = each.settings.run.model
         if not needs_credential(model):
             await known_model(model)  # a script that is not there is told now, too
@@ -53,13 +55,50 @@ async def check_credentials(
             await checked_before(lent.credentials[0], each.settings.run.model)()
 
 
-def _players(effective: Effective, settings: LoopSettings) -> Iterator[Effective]:
+async def check_players(effective: Effective, settings: LoopSettings, workspace: Path) -> None:
+    """See that each role's agent and fence can be had, as far as that can be known without a sandbox.
+
+    Args:
+        effective: The configuration of the loop's runs.
+        settings: Of the loop.
+        workspace: Its repository.
+
+    Raises:
+        ConfigurationError: A client's program is not there, or not of a version that was tried; a fence is unknown.
+        UsageError: It was an option that named the fence; or a client cannot be started as configured.
+        PolicyRefused: As `with_model_granted`.
+    """
+    seen: list[object] = []
+    for role, each in _players(effective, settings):
+        asked = each.settings
+        who = (asked.run.runtime, asked.sandbox, asked.client)
+        if who in seen:
+            continue
+        seen.append(who)
+        spec = spec_of(each, workspace)
+        if asked.run.runtime != "api":
+            try:
+                await _agent_in(each, spec)
+            except ConfigurationError as exc:
+                raise ConfigurationError(
+                    f"role {role}: {exc}; or have it played by another: --role {role}=RUNTIME"
+                ) from exc
+
+
+async def _agent_in(effective: Effective, spec: SandboxSpec) -> AgentRequest:
+    agent = agent_request("", effective, Continuation())
+    await check_agent(agent)
+    agent, _ = await with_client(agent, spec)
+    return agent
+
+
+def _players(effective: Effective, settings: LoopSettings) -> Iterator[tuple[RoleName, Effective]]:
     """Everybody who may play a role in a story, on whatever attempt."""
     roles: list[RoleName] = ["test_writer", "implementor", "judge"]
     roles += ["reviewer"] if settings.review else []
     for role in roles:
         for attempt in range(1, max(1, len(settings.role(role).ladder)) + 1):
-            yield effective_for(effective, settings, role, attempt=attempt, spent=Spent())
+            yield role, effective_for(effective, settings, role, attempt=attempt, spent=Spent())
 
 
 async def with_second_writer(
@@ -101,10 +140,8 @@ async def _can_work(effective: Effective, workspace: Path) -> bool:
     if not policy_of(effective.settings).allows(effective.settings.run.model):
         return False
     try:
-        agent = agent_request("", effective, Continuation())
-        await check_agent(agent)
         spec = spec_of(effective, workspace)
-        agent, _ = await with_client(agent, spec)
+        agent = await _agent_in(effective, spec)
     except RingfenceError:
         return False
     is_shown = agent.program is not None and agent.program.version is not None

@@ -81,9 +81,8 @@ async def draft(
 
 def _read(end: TurnEnd) -> Plan:
     if end.state.value not in ("unverified", "succeeded"):
-        raise _WHY.get(end.state.value, InfrastructureFault)(
-            f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}"
-        )
+        kind = ConfigurationError if end.is_misconfigured else _WHY.get(end.state.value, InfrastructureFault)
+        raise kind(f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}")
     answer = parse_answer("planner", end.text, end.structured)
     if answer.blocked is not None:
         raise UsageError(f"the planner asks: {answer.blocked}; say so in the goal")

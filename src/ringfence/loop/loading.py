@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ringfence.config import Effective, Flag
@@ -14,7 +15,7 @@ from ringfence.config.parts import part_of
 from ringfence.config.references import has_password
 from ringfence.config.trust import is_trusted
 from ringfence.config.validation import fitted
-from ringfence.errors import PolicyRefused, RecordError
+from ringfence.errors import PolicyRefused, RecordError, UsageError
 from ringfence.loop.settings import LoopSettings
 
 
@@ -74,6 +75,41 @@ def kept(effective: Effective, settings: LoopSettings) -> str:
             "loop": settings.model_dump(mode="json", by_alias=True, exclude={"engine"}),
         }
     )
+
+
+def with_others(
+    effective: Effective, settings: LoopSettings, who: Sequence[Flag]
+) -> tuple[Effective, LoopSettings]:
+    """The same with other models, or others in the roles.
+
+    Args:
+        effective: The configuration of a loop's runs.
+        settings: Of the loop.
+        who: `model`, and keys below `roles`; those whose value is None say nothing.
+
+    Raises:
+        UsageError: A value does not fit.
+    """
+    roles: dict[str, dict[str, Any]] = {
+        name: role.model_dump(exclude_unset=True) for name, role in settings.roles.items()
+    }
+    for flag in who:
+        if flag.value is None:
+            continue
+        if flag.key == "model":
+            run = effective.settings.run.model_copy(update={"model": flag.value})
+            changed = effective.settings.model_copy(update={"run": run})
+            origins = {**effective.origins, "run.model": Origin("flag", name=flag.name)}
+            effective = replace(effective, settings=changed, origins=origins)
+        else:
+            _, role, key = flag.key.split(".")
+            own = roles.setdefault(role, {})
+            own[key] = flag.value
+            own.pop("ladder", None)
+    try:
+        return effective, LoopSettings.model_validate({**dict(settings), "roles": roles})
+    except ValueError as exc:
+        raise UsageError(f"--role does not fit: {exc}") from exc
 
 
 def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:

@@ -1,12 +1,15 @@
 """Plans as a loop keeps them: the file may be changed or gone when it goes on."""
 
+import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ringfence.loop.state import StoryState
 from ringfence.loop.store.rows import StoryRow
-from ringfence.loop.story import Plan, StoryEnd, plan_again
+from ringfence.loop.story import Plan, StoryEnd, plan_again, read_plan
+from ringfence.loop.story.dialect import Entry, entries
 from ringfence.loop.story.exporting import document_of
 
 
@@ -26,6 +29,33 @@ def plan_from_json(text: str) -> Plan:
     """
     found = json.loads(text)
     return plan_again(found["document"], source=Path(found["source"]) if found["source"] else None)
+
+
+def with_mended(plan: Plan, story: str) -> Plan:
+    """The same plan, but for a story's fields as its file has them now; where that has no such story, as it is.
+
+    Raises:
+        ConfigurationError: The file is there, and wrong.
+    """
+    if plan.source is None or not plan.source.exists():
+        return plan
+    document = copy.deepcopy(plan.document)
+    found = read_plan(plan.source)
+    kept, now = _entries_of(plan, document)[story], _entries_of(found, found.document).get(story)
+    if now is None:
+        return plan
+    *way, last = kept.path
+    place: Any = document
+    for step in way:
+        place = place[step]
+    place[last] = now.values
+    return plan_again(document, source=plan.source)
+
+
+def _entries_of(plan: Plan, document: Any) -> Mapping[str, Entry]:
+    """How stories stand in a plan's document."""
+    written = entries(document, plan.dialect)
+    return {story.id: entry for story, entry in zip(plan.stories, written, strict=True)}
 
 
 def ends_of(rows: Sequence[StoryRow]) -> dict[str, StoryEnd]:

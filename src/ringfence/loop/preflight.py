@@ -1,14 +1,15 @@
 """Everything that stands against a loop, found at once and before anything is made."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.config import Effective
-from ringfence.errors import ExitCode, RingfenceError
+from ringfence.errors import ConfigurationError, ExitCode, RingfenceError
+from ringfence.loop.credentials import check_players
 from ringfence.loop.databases import see_reachable
 from ringfence.loop.loading import load_loop
 from ringfence.loop.repository import Look, Tree, look
@@ -78,6 +79,8 @@ async def preflight(prd: Path, workspace: Path, effective: Effective) -> Preflig
     with found.gathering():
         await refuse_second(source)
     with found.gathering():
+        await check_players(effective, settings, source)
+    with found.gathering():
         await anyio.to_thread.run_sync(see_reachable, settings.engine)
     tree = None
     with found.gathering():
@@ -85,7 +88,8 @@ async def preflight(prd: Path, workspace: Path, effective: Effective) -> Preflig
         found.notes += found.look.notes
         tree = await _tree(found.look)
     if tree is not None:
-        with found.gathering():
+        # A file that cannot be read may say how tests are run.
+        with found.gathering() if found.plan is not None else suppress(ConfigurationError):
             plan = found.plan or Plan(title="")
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
     if found.plan is not None:

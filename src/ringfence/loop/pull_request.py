@@ -59,7 +59,10 @@ async def _run(source: Path, words: list[str]) -> str:
     )
     if not result.ok:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-        how = f"{Path(words[0]).name} {words[1]} failed: {lines[-1] if lines else 'it took too long'}"
+        said = [
+            line for line in lines if line.startswith(("fatal: ", "error: ", "remote: error: "))
+        ] or lines[-1:]
+        how = f"{Path(words[0]).name} {words[1]} failed: {said[0] if said else 'it took too long'}"
         raise InfrastructureFault(
             f"{how}; the branch is in your repository: `git push origin` it, then `gh pr create`"
         )

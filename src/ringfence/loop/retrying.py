@@ -1,8 +1,11 @@
 """Beginning a story anew."""
 
+import anyio.to_thread
+
 from ringfence.errors import UsageError
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.plans import plan_from_json
+from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
+from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import StoryState
 from ringfence.loop.store.loops import LoopStore, open_database
 from ringfence.loop.store.rows import StoryRow
@@ -12,7 +15,8 @@ from ringfence.loop.story import Plan
 async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
     """Have a story that was skipped or blocked wait for its turn again, as if nothing had been done about it.
 
-    Stories that were skipped or blocked because of it wait again, too.
+    Its words are those that its file has now, if that is still there. Stories that were skipped or blocked because of
+    it wait again, too.
 
     Args:
         place: Its loop's.
@@ -21,8 +25,13 @@ async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
 
     Raises:
         UsageError: There is no such story, it is neither skipped nor blocked, or its loop is at work.
+        RecordError: Its clones were removed.
+        ConfigurationError: The stories' file is wrong as it is now.
     """
     with place.held():
+        await anyio.to_thread.run_sync(
+            LoopRepository.open, place.clones
+        )  # first: without it nothing is begun
         database = open_database(place.database_url)
         try:
             store = LoopStore(database, place.id)
@@ -33,7 +42,10 @@ async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
                 )
             if row.state is StoryState.BLOCKED and answer is None:
                 raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
-            waits = _leaning_on(story, plan_from_json((await store.get()).plan))
+            kept = plan_from_json((await store.get()).plan)
+            plan = await anyio.to_thread.run_sync(with_mended, kept, story)
+            await store.keep_plan(plan_to_json(plan))
+            waits = _leaning_on(story, plan)
             for each in await store.stories():
                 if each.id == story or (each.id in waits and _was_kept_waiting(each)):
                     await store.change(

@@ -16,7 +16,7 @@ from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id
 from ringfence.loop.choosing import root_of
-from ringfence.loop.credentials import check_credentials
+from ringfence.loop.credentials import check_credentials, check_players
 from ringfence.loop.databases import announce, note, see_reachable, shared_by
 from ringfence.loop.loading import kept
 from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
@@ -82,6 +82,7 @@ async def _begin(
 ) -> Begun:
     await refuse_second(source)
     await anyio.to_thread.run_sync(see_reachable, settings.engine)
+    await check_players(effective, settings, source)
     for each in (*(await look(source, base=settings.base)).notes, *questions(plan)):
         tell(each)
     place = LoopPlace(new_loop_id(), state_dir())
@@ -115,7 +116,8 @@ async def refuse_second(source: Path) -> None:
         is_open = row.state is LoopState.RUNNING or (row.state not in _OVER and is_begun)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
             is_busy = place.is_worked_on
-            how = "is at work" if is_busy else f"has not come to its end ({row.state.value})"
+            state = "interrupted" if row.state is LoopState.RUNNING else row.state.value
+            how = "is at work" if is_busy else f"has not come to its end ({state})"
             raise UsageError(
                 f"loop {place.id} of {row.source!r} {how}; `ringfence loop {'watch' if is_busy else 'resume'} "
                 f"{place.id[-6:]}` or `ringfence loop cancel {place.id[-6:]}`, then start another"

@@ -1,6 +1,7 @@
 """Credentials of a loop's roles: asked about once and before anything is begun."""
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,6 +100,46 @@ def test_a_wrong_key_is_told_before_anything_is_begun(tmp_path: Path, api: Api):
     assert api.asked == [api.refused]
     assert json.loads(project.run("loop", "list", "--json").stdout)["loops"] == []
     assert not (project.root / "state" / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--role", "judge=codex-cli:m"], 78, ["role judge", "is not installed", "--role judge=RUNTIME"]),
+        (["--role", "reviewer=codex-cli:m"], 78, ["role reviewer", "is not installed", "--image"]),
+        (["--sandbox", "nonesuch"], 2, ["--sandbox: unknown sandbox backend 'nonesuch'"]),
+        (["--sandbox", "nonesuch", "--goal", "a piece", "--yes"], 2, ["--sandbox: unknown sandbox"]),
+    ],
+    ids=["judge", "reviewer", "sandbox", "goal"],
+)
+def test_who_cannot_work_is_told_before_anything_is_begun(
+    tmp_path: Path, words: list[str], code: int, said: list[str]
+):
+    """A client that is missing, or a fence that nobody knows: there is no loop, and no agent has run."""
+    project = Project.make(tmp_path / "project", [story_of("one")], parts_of("one"))
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(git)
+    project.environment |= {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
+    stories = [] if "--goal" in words else ["--prd", str(project.prd)]
+    ended = project.run("loop", "start", *stories, "--model", f"scripted:{project.script}", *words)
+    assert (ended.returncode, [each for each in said if each not in ended.stderr]) == (code, []), ended
+    assert "--cli-path" not in ended.stderr
+    assert json.loads(project.run("loop", "list", "--json").stdout)["loops"] == []
+    assert not (project.root / "state" / "runs").exists()
+
+
+async def test_a_check_tells_who_cannot_work(tmp_path: Path):
+    """`loop check` looks at what files say of roles and fences."""
+    project = Project.make(tmp_path / "project", [story_of("one")], parts_of("one"))
+    project.environment |= {"HOME": str(tmp_path)}
+    project.configure(roles={"judge": {"sandbox": "nonesuch"}})
+    ended = project.run("loop", "check", str(project.prd))
+    assert (ended.returncode, "loop.roles.judge: unknown sandbox backend 'nonesuch'" in ended.stderr) == (
+        78, True,
+    ), ended  # fmt: skip
 
 
 async def test_each_credential_is_asked_about_once(effective: Effective, api: Api, tmp_path: Path):

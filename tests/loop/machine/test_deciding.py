@@ -37,6 +37,8 @@ def test_tests_that_are_red_before_are_noted_or_refused(tmp_path: Path):
     refused = project.start("--baseline", "refuse")
     assert refused.returncode == _CONFIGURATION, refused
     assert "1 test fails before anything is done: tests.test_old.Test.test_old" in refused.stdout
+    assert f"next: ringfence loop start --prd {project.prd}\n" in refused.stdout
+    assert "loop resume" not in refused.stdout
     assert project.rows()["one"]["state"] == "waiting"
     noted = project.start("--baseline", "record")
     assert noted.returncode == 0, noted

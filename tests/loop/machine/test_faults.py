@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loop.machine.project import Project, case, judged, parts_of, story_of
+from tests.loop.machine.project import Project, case, instead, judged, parts_of, story_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _INFRASTRUCTURE = 75
@@ -55,6 +55,35 @@ def test_a_model_that_is_never_there_ends_the_loop(tmp_path: Path):
     project.play(parts_of("one"))
     assert project.run("loop", "resume").returncode == 0
     assert project.rows()["one"]["attempt"] == 1
+
+
+@pytest.mark.parametrize("role", ["test_writer", "implementor", "judge"])
+def test_a_model_that_the_api_does_not_know_ends_the_loop(tmp_path: Path, role: str):
+    """78 with the API's reason, at once; no story is skipped, and another model goes on with it."""
+    unknown = {"error": {"status": 404, "message": "model: nonesuch", "times": 50}, "text": "never said"}
+    (part,) = (each for each in parts_of("one") if f"role: {role}" in each["when"])
+    project = Project.make(tmp_path, [story_of("one")], instead({**part, "turns": [unknown]}))
+    done = project.start()
+    assert (done.returncode, "model: nonesuch" in done.stdout) == (78, True), done
+    assert project.rows()["one"]["state"] == "waiting"
+    other = project.script.with_name("other.yaml")
+    other.write_text(json.dumps({"cases": parts_of("one")}))
+    done = project.run("loop", "resume", "--model", f"scripted:{other}")
+    assert done.returncode == 0, done
+    assert project.rows()["one"]["attempt"] == 1
+
+
+def test_a_request_that_is_refused_in_the_middle_is_the_attempts(tmp_path: Path):
+    """What was answered before was asked rightly: it is for what the agent has said since."""
+    refused = {"error": {"status": 400, "message": "what is this", "times": 50}, "text": "never said"}
+    broken = {
+        "when": ["role: implementor", "attempt: 1 of"],
+        "turns": [{"tools": [{"run": "true"}]}, refused],
+    }
+    project = Project.make(tmp_path, [story_of("one")], [broken, *parts_of("one")])
+    done = project.start()
+    assert done.returncode == 0, done
+    assert project.rows()["one"]["attempt"] == 2
 
 
 def test_a_role_that_hangs_spends_its_attempt(tmp_path: Path):

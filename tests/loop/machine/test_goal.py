@@ -52,6 +52,13 @@ def test_nobody_is_paid_for_stories_that_nobody_can_agree_to(tmp_path: Path):
     assert (code, "--yes" in told, project.runs()) == (_USAGE, True, []), told
 
 
+def test_nobody_is_paid_for_stories_of_a_place_where_no_loop_can_be_begun(tmp_path: Path):
+    """What stands against the repository ends it before the planner works."""
+    project = Project.make(tmp_path, [], [])
+    code, told = _goal(project, "--yes", "--base", "nowhere")
+    assert (code, "'nowhere' names no commit" in told, project.runs()) == (_USAGE, True, []), told
+
+
 def test_a_planner_without_a_key_is_no_fault_of_the_world(tmp_path: Path):
     """The exit code is that of a missing credential, as of any other role."""
     project = Project.make(tmp_path, [], [])

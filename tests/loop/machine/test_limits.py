@@ -31,6 +31,17 @@ def test_each_bound_ends_the_loop_and_a_higher_one_lets_it_go_on(tmp_path: Path)
     assert project.rows()["one"]["attempt"] == 1
 
 
+def test_an_answer_that_is_cut_at_the_loops_bound_ends_the_loop(tmp_path: Path):
+    """What it cost is counted, so that no other attempt is paid for."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    done = project.start("--max-tokens", "10")
+    assert (done.returncode, "raise --max-tokens" in done.stdout) == (_LIMIT, True), done
+    assert project.rows()["one"]["state"] == "waiting"
+    assert "used: 1 agent calls, 0 tokens" not in project.run("loop", "status").stdout
+    done = project.run("loop", "resume", "--max-tokens", "40000000")
+    assert done.returncode == 0, done
+
+
 def test_no_progress_ends_the_loop_and_is_counted_anew(tmp_path: Path):
     """The same complaint again and again, though attempts are left; a resumed loop has as many tries again."""
     nothing = [case("role: test_writer")]

@@ -8,6 +8,7 @@ import pytest
 from tests.loop.machine.project import Project, parts_of, story_of
 from tests.loop.machine.test_dying import dying
 
+from ringfence.errors import InfrastructureFault
 from ringfence.loop.pull_request import open_pull_request
 
 pytestmark = pytest.mark.slow
@@ -144,6 +145,16 @@ def test_cleaning_says_what_was_asked_for_and_is_not_done(tmp_path: Path):
     steps = [line for line in project.run("loop", "status").stdout.splitlines() if line.startswith("next: ")]
     assert steps == [f"next: git merge {project.branch.removeprefix('refs/heads/')}"]
     assert project.run("loop", "resume").returncode == 2
+
+
+async def test_a_push_that_fails_is_told_by_the_line_that_says_why(tmp_path: Path):
+    """Git's last words are advice."""
+    project, _ = _with_gh(tmp_path)
+    project.git("remote", "remove", "origin")
+    with pytest.raises(
+        InfrastructureFault, match="git push failed: fatal: 'origin' does not appear to be a git repo"
+    ):
+        await open_pull_request(project.work, "main", title="x", report=tmp_path / "report.md", base=None)
 
 
 def test_without_gh_nothing_is_begun(tmp_path: Path):

@@ -184,3 +184,25 @@ def test_a_skipped_story_can_be_begun_anew(tmp_path: Path):
     assert project.subjects() == [
         "base", "The piece hopeless: tests", "The piece hopeless", "The piece leaning: tests", "The piece leaning",
     ]  # fmt: skip
+
+
+def test_a_story_that_is_begun_anew_has_the_words_that_its_file_has_now(tmp_path: Path):
+    """They reach the roles. A file that is wrong is told before anything is begun; one that is gone is no matter."""
+    mended = [{**each, "when": [*each["when"], "MENDED WORDS"]} for each in parts_of("one")]
+    other = [story_of("other", passes=True)]
+    project = Project.make(tmp_path, [*other, story_of("one")], [*mended, case("role: test_writer")])
+    assert project.start("--attempts", "1").returncode == 3
+    project.prd.write_text('{"stories": [{"id": "one", "titel": "Slip"}]}')
+    slip = project.run("loop", "retry", "one")
+    assert (slip.returncode, "titel" in slip.stderr, project.rows()["one"]["state"]) == (
+        78,
+        True,
+        "skipped",
+    ), slip
+    project.prd.write_text(json.dumps({"stories": [story_of("two")]}))
+    assert project.run("loop", "retry", "one").returncode == 3
+    project.prd.unlink()
+    assert project.run("loop", "retry", "one").returncode == 3
+    project.prd.write_text(json.dumps({"stories": [story_of("one", description="MENDED WORDS"), *other]}))
+    done = project.run("loop", "retry", "one")
+    assert done.returncode == 0, done

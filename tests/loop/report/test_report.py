@@ -1,8 +1,10 @@
 """What a report says of a loop, and that it says it whatever agents wrote."""
 
 import json
+import shlex
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from ringfence.errors import RecordError, UsageError
 from ringfence.loop.report import LoopReport, gather, markdown, page
 from ringfence.loop.report.patches import rejected_patch, story_patch
 from ringfence.loop.report.stages import stages
+from ringfence.loop.report.words import next_steps
 from ringfence.loop.state import LoopState, StoryState
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +212,23 @@ async def test_a_rejected_attempts_patch_is_given_byte_by_byte(filling: Filling,
     file.unlink()
     with pytest.raises(RecordError, match="is gone"):
         await rejected_patch(filling.store, "one", 1)
+
+
+@pytest.mark.parametrize("name", ["one", "-h", "--answer=x", "a b"])
+async def test_the_next_step_names_a_story_whatever_it_is_called(tmp_path: Path, name: str):
+    """The command that is told takes it for a story, and for no option."""
+    filling = await Filling(tmp_path, story(name)).begin()
+    try:
+        told = replace(await _report(filling), state="incomplete")
+        skipped = replace(told, stories=tuple(replace(each, state="skipped") for each in told.stories))
+        command = shlex.split(next_steps(skipped)[0])
+    finally:
+        filling.close()
+    options = ArgumentParser(add_help=False)
+    options.add_argument("--loop")
+    options.add_argument("story")
+    assert command[:3] == ["ringfence", "loop", "retry"]
+    assert options.parse_args(command[3:]).story == name
 
 
 async def test_a_report_is_data(filling: Filling):

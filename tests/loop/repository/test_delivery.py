@@ -91,6 +91,14 @@ async def test_delivery_again_and_onward(loop: LoopRepository, tip: str, users: 
     assert run_git(users, "rev-parse", BRANCH, f"{BRANCH}~1").split() == [later, tip]
 
 
+async def test_work_after_a_delivery_without_work(loop: LoopRepository, users: Path) -> None:
+    """The branch that lay where the loop began grows as any other does."""
+    await loop.deliver()
+    made = await work(loop, Change(b"more", 0o100644, b""))
+    await loop.deliver()
+    assert run_git(users, "rev-parse", BRANCH) == made
+
+
 async def test_loop_without_work(loop: LoopRepository, users: Path) -> None:
     """Of a loop whose stories all failed the branch is the base, the patch is empty, and a merge has nothing to do."""
     before = run_git(users, "status", "--porcelain")
@@ -116,8 +124,8 @@ async def test_rejected_work_on_request(loop: LoopRepository, tip: str, users: P
 
 
 def other_branch(users: Path) -> None:
-    """A branch of that name at another commit."""
-    run_git(users, "branch", BRANCH)
+    """A branch of that name with a commit of its own."""
+    run_git(users, "branch", BRANCH, run_git(users, "commit-tree", "-m", "mine", "HEAD^{tree}").strip())
 
 
 def in_the_way(users: Path) -> None:

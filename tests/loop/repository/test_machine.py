@@ -171,7 +171,10 @@ class Loop(RuleBasedStateMachine):
         if hasattr(self, "loop"):
             assert anyio.run(self.loop.tip) == self.tip
             told = run_git(
-                self.loop.place.git_dir, "for-each-ref", "--format=%(refname) %(objectname)", "refs/ringfence"
+                self.loop.place.git_dir,
+                "for-each-ref",
+                "--format=%(refname) %(objectname)",
+                "refs/ringfence/loops",
             )
             assert dict(line.split() for line in told.splitlines()) == self.rejected
 

@@ -9,7 +9,7 @@ import anyio.to_thread
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
-from ringfence.loop.freeze import freeze, is_leftover, only_tests, tampering
+from ringfence.loop.freeze import freeze, is_leftover, only_tests, tampering, with_scripts
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between
@@ -80,7 +80,8 @@ class Clones:
         paths = await store.changed_paths(record.start or record.before, record.after)
         files = (await self.tree(row, commit)).files
         touched = {path: files[path] for path in map(os.fsdecode, paths) if path in files}
-        return sorted(freeze(touched, self._loop.guard).tests)
+        guard = await anyio.to_thread.run_sync(with_scripts, files, self._loop.guard)
+        return sorted(freeze(touched, guard).tests)
 
     async def only_tests(
         self, row: StoryRow, commit: str, changes: Sequence[Change]
@@ -94,11 +95,12 @@ class Clones:
 
     async def tampering(self, row: StoryRow, tests: str, changes: Sequence[Change]) -> list[str]:
         """What an implementor's changes do that they must not."""
-        before, guard = await self.tree(row, tests), self._loop.guard_of(self._loop.story(row.id))
+        before = await self.tree(row, tests)
         after = before.changed(changes)
 
         def look() -> list[str]:
             named = [_Named(os.fsdecode(change.path)) for change in changes]
+            guard = with_scripts(before.files, self._loop.guard_of(self._loop.story(row.id)))
             frozen_now = freeze(before.files, guard)
             found = tampering(named, before=before.read, after=after.read, frozen=frozen_now, guard=guard)
             return [str(each) for each in found]

@@ -37,6 +37,8 @@ class TurnEnd:
     structured: Any = None
     tokens: int = 0
     cost_usd: float = 0.0
+    is_misconfigured: bool = False
+    """Whether the model's API refused for good how it was asked, and nothing was ever answered."""
 
 
 class Runs:
@@ -134,6 +136,7 @@ class Runs:
             result.structured_output,
             tokens,
             cost,
+            is_misconfigured=result.is_request_refused and not tokens,
         )
 
     def viewing(self, run_id: str) -> Callable[[Event], Awaitable[None]] | None:

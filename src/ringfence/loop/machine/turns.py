@@ -136,15 +136,21 @@ class Turns:
             )
             return None
         await store.add_spent(row, name, run_id, tokens=end.tokens, cost_usd=end.cost_usd)
-        if end.state in ENDS_LOOP:
-            raise await self._loop.why_stopped() or Stop(ENDS_LOOP[end.state], end.reason)
+        ends = _ends_loop(end)
+        if ends is not None:
+            raise await self._loop.why_stopped() or Stop(ends, end.reason)
         return fault
+
+
+def _ends_loop(end: TurnEnd) -> LoopState | None:
+    """How the loop ends with it, if it does: a model that nobody knows would fail each story alike."""
+    return LoopState.CONFIGURATION if end.is_misconfigured else ENDS_LOOP.get(end.state)
 
 
 def _weighed(end: TurnEnd, task: Task) -> tuple[str | None, dict[str, Any]]:
     """Whose fault it is, if anybody's; and what came out."""
     told = f"the {task.role}'s run ended {end.state.value}: {end.reason}"
-    if end.state in ENDS_LOOP or end.state in IS_FAULT:
+    if _ends_loop(end) is not None or end.state in IS_FAULT:
         return told, {}
     if end.state not in (JobState.UNVERIFIED, JobState.SUCCEEDED):
         return (told, {}) if task.must_answer else (None, {"complaint": told, "answer": None})

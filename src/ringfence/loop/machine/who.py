@@ -37,7 +37,12 @@ def effective_for(
             "client": base.client.model_copy(update=_client(base, who)),
         }
     )
-    return Effective(changed, _origins(effective.origins, role), effective.files, effective.loosened_by_files)
+    return Effective(
+        changed,
+        _origins(effective.origins, role, has_fence=own.sandbox is not None),
+        effective.files,
+        effective.loosened_by_files,
+    )
 
 
 def _asks_another(base: Settings, who: ModelChoice) -> bool:
@@ -97,7 +102,8 @@ def for_checks(effective: Effective) -> Effective:
     return replace(effective, settings=settings.model_copy(update=changed))
 
 
-def _origins(origins: Mapping[str, Origin], role: RoleName) -> Mapping[str, Origin]:
+def _origins(origins: Mapping[str, Origin], role: RoleName, *, has_fence: bool) -> Mapping[str, Origin]:
     """Where values come from: the role says who it is, so that no default of a runtime takes its place."""
     said = Origin("project", name=f"loop.roles.{role}")
-    return {**origins, "run.runtime": said, "run.model": said}
+    fence = {"sandbox.backend": said} if has_fence else {}
+    return {**origins, "run.runtime": said, "run.model": said, **fence}

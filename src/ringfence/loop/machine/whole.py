@@ -68,8 +68,8 @@ class Whole:
             count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
             return _stop(
                 LoopState.CONFIGURATION,
-                f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend them, or take "
-                "`--baseline record`, and only new failures count",
+                f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend and commit them, or take "
+                "`--baseline record`, so that only new failures count, and start another loop",
             )
         others = {name: report for name, report in reports.items() if name not in loop.test_names}
         red_checks = sorted(name for name, report in others.items() if not report.is_green)

@@ -74,6 +74,8 @@ async def gather(
         flagged_count=len(flagged),
         stories=tuple(stories),
         used=used_by(steps),
+        has_clones=place.clones.is_dir(),
+        is_started=started is not None,
         is_merged=any(event.type == "loop.merged" for event in events),
         outstanding=() if place.is_worked_on else outstanding(place, row, settings, events),
     )

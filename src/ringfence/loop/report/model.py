@@ -195,6 +195,10 @@ class LoopReport:
     flagged_count: int
     stories: tuple[StoryReport, ...]
     used: Used
+    has_clones: bool = True
+    """Whether what it is gone on with is there: `loop clean` removes it."""
+    is_started: bool = True
+    """Whether its base let it begin: where not, a later commit may, which only another loop starts from."""
     is_merged: bool = False
     """Whether the user's branch was moved forward to it, as was asked for."""
     outstanding: tuple[str, ...] = ()

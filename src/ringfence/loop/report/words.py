@@ -2,7 +2,7 @@
 
 import shlex
 
-from ringfence.loop.report.model import Attempt, CriterionVerdict, LoopReport, StoryReport, Turn
+from ringfence.loop.report.model import INTERRUPTED, Attempt, CriterionVerdict, LoopReport, StoryReport, Turn
 
 VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
 QUESTIONS = {
@@ -54,12 +54,35 @@ def next_steps(report: LoopReport) -> list[str]:
     merge = [] if report.is_merged else [f"git merge {report.branch}"]
     if report.state == "running":
         return [f"ringfence loop watch {short}"]
+    if not report.has_clones:
+        return _cleaned(report, short, merge)
     if report.state == "succeeded":
         return [*([f"ringfence loop resume {short}"] if report.outstanding else []), *merge]
     if report.state in ("incomplete", "blocked"):
         return [*_retries(report, short), *(merge if any(story.merged for story in report.stories) else [])]
+    if report.state == "configuration" and not report.is_started:
+        return [_another(report)]
     option = next((f" {option}" for option in _BOUNDS if option.split()[0] in report.reason), "")
     return [f"ringfence loop resume {short}{option if report.state == 'limit' else ''}"]
+
+
+def _cleaned(report: LoopReport, short: str, merge: list[str]) -> list[str]:
+    """What can be done without the clones: the branch is there, where the loop came to an end; the rest begins anew."""
+    is_delivered = report.state != INTERRUPTED and any(story.merged for story in report.stories)
+    found = merge if is_delivered else []
+    if report.state == "succeeded":
+        return found
+    if report.state not in ("incomplete", "cancelled"):  # it would stand against another one
+        found = [*found, f"ringfence loop cancel {short}"]
+    if is_delivered:  # what passed is not to be done again
+        return [*found, f"ringfence loop export FILE --loop {short}", "ringfence loop start --prd FILE"]
+    return [*found, _another(report)]
+
+
+def _another(report: LoopReport) -> str:
+    """How another loop is begun with the same stories."""
+    said = f"--prd {shlex.quote(report.prd)}" if report.prd is not None else "--goal TEXT"
+    return f"ringfence loop start {said}"
 
 
 def _retries(report: LoopReport, short: str) -> list[str]:
@@ -67,9 +90,16 @@ def _retries(report: LoopReport, short: str) -> list[str]:
     lost = {story.id for story in report.stories if story.state in ("blocked", "skipped")}
     own = [story for story in report.stories if story.id in lost and not lost.intersection(story.depends_on)]
     found = [
-        f"ringfence loop retry {shlex.quote(story.id)}{answer} --loop {short}"
+        _retry(story.id, f"{answer} --loop {short}")
         for state, answer in (("blocked", " --answer TEXT"), ("skipped", ""))
         for story in own
         if story.state == state
     ]
     return found[:_MOST_RETRIES]
+
+
+def _retry(story: str, options: str) -> str:
+    """No story's name is taken for an option."""
+    named = shlex.quote(story)
+    words = f"{options} -- {named}" if story.startswith("-") else f" {named}{options}"
+    return f"ringfence loop retry{words}"

@@ -122,7 +122,9 @@ def _check_free(branch: str, seen: Opened) -> None:
 
 
 async def _is_of_loop(goods: Goods, commit: str) -> bool:
-    """Whether a commit is one that this loop made earlier: the branch then only grows."""
+    """Whether a commit is one that this loop made earlier, or the one it began at: the branch then only grows."""
+    if commit == goods.base:  # nothing but stories that were done before had passed
+        return True
     told = await goods.git.run("rev-list", *sorted(set(goods.refs.values())), f"^{goods.base}")
     return commit in told.stdout.decode().split()
 

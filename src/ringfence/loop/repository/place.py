@@ -95,7 +95,8 @@ class Place:
             return msgspec.json.decode(file.read_bytes(), type=Record)
         except FileNotFoundError as exc:
             raise RecordError(
-                f"there is no loop's repository in {str(self.root)!r}; start the loop anew"
+                f"there is no loop's repository in {str(self.root)!r} any more, as after `ringfence loop clean`; "
+                "what passed is on the loop's branch, the rest takes another `ringfence loop start`"
             ) from exc
         except (OSError, msgspec.MsgspecError) as exc:
             raise RecordError(

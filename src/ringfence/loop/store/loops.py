@@ -118,6 +118,11 @@ class LoopStore:
         await self._database.write(lambda link: link.execute(query))
         return await self.get()
 
+    async def keep_plan(self, plan: str) -> None:
+        """Write down its stories as they are now."""
+        query = sa.update(LOOPS).where(LOOPS.c.id == self.loop).values(plan=plan)
+        await self._database.write(lambda link: link.execute(query))
+
     async def ask_to_cancel(self) -> bool:
         """Have whoever works on it stop; False if it has ended."""
         query = (
