@@ -9,7 +9,8 @@ _HEAD = """\
 # Exit codes
 
 `ringfence run` ends in exactly one state, and its exit code tells which. Any other command ends with 0, or
-with the code of the error that stopped it; `exec` and `shell` pass on the code of the command inside.
+with the code of the error that stopped it; `exec` and `shell` pass on the code of the command inside,
+`claude` and `codex` that of the program.
 """
 
 

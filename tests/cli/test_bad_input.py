@@ -43,6 +43,12 @@ def test_an_option_that_makes_no_sense(
     assert _is_told(ended, 2, *words)
 
 
+def test_a_time_that_is_none_is_told_once(ringfence: Cli):
+    """With its option."""
+    ended = ringfence("standby", "start", "--idle", "soon")
+    assert _is_told(ended, 2, "--idle: 'soon' is not a duration")
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [

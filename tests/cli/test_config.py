@@ -109,10 +109,13 @@ def test_schema_is_json_schema() -> None:
 
 def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:
     """Nobody trusts what they were not shown."""
-    (project / "ringfence.yaml").write_text("limits:\n  turns: 99\n")
+    (project / "ringfence.yaml").write_text("limits:\n  turns: 99\nsecrets: {orders: 'env:ORDERS'}\n")
     result = _call("trust", answer="y\n")
     assert "sha256  " in result.stdout
-    assert "loosens 2:10 limits.turns = 99" in result.stdout
+    smaller = "(without this file: 60; an untrusted file may only set a smaller value)"
+    assert f"loosens 2:10 limits.turns = 99 {smaller}\n" in result.stdout
+    fixed = "(without this file: not set; an untrusted file may not set or change it)"
+    assert f'loosens 3:19 secrets.orders = {{"env": "ORDERS"}} {fixed}\n' in result.stdout
     assert "limits.turns: 99" in _call("config", "show").stdout
 
 

@@ -1,5 +1,6 @@
 """Options and the settings they stand for."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from ringfence.cli.main import command
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
+from ringfence.sandbox.registry import backend_names
 
 
 def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
@@ -29,3 +31,9 @@ def test_an_option_is_called_as_errors_call_it(name: str):
 def test_an_option_sets_a_key_that_is_there(key: str):
     """Files and variables can say the same."""
     assert key in all_fields()
+
+
+def test_the_help_of_sandbox_names_all_that_it_takes():
+    """What cannot be found there is not used."""
+    option = next(each for each in command().commands["run"].params if each.name == "sandbox")
+    assert {"auto", *backend_names()} <= set(re.findall(r"\w+", option.help))

@@ -81,7 +81,7 @@ def test_an_untrusted_project_adds_no_swap(write: Callable[[str, str], Path]):
     evil = "{secret: github, host: evil.example.com, env: GITHUB_TOKEN}"
     write("user", f"egress: {{swap: [{swap}]}}")
     for said in (evil, f"{swap}, {evil.replace('GITHUB_TOKEN', 'OTHER')}"):
-        with pytest.raises(ConfigurationError, match=r"egress\.swap.*not tighter"):
+        with pytest.raises(ConfigurationError, match=r"egress\.swap.*may only set fewer swaps"):
             load(write("project", f"egress: {{swap: [{said}]}}"), environ={})
     assert load(write("project", "egress: {swap: []}"), environ={}).settings.egress.swap == ()
 

@@ -75,7 +75,7 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
 def diff(
     name: _Name,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Compare with this one, not with the workspace.")
+        str | None, typer.Argument(metavar="OTHER", help="Compare with this one, not with the workspace.")
     ] = None,
     *,
     workspace: WorkspaceOption = Path(),

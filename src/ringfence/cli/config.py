@@ -146,7 +146,7 @@ def _document(effective: "Effective") -> dict[str, Any]:
     return {
         "schema_version": _SCHEMA_VERSION,
         "settings": _without_secrets("", values),
-        "origins": {key: _origin(origin) for key, origin in effective.origins.items()},
+        "origins": {key: origin.data() for key, origin in effective.origins.items()},
         "files": [
             {
                 "kind": file.kind,
@@ -158,13 +158,6 @@ def _document(effective: "Effective") -> dict[str, Any]:
             for file in effective.files
         ],
     }
-
-
-def _origin(origin: "Origin") -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": origin.kind}
-    if origin.file is not None:
-        found |= {"file": str(origin.file), "line": origin.line, "column": origin.column}
-    return found | ({"name": origin.name} if origin.name else {})
 
 
 def _at(settings: Any, path: tuple[str, ...]) -> Any:

@@ -31,7 +31,7 @@ _MB = 1000**2
 @image_app.command()
 def build(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TARGET]...", help="base, polyglot, operator, agents.")
+        list[str] | None, typer.Argument(metavar="TARGET", help="base, polyglot, operator, agents.")
     ] = None,
     *,
     bootstrap: Annotated[
@@ -122,9 +122,7 @@ def show(
 
 @image_app.command()
 def rm(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Targets, names or ids.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Targets, names or ids.")] = None,
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Also those that a build would not reuse.")] = False,
     every: Annotated[bool, typer.Option("--all", help="All images of ringfence.")] = False,

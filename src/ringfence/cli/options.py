@@ -31,7 +31,7 @@ LogFormatOption = Annotated[
 SandboxOption = Annotated[
     str | None,
     typer.Option(
-        "--sandbox", metavar="NAME", help="auto, bubblewrap, docker, podman, gvisor, or host (no fence)."
+        "--sandbox", metavar="NAME", help="auto, bubblewrap, docker, podman, gvisor, sbx, or host (no fence)."
     ),
 ]
 ImageOption = Annotated[

@@ -215,7 +215,7 @@ def inspect(name: _Name) -> None:
 
 @sandbox_app.command()
 def stats(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all.")] = None,
     *,
     json: options.JsonOption = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """Where a value came from."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 from ringfence.frozen import frozen
@@ -32,6 +32,13 @@ class Origin:
         if self.file is not None:
             return ConfigurationError(message, file=self.file, line=self.line, column=self.column)
         return ConfigurationError(f"{self.name}: {message}" if self.name else message)
+
+    def data(self) -> dict[str, Any]:
+        """As it is told to programs."""
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.file is not None:
+            found |= {"file": str(self.file), "line": self.line, "column": self.column}
+        return found | ({"name": self.name} if self.name else {})
 
     def __str__(self) -> str:
         if self.file is not None:

@@ -183,10 +183,14 @@ class Loosened:
     allowed: str
 
     def describe(self) -> str:
-        """The key, its value, what it replaces, and what would be tighter."""
+        """The key, its value, what it would be without the file, and what a file may say that nobody has trusted."""
         field = all_fields()[self.key]
-        before, after = _cut(field.written(self.before)), _cut(field.written(self.after))
-        return f"{'.'.join(self.path)} = {after} is not tighter than {before} ({self.allowed} would be)"
+        is_new = self.before is None and len(self.path) > len(field.path)
+        before = "not set" if is_new else _cut(field.written(self.before))
+        is_fixed = self.allowed == _NOTHING.allowed
+        may = "not set or change it" if is_fixed else f"only set {self.allowed}"
+        after = _cut(field.written(self.after))
+        return f"{'.'.join(self.path)} = {after} (without this file: {before}; an untrusted file may {may})"
 
 
 def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") -> list[Loosened]:

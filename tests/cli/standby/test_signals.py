@@ -44,8 +44,7 @@ def sleeping(place: Path) -> Iterator[Callable[[Lab], "tuple[subprocess.Popen[st
         process = lab.start(*words, process_group=0)
         started.append(process)
         assert soon(lambda: len(_processes(marker)) > 0)
-        told = lab.status()
-        assert told["served"] == before + 1, told
+        assert soon(lambda: lab.status()["served"] == before + 1), lab.status()
         return process, marker
 
     yield begin

@@ -30,7 +30,7 @@ def start(
     try:
         idle_s = parse_duration(idle)
     except ValueError as exc:
-        raise UsageError(f"--idle: {idle!r}: {exc}") from exc
+        raise UsageError(f"--idle: {exc}") from exc
     pid, is_new = started(idle_s)
     if is_new:
         ends = f"it ends after {format_duration(idle_s)} without a command"
