@@ -52,12 +52,15 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     if json:
         typer.echo(safe_json({"schema_version": 1, **found[0], "schedules": schedules}, indent=2))
         return
+    triggers = found[0].pop("triggers")
     for key, value in found[0].items():
         if value not in (None, ""):
             shown = str(value).lower() if isinstance(value, bool) else value
             typer.echo(visible(f"{key}: {shown}", one_line=True))
     for each in schedules:
         typer.echo(visible(f"schedule {each['name']}: {each['when']}, {_next(each)}", one_line=True))
+    for each in triggers:
+        typer.echo(visible(f"trigger {each['name']}: {each['when']}", one_line=True))
 
 
 @agent_app.command("enable")
@@ -65,8 +68,12 @@ def enable(agent: _Agent, *, json: JsonOption = False) -> None:
     """Let an agent's jobs start."""
     from ringfence.fleet.client import FleetClient
 
-    FleetClient().post("agents", agent, "enable")
-    _tell(json, agent=agent, is_enabled=True)
+    client = FleetClient()
+    client.post("agents", agent, "enable")
+    is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
+    if not is_enabled:
+        _tell_configured(f"agent {agent!r} is disabled")
+    _tell(json, agent=agent, is_enabled=is_enabled)
 
 
 @agent_app.command("disable")
@@ -102,10 +109,14 @@ def next_times(
 ) -> None:
     """Print when a schedule fires next, in UTC."""
     from ringfence.cli.escape import safe_json
+    from ringfence.cli.saying import say
     from ringfence.fleet.client import FleetClient
 
     agent, name = _parts(schedule)
-    found = FleetClient().get("schedules", agent, name, "next", count=count)
+    client = FleetClient()
+    found = client.get("schedules", agent, name, "next", count=count)
+    if _is_paused(client, agent, name):
+        say("it is paused; these would be its times")
     if json:
         typer.echo(safe_json({"schema_version": 1, "next": found}, indent=2))
         return
@@ -129,8 +140,25 @@ def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     agent, name = _parts(schedule)
-    FleetClient().post("schedules", agent, name, "resume")
-    _tell(json, agent=agent, schedule=name, is_paused=False)
+    client = FleetClient()
+    client.post("schedules", agent, name, "resume")
+    is_paused = _is_paused(client, agent, name)
+    if is_paused:
+        _tell_configured(f"schedule {schedule!r} rests")
+    _tell(json, agent=agent, schedule=name, is_paused=is_paused)
+
+
+def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
+    listed = client.get("schedules")
+    return any((each["agent"], each["name"], each["next_at"]) == (agent, name, None) for each in listed)
+
+
+def _tell_configured(stands: str) -> None:
+    from ringfence.cli.escape import visible
+    from ringfence.cli.saying import say
+
+    advice = "take `enabled: false` out of it, then `ringfence trust` and `ringfence fleet reload`"
+    say(f"{visible(stands, one_line=True)} by its configuration; {advice}")
 
 
 def _tell(is_json: bool, **done: str | bool) -> None:

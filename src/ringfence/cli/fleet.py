@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -250,9 +250,9 @@ def trigger(
     if json:
         typer.echo(safe_json({"schema_version": 1, **entered}, indent=2))
         return
-    typer.echo(
-        entered["job"]["id"] if entered["is_new"] else f"{entered['job']['id']} (it was there already)"
-    )
+    typer.echo(entered["job"]["id"])
+    if not entered["is_new"]:
+        say("it was there already")
 
 
 @fleet_app.command("validate")
@@ -298,7 +298,10 @@ def show(
         fleet.agent(agent)
     rows = [row for row in said(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
     if json:
-        typer.echo(safe_json({"schema_version": 1, "values": {row.key: row.value for row in rows}}, indent=2))
+        found: dict[str, Any] = {"schema_version": 1, "values": {row.key: row.value for row in rows}}
+        if origin:
+            found["origins"] = {row.key: row.origin.data() for row in rows}
+        typer.echo(safe_json(found, indent=2))
         return
     for row in rows:
         tail = f"  # {visible(str(row.origin), one_line=True)}" if origin else ""

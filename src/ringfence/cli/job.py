@@ -48,6 +48,7 @@ def show(job: JobArgument, *, json: JsonOption = False) -> None:
     """Show one job."""
     from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
+    from ringfence.journal import run_dir
 
     found = FleetClient().get("jobs", job)
     if json:
@@ -56,7 +57,7 @@ def show(job: JobArgument, *, json: JsonOption = False) -> None:
     for key, value in found.items():
         if value not in (None, "", False, 0, 0.0):
             typer.echo(visible(f"{key}: {'true' if value is True else value}"))
-    if found["run_id"] and found["ended_at"] is not None:
+    if found["run_id"] and found["ended_at"] is not None and run_dir(found["run_id"]).is_dir():
         run = visible(found["run_id"][-8:], one_line=True)
         typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
         _tell_copy(found)
@@ -86,12 +87,28 @@ def logs(
             printer.show(record)
 
 
+class _Patience:
+    """Says why a job waits, each reason once, if it has to wait for long."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None
+        self._until = time.monotonic() + _PATIENT_S
+
+    def look(self, job: dict[str, Any]) -> None:
+        from ringfence.cli.escape import visible
+        from ringfence.cli.saying import say
+
+        if job["waits_for"] not in (None, self._told) and time.monotonic() > self._until:
+            self._told = job["waits_for"]
+            say(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
+
+
 def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
     """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
     from ringfence.cli.saying import say
     from ringfence.errors import UsageError
 
-    shown, is_sealed = None, False
+    shown, is_sealed, patience = None, False, _Patience()
     while True:
         run_id, is_over = found["run_id"], found["ended_at"] is not None
         if run_id not in (None, shown) and (is_over or _has_begun(run_id)):
@@ -105,6 +122,7 @@ def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinte
                 _tell_unbegun(found)
             return
         else:
+            patience.look(found)
             time.sleep(_LOOK_S)
         try:
             found = client.get("jobs", found["id"])
@@ -149,13 +167,15 @@ def _tell_unbegun(job: dict[str, Any]) -> None:
 
 
 def _has_record(job: dict[str, Any]) -> bool:
+    from ringfence.cli.escape import visible
     from ringfence.journal import run_dir
 
     if run_dir(job["run_id"]).is_dir():
         return True
+    stands = visible(": ".join(filter(None, (job["state"], job["reason"]))), one_line=True)
     typer.echo(
-        f"job {job['id']} has no record on this machine; where its worker is, `ringfence audit show "
-        f"{job['run_id']}` prints it",
+        f"job {job['id']} has no record on this machine ({stands}); if another machine's worker did it, "
+        f"`ringfence audit show {job['run_id']}` prints it there",
         err=True,
     )
     return False
@@ -222,11 +242,10 @@ def rm(job: JobArgument, *, json: JsonOption = False) -> None:
 def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
     """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
     from ringfence.cli.escape import safe_json, visible
-    from ringfence.cli.saying import say
     from ringfence.errors import InfrastructureFault, UsageError
     from ringfence.job.state import JobState, exit_code
 
-    told, patient_until = None, time.monotonic() + _PATIENT_S
+    patience = _Patience()
     while True:
         try:
             job: dict[str, Any] = client.get("jobs", job_id)
@@ -237,9 +256,7 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
             ) from exc
         if job["ended_at"] is not None:
             break
-        if job["waits_for"] not in (None, told) and time.monotonic() > patient_until:
-            told = job["waits_for"]
-            say(f"job {job_id} waits: {visible(told, one_line=True)}")
+        patience.look(job)
         time.sleep(_LOOK_S)
     if json:
         typer.echo(safe_json({"schema_version": 1, **job}, indent=2))

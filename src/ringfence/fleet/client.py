@@ -95,6 +95,8 @@ class FleetClient:
         *,
         timeout_s: float | None,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        if not all(parts):
+            raise UsageError("a name is empty; is the variable set that it comes from?")
         said = {name: value for name, value in query.items() if value not in (None, [], ())}
         url = "/v1/" + "/".join(quote(part, safe="") for part in parts)
         if said:

@@ -94,6 +94,10 @@ def test_variables_are_put_in_before_anything_is_checked(load: Load):
     assert getattr(fleet.agents["a"].settings.triggers["t"], "secret", None) == "${secret:hook}"
 
 
+def _hooked(kind: str, url: str) -> str:
+    return f"agents: {{a: {{hooks: {{on_failure: [{{type: {kind}, url: '{url}'}}]}}}}}}"
+
+
 WRONG = {
     "unknown-key": (
         "agents: {a: {prompt: x, promt: y}}",
@@ -114,7 +118,14 @@ WRONG = {
         "agents: {a: {schedules: {s: {every: 1m, cron: '@daily'}}}}",
         "either `every` or `cron`",
     ),
-    "variable": ("agents: {a: {prompt: 'x ${NOPE}'}}", r":1:22: prompt: the variable 'NOPE' is not set"),
+    "variable": (
+        "agents: {a: {prompt: 'x ${NOPE}'}}",
+        r":1:22: agents.a.prompt: the variable 'NOPE' is not set",
+    ),
+    "variable of the crew": (
+        "fleet: {name: '${NOPE}'}",
+        r":1:15: fleet.name: the variable 'NOPE' is not set",
+    ),
     "reference": ("agents: {a: {prompt: 'x ${a b}'}}", r"is no reference; write \$\{NAME\}"),
     "name": ("agents: {'../x': {}}", r"'\.\./x' is no name"),
     "list": ("agents: [a, b]", "agents: write a mapping"),
@@ -216,6 +227,18 @@ WRONG = {
         "agents: {a: {hooks: {after_run: [{type: webhook, url: 'http://x', headers: {X-Api-Key: letmein}}]}}}",
         r"headers\.X-Api-Key: a secret stands here",
     ),
+    "plain-slack": (
+        _hooked("slack", "https://hooks.slack.com/services/T0/B0/letmein"),
+        r":1:\d+: agents\.a\.hooks\.on_failure\.0\.url: a secret stands .* \$\{VARIABLE\} for that part of the address",
+    ),
+    "plain-discord": (
+        _hooked("webhook", "https://discord.com/api/webhooks/123/letmein"),
+        r"hooks\.on_failure\.0\.url: a secret stands here",
+    ),
+    "plain-user-of-a-hook": (
+        _hooked("webhook", "https://me:letmein@host/x"),
+        r"hooks\.on_failure\.0\.url: a secret stands here",
+    ),
     "plain-password": (
         "fleet: {engine: {type: postgres, url: 'postgresql://me:letmein@host/crew'}}",
         r"fleet\.engine\.url: a secret stands here",
@@ -227,6 +250,10 @@ WRONG = {
     "trigger-without-task": (
         "agents: {b: {}, a: {triggers: {t: {type: after, agent: b}}}}",
         r"triggers\.t: it has no task",
+    ),
+    "hook-to-no-service": (
+        "agents: {a: {hooks: {on_failure: [{type: webhook, url: 'ftp://host/x'}]}}}",
+        r":1:\d+: agents\.a\.hooks\.on_failure\.0\.url: this is no address of a service",
     ),
     "command-as-url": (
         "agents: {a: {repository: {url: 'ext::sh -c id'}}}",

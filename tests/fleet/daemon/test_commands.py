@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +27,8 @@ def works(make_crew: Make) -> Crew:
     writes = crew.script("writes", {"text": "so", "tools": [_shell("echo 1 > made")]}, {"text": "done"})
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(
-        fleet={"name": "c", "concurrency": 8, "drain": "1s"},
+        fleet={"name": "c", "concurrency": 8, "drain": "1s", "webhooks": {"address": "127.0.0.1:0"}},
+        secrets={"hook": "env:HOOK"},
         run={"model": quick},
         agents={
             "good": {**common, "concurrency": 4},
@@ -41,6 +43,12 @@ def works(make_crew: Make) -> Crew:
                 "schedules": {
                     "daily": {"cron": "30 6 * * *", "timezone": "Europe/Berlin"},
                     "often": {"every": "1h", "enabled": False},
+                },
+                "triggers": {
+                    "pushed": {"type": "webhook", "secret": "${secret:hook}"},
+                    "edited": {"type": "files", "paths": ["*.md", "src/"]},
+                    "followed": {"type": "after", "agent": "resting", "states": ["failed"]},
+                    "asked": {"type": "directory", "path": "/nowhere"},
                 },
             },
         },
@@ -65,10 +73,10 @@ def test_the_exit_code_of_a_wait_is_the_jobs(works: Crew, agent: str, code: int,
 
 
 def test_asking_twice_with_one_key_gives_one_job(works: Crew):
-    """The second one is told that the job was there already."""
-    first = works.does("fleet", "trigger", "good", "--key", "monday").out.strip()
-    second = works.does("fleet", "trigger", "good", "--key", "monday").out
-    assert second == f"{first} (it was there already)\n"
+    """The second one is told so beside the id, which a script takes as it is."""
+    first = works.does("fleet", "trigger", "good", "--key", "monday").out
+    second = works.does("fleet", "trigger", "good", "--key", "monday")
+    assert (second.out, second.err) == (first, "ringfence: it was there already\n")
 
 
 def test_a_running_job_is_cancelled_from_another_process(works: Crew):
@@ -94,6 +102,55 @@ def test_a_waiting_job_is_cancelled_at_once(works: Crew):
     assert said["state"] == "queued"
     assert works.does("job", "cancel", job).out == f"{job}: cancelled\n"
     assert (works.job(job)["state"], works.job(job)["attempt"]) == ("cancelled", 0)
+
+
+def test_who_follows_a_job_that_waits_is_told_why(works: Crew):
+    """`job logs -f` says so before there is a record to follow."""
+    job = works.trigger("resting")
+    following = works.start("job", "logs", "-f", job)
+    assert following.stderr is not None
+    assert following.stderr.readline().endswith("waits: the agent is disabled by its configuration\n")
+    works.does("job", "cancel", job)
+    following.communicate(timeout=90)
+
+
+def test_a_job_without_a_record_promises_none(works: Crew):
+    """Where it ended before a run began, `job show` names no work, and `job logs` says how it ended."""
+    job = works.trigger("broken")
+    works.ends(job)
+    assert "`ringfence diff" not in works.does("job", "show", job).out
+    assert "has no record on this machine (configuration: " in works.does("job", "logs", job).err
+
+
+@pytest.mark.parametrize("agent", ["broken", "resting"])
+def test_nothing_goes_on_from_a_job_that_never_began(works: Crew, agent: str):
+    """`job fork` of it is refused on asking, with what to do instead; no job is entered."""
+    job = works.trigger(agent)
+    if agent == "resting":
+        works.does("job", "cancel", job)
+    works.ends(job)
+    refused = works.run("job", "fork", job, "-p", "more")
+    assert (refused.code, refused.out) == (2, "")
+    assert "left nothing to go on with" in refused.err
+    assert f"`ringfence job retry {job}` does its task from the start" in refused.err
+    assert works.jobs(agent=agent, limit=1)[0]["id"] == job
+
+
+def test_an_agent_is_shown_with_what_makes_its_jobs(works: Crew):
+    """Its triggers, each with what it waits for, beside its schedules; for people and for programs."""
+    lines = works.does("agent", "show", "timed").out.splitlines()
+    assert [line.partition(":")[0] for line in lines if line.startswith("schedule ")] == [
+        "schedule daily",
+        "schedule often",
+    ]
+    assert [line for line in lines if line.startswith("trigger")] == [
+        "trigger pushed: a request to /hooks/timed/pushed",
+        "trigger edited: a change of *.md, src/",
+        "trigger followed: a job of resting ends as failed",
+        "trigger asked: a task file in /nowhere",
+    ]
+    found = works.does("agent", "show", "timed", "--json").json["triggers"]
+    assert [each["type"] for each in found] == ["webhook", "files", "after", "directory"]
 
 
 def test_who_waits_is_told_why(works: Crew):
@@ -207,18 +264,33 @@ def test_who_waits_is_told_that_the_daemon_died(crew: Crew):
 
 
 def test_what_will_not_work_here_is_foreseen(crew: Crew):
-    """`fleet validate` names workspaces and scripts that are not there, root's own workspaces, and a crew of nobody."""
+    """`fleet validate` names what is not there and where that is said, root's own workspaces, and a crew of nobody."""
     crew.write(agents={})
     assert crew.does("fleet", "validate", "--json").json["doubts"] == [
         "there are no agents; write some under `agents:`"
     ]
-    lost = {"workspace": "gone", "run": {"model": "scripted:gone.yaml"}}
+    tasks = {"tasks": {"type": "directory", "path": "tasks", "prompt": "do it"}}
+    lost = {"workspace": "gone", "run": {"model": "scripted:gone.yaml"}, "triggers": tasks}
     crew.write(agents={"lost": lost, "own": {"workspace": "."}, "copy": {"sandbox": {"mode": "clone"}}})
-    place, script, *others = crew.does("fleet", "validate", "--json").json["doubts"]
-    assert place.startswith(f"agents.lost.workspace: there is no directory '{crew.project}/gone'")
-    assert script.startswith(f"agents.lost.run.model: there is no file '{crew.project}/gone.yaml'")
+    place, script, directory, *others = crew.does("fleet", "validate", "--json").json["doubts"]
+    at = re.escape(f"{crew.file}:1:")
+    gone = re.escape(f"there is no directory '{crew.project}/gone'")
+    assert re.match(rf"{at}\d+: agents\.lost\.workspace: {gone}", place)
+    assert f": agents.lost.run.model: there is no file '{crew.project}/gone.yaml'" in script
+    assert f": agents.lost.triggers.tasks.path: there is no directory '{crew.project}/tasks'" in directory
     roots = [f"agents.own.workspace: '{crew.project}' is root's, so its jobs work on private copies"]
-    assert [other.partition(";")[0] for other in others] == (roots if os.geteuid() == 0 else [])
+    assert [other.partition(" ")[2].partition(";")[0] for other in others] == (
+        roots if os.geteuid() == 0 else []
+    )
+
+
+def test_programs_are_told_where_each_value_was_said(crew: Crew):
+    """`fleet show --origin --json` has the places, too."""
+    crew.write(agents={"a": {"workspace": "."}})
+    shown = crew.does("fleet", "show", "--origin", "--json").json
+    assert shown["values"].keys() == shown["origins"].keys()
+    assert shown["origins"]["agents.a.workspace"]["file"] == str(crew.file)
+    assert "origins" not in crew.does("fleet", "show", "--json").json
 
 
 def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
@@ -227,13 +299,21 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
     crew.write(agents=dict.fromkeys("abcdefg", agent))
     said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the crew is started where it is"
     doubts = crew.does("fleet", "validate", "--json").json["doubts"]
-    assert (doubts[0], len(doubts)) == (said, 7)
+    assert (doubts[0].partition(" ")[2], len(doubts)) == (said, 7)
     up = crew.does("fleet", "up", "--detach").err.splitlines()
-    assert (up[0], len(up)) == (f"ringfence: {said}", 6)
+    assert (up[0], len(up)) == (f"ringfence: {doubts[0]}", 6)
     assert up[-1].endswith("there is more of the kind (2); `ringfence fleet validate` names all")
     crew.waits(lambda: crew.log, lambda log: said in log)
     crew.environment["CREW_TOKEN"] = "t"
     assert crew.does("fleet", "validate", "--json").json["doubts"] == []
+
+
+def test_what_a_file_says_for_all_agents_is_doubted_once(crew: Crew):
+    """A secret of the whole crew that is not set is one mistake, and one line."""
+    agent = {"workspace": ".", "sandbox": {"mode": "clone"}}
+    crew.write(secrets={"token": "env:CREW_TOKEN"}, agents=dict.fromkeys("abc", agent))
+    (doubt,) = crew.does("fleet", "validate", "--json").json["doubts"]
+    assert doubt.startswith(f"{crew.file}:1:")
 
 
 def test_what_an_agent_says_is_harmless_on_a_terminal(works: Crew):
@@ -287,10 +367,21 @@ def test_schedules_are_listed_paused_and_resumed(works: Crew):
     times = works.does("schedule", "next", "timed/daily", "--count", "3", "--json").json["next"]
     assert times[0] == next_at()["daily"]
     assert [datetime.fromisoformat(each).minute for each in times] == [30, 30, 30]
+    assert works.does("schedule", "next", "timed/daily").err == ""
     works.does("schedule", "pause", "timed/daily")
     assert next_at()["daily"] is None
+    assert "it is paused" in works.does("schedule", "next", "timed/daily").err
     works.does("schedule", "resume", "timed/daily")
     assert next_at()["daily"] == times[0]
+
+
+def test_what_the_configuration_turns_off_stays_off(works: Crew):
+    """Who enables such an agent, or resumes such a schedule, is told what to change instead."""
+    agent = works.does("agent", "enable", "resting", "--json")
+    schedule = works.does("schedule", "resume", "timed/often", "--json")
+    assert (agent.json["is_enabled"], schedule.json["is_paused"]) == (False, True)
+    for said in (agent.err, schedule.err):
+        assert "by its configuration; take `enabled: false` out of it" in said
 
 
 def test_each_command_that_acts_tells_programs(works: Crew):
@@ -311,6 +402,7 @@ _WRONG = {
     "jobs of nobody": (("job", "ls", "--agent", "nobody", "--state", "queued"), "there is no agent 'nobody'"),
     "values of an agent": (("fleet", "show", "--agent", "god"), "did you mean 'good'?"),
     "job": (("job", "show", "nothing"), "there is no job 'nothing'"),
+    "no name": (("job", "show", ""), "a name is empty"),
     "schedule": (("schedule", "next", "timed"), "no AGENT/SCHEDULE"),
     "unknown schedule": (("schedule", "pause", "timed/never"), "no schedule 'never'"),
     "enable": (("agent", "enable", "nobody"), "there is no agent 'nobody'"),

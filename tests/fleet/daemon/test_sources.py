@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse
 from tests.fleet.conftest import Make
 from tests.fleet.crew import Crew
-from tests.fleet.trigger.source.github_api import TOKEN, GitHub, serving
+from tests.fleet.trigger.source.github_api import TOKEN, Fault, GitHub, serving
 
 pytestmark = pytest.mark.slow
 _SLEEP = {"name": "shell", "input": {"command": "sleep 600", "reasoning": "r"}}
@@ -74,6 +75,21 @@ def test_an_issue_is_done_once_whoever_sees_it(crews: list[Crew], github: GitHub
         assert (job["trigger"], job["state"]) == ("source", "unverified")
         assert sum("it is mended" in words for words in github.words(issue)) == 1
         assert "Oil it." in crew.does("job", "logs", job["id"]).out
+
+
+def test_an_issue_that_is_refused_holds_up_no_other(crews: list[Crew], github: GitHub):
+    """One that nobody may write to is tried again and again, and the others are done."""
+    locked = github.open_issue("Cellar is damp", "Dry it.", "ready")
+    refusal = JSONResponse({"message": "locked"}, 403)
+    github.faults.extend([Fault("POST", f"/{locked}/comments", refusal)] * 1000)
+    issue = github.open_issue("Lamp is dark", "Light it.", "ready")
+    try:
+        crews[0].waits(partial(_is_done, github, issue), bool)
+    finally:
+        github.faults.clear()
+        del github.issues[int(locked)]
+    ((crew, _),) = _jobs(crews, "Lamp is dark")
+    assert "403" in crew.log
 
 
 def test_an_issue_that_is_ready_again_is_done_again(crews: list[Crew], github: GitHub):

@@ -157,7 +157,7 @@ def test_calendars(expression, start, slot):
         ("9" * 5000 + " * * * *", "has 5 fields"),
         ("* * * * * *", "has 6 fields; write five"),
         ("", "has 0 fields"),
-        ("@reboot", "use an interval"),
+        ("@reboot", "`every: 1h`"),
         ("@fortnightly", "write five fields or one of @yearly"),
     ],
 )

@@ -1,7 +1,9 @@
 """Admission: what may start, whoever asked for it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -139,6 +141,40 @@ async def test_what_was_set_aside_and_not_spent_comes_back(queue: Queue):
     await queue.end(first.jobs[0].id, tokens=30)
     # The end is dated by the real clock, so the day must have begun before it.
     assert [job.allowed_tokens for job in (await queue.admit(agents)).jobs] == [70]
+
+
+@pytest.mark.parametrize(
+    ("day", "said"),
+    [
+        (Budget(tokens=100), "(100 tokens)"),
+        (Budget(cost_usd=2.5), "($2.50)"),
+        (Budget(tokens=100, cost_usd=99), "(100 tokens)"),
+        (Budget(tokens=100, cost_usd=2.5), "(100 tokens, $2.50)"),
+    ],
+    ids=["tokens", "dollars", "one-of-both", "both"],
+)
+async def test_what_is_used_up_is_told_with_its_end(queue: Queue, day: Budget, said: str):
+    """How much it was, and when the next day begins; for an agent's budget as for the fleet's."""
+    bounds = AgentBounds(concurrency=9, job=Budget(tokens=100, cost_usd=2.5))
+    await queue.add()
+    await queue.add()
+    until = f"; the next day begins {DAY + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
+    of_all = (await queue.admit({"a": bounds}, day=day)).waiting[""]
+    assert of_all == f"the fleet's budget for the day {said} is used up, or set aside for running jobs{until}"
+    own = (await queue.admit({"a": replace(bounds, day=day)})).waiting["a"]
+    assert own == f"its budget for the day {said} is used up, or set aside for running jobs{until}"
+
+
+async def test_a_day_on_which_the_clock_changes_ends_at_midnight(queue: Queue):
+    """In Berlin the 29th of March 2026 has 23 hours."""
+    berlin = datetime(2026, 3, 29, tzinfo=ZoneInfo("Europe/Berlin"))
+    bounds = Bounds({"a": AgentBounds(concurrency=9, day=Budget(tokens=1))})
+    await queue.add()
+    await queue.add()
+    noon = datetime(2026, 3, 29, 12, tzinfo=UTC)
+    await Admission(queue.database).admit(bounds, now=noon, day_began=berlin)
+    waiting = await Admission(queue.database).admit(bounds, now=noon, day_began=berlin)
+    assert waiting.waiting["a"].endswith("the next day begins 2026-03-29 22:00 UTC")
 
 
 async def test_the_fleets_budget_is_everybodys(queue: Queue):

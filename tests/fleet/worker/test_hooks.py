@@ -76,8 +76,8 @@ def test_another_hook_that_fails_is_only_told(works: Crew):
 def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
     """It has the facts on its stdin, and its run is recorded as any other: sealed, with its command and exit code."""
     job = works.does("fleet", "trigger", "looking", "--wait", "--json").json["id"]
-    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run: run " in log)
-    run = log.partition(f"job {job}: hook after_run: run ")[2].partition(":")[0]
+    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 1: run " in log)
+    run = log.partition(f"job {job}: hook after_run 1: run ")[2].partition(":")[0]
     records = works.does("audit", "show", "--json", run).out
     assert '"purpose":"exec"' in records.replace(" ", "")
     assert works.does("audit", "verify", run).code == 0
@@ -87,8 +87,8 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
 def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: Crew):
     """Each has a copy of its own, with what the run and the hooks before it made; the workspace stays as it is."""
     job = works.does("fleet", "trigger", "making", "--wait", "--json").json["id"]
-    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run: run " in log)
-    (told,) = [line for line in log.splitlines() if f"job {job}: hook after_run: run " in line]
+    log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 2: run " in log)
+    (told,) = [line for line in log.splitlines() if f"job {job}: hook after_run 2: run " in line]
     assert "6" in told.rpartition(": ")[2]
     assert not (works.home / "made.txt").exists()
 

@@ -19,10 +19,14 @@ from tests.ports import kept_port
 
 from ringfence.config.layers import Effective
 from ringfence.fleet.config.model import AgentSettings, WebhookHook
+from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.worker.around import Around
 from ringfence.fleet.worker.asking import effective_of
 from ringfence.fleet.worker.facts import facts_of
 from ringfence.fleet.worker.hooks import HookResult, message_of, run_hook
+from ringfence.fleet.worker.place import Places
 from ringfence.job.state import JobState
 
 _HOSTILE = "<!channel> <@U1> @everyone [x](http://e) & \ud800\x1b[31m" + "x" * 5000
@@ -111,7 +115,7 @@ def test_an_answer_without_an_end_holds_nobody(facts: dict[str, Any], tmp_path: 
     assert result.detail == said
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:99999/", "nowhere"])
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:99999/", "${secret:hook}"])
 def test_an_address_that_is_none_is_a_result(facts: dict[str, Any], tmp_path: Path, url: str):
     """It is told, and the other hooks go on."""
     assert not _send(WebhookHook(type="webhook", url=url), facts, tmp_path).is_ok
@@ -149,6 +153,35 @@ def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
     assert (result.is_ok, result.may_be_repeated) == (False, True)
     assert "127.0.0.1" not in result.detail
     assert "s3cr3t" not in result.detail
+
+
+_TRIES = {
+    "first": (503, 1, "refused: 503; it is tried again in 5s (try 2 of 3)"),
+    "second": (503, 2, "refused: 503; it is tried again in 10s (try 3 of 3)"),
+    "last": (503, 3, "refused: 503; it is not tried again"),
+    "final": (404, 1, "refused: 404; it is not tried again"),
+}
+
+
+@pytest.mark.parametrize("kind", _TRIES)
+def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
+    """And when, and which try that is; the address is not told."""
+    status, tried, said = _TRIES[kind]
+    lines: list[str] = []
+    database = Database(f"sqlite:///{tmp_path}/crew.db")
+    database.create_tables()
+    around = Around(Jobs(database), Places(tmp_path), lambda line, /, **_: lines.append(line))
+
+    async def act(url: str) -> None:
+        hook = {"type": "webhook", "url": url, "attempts": 3}
+        settings = AgentSettings.model_validate({"hooks": {"on_failure": [hook]}})
+        (errand,) = await around.after(_job(), settings)
+        await errand.act(tried)
+
+    with receiver(status) as told:
+        anyio.run(act, told.url)
+    database.close()
+    assert lines == [f"hook on_failure 1: {said}"]
 
 
 def test_a_secret_that_is_not_there_is_told(told: Receiver, facts: dict[str, Any], tmp_path: Path):

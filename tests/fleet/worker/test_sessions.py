@@ -153,7 +153,7 @@ def test_hooks_and_run_have_one_clone(works: Crew):
     for _ in range(2):
         job = works.does("fleet", "trigger", "making", "--wait", "--json").json
         assert job["state"] == "succeeded", job["reason"]
-        mark = f"job {job['id']}: hook after_run: run "
+        mark = f"job {job['id']}: hook after_run 1: run "
         works.waits(partial(_said, works, mark), bool)
         assert "7" in works.log.partition(mark)[2].partition("\n")[0].partition(": ")[2]
         runs.append(job["run_id"])

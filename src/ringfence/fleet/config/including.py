@@ -99,7 +99,7 @@ def walk(file: CrewFile, environ: Mapping[str, str]) -> Iterator[CrewFile]:
 
 def _included(file: CrewFile, path: KeyPath, environ: Mapping[str, str]) -> Iterator[CrewFile]:
     merged = merge([part_of(file.document, path)])
-    interpolate(merged, environ)
+    interpolate(merged, environ, of=f"include.{path[-1]}.")
     include = fitted(merged, IncludeSettings, of=f"include.{path[-1]}.")
     document = _read((file.document.file.parent / include.file).absolute(), (file.document, (*path, "file")))
     real = document.file.resolve()
@@ -203,7 +203,7 @@ def _refuse_unknown(document: Document) -> None:
 
 def _own_name(file: CrewFile, environ: Mapping[str, str]) -> str:
     merged = merge([file.fleet()])
-    interpolate(merged, environ)
+    interpolate(merged, environ, of="fleet.")
     settings = fitted(merged, FleetSettings, of="fleet.")
     if "name" not in settings.model_fields_set:
         raise ConfigurationError(

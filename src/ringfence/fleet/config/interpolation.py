@@ -10,8 +10,13 @@ from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
 
 
-def interpolate(merged: Merged, environ: Mapping[str, str]) -> None:
+def interpolate(merged: Merged, environ: Mapping[str, str], *, of: str) -> None:
     """Put variables into every string of the merged values, in place. `$$` is a dollar sign.
+
+    Args:
+        merged: What the files say.
+        environ: The variables that they may name.
+        of: What stands before the keys in messages, such as `agents.mender.`.
 
     Raises:
         ConfigurationError: Where a variable is not set and has no default, or a reference is none.
@@ -23,7 +28,7 @@ def interpolate(merged: Merged, environ: Mapping[str, str]) -> None:
             try:
                 return expanded(value, environ)
             except ValueError as exc:
-                complaints.append(merged.blame(path).error(f"{'.'.join(map(str, path))}: {exc}"))
+                complaints.append(merged.blame(path).error(f"{of}{'.'.join(map(str, path))}: {exc}"))
                 return value
         if isinstance(value, dict):
             return {key: put_in((*path, key), below) for key, below in value.items()}

@@ -49,7 +49,7 @@ def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
                 raise ConfigurationError(f"there are more than {_MOST_AGENTS} agents", file=file)
     merged = merge([files[0].fleet()])
     refuse_plain(merged, of="fleet.")
-    interpolate(merged, environ)
+    interpolate(merged, environ, of="fleet.")
     settings = fitted(merged, FleetSettings, of="fleet.")
     _check_zone(settings, merged)
     check_crew(settings, agents)
@@ -103,7 +103,7 @@ def _agents(file: CrewFile, environ: Mapping[str, str]) -> Iterator[Agent]:
 def _agent(name: str, layers: list[Layer], place: Origin, environ: Mapping[str, str]) -> Agent:
     merged = merge(layers)
     refuse_plain(merged, of=f"agents.{name}.")
-    interpolate(merged, environ)
+    interpolate(merged, environ, of=f"agents.{name}.")
     assert place.file is not None
     resolve_paths(merged, place.file)
     _qualify(merged, name)

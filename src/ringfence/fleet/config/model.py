@@ -247,12 +247,19 @@ class CommandHook(_Section):
     [host_hooks]`."""
 
 
+def _of_the_web(url: str) -> str:
+    """An address that requests can be sent to. No complaint shows it: it may be a secret."""
+    if not url.startswith(("http://", "https://", "${secret:")):
+        raise ValueError("this is no address of a service; write http:// or https://, HOST and the path")
+    return url
+
+
 class WebhookHook(_Section):
     """A request that tells of the job."""
 
     type: Literal["webhook", "slack", "discord"]
     """`webhook` sends the facts as JSON; the others a message in the form that their incoming webhooks take."""
-    url: Text
+    url: Annotated[Text, AfterValidator(_of_the_web)]
     """May hold `${secret:NAME}`."""
     secret: Text | None = None
     """Signs it: X-Ringfence-Signature-256. `${secret:NAME}`."""

@@ -11,6 +11,10 @@ from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
 
 _SECRETS = ("secret", "token")
+_INCOMING = re.compile(
+    r"(?i)//hooks\.slack(?:-gov)?\.com/\w+/\w|\bdiscord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/\w"
+)
+"""Addresses of Slack's and Discord's incoming webhooks: whoever knows one can write there."""
 _NAMES = re.compile(r"(?i)authorization|token|secret|key|password|cookie")
 
 
@@ -27,9 +31,10 @@ def refuse_plain(merged: Merged, *, of: str) -> None:
     complaints: list[RingfenceError] = []
     for path in _places(merged.values):
         where = ".".join(map(str, path))
+        part = " for that part of the address" if path[-1] == "url" else ""
         complaints.append(
             merged.blame(path).error(
-                f"{of}{where}: a secret stands here in plain text; write ${{secret:NAME}} or ${{VARIABLE}}"
+                f"{of}{where}: a secret stands here in plain text; write ${{secret:NAME}} or ${{VARIABLE}}{part}"
             )
         )
     if complaints:
@@ -53,6 +58,9 @@ def _of_hooks(point: str, hooks: Any) -> Iterator[KeyPath]:
     for index, hook in enumerate(hooks if isinstance(hooks, list) else ()):
         if _is_plain(hook, "secret"):
             yield ("hooks", point, index, "secret")
+        url = hook.get("url") if isinstance(hook, dict) else None
+        if isinstance(url, str) and (has_password(url) or (_is_plain(hook, "url") and _INCOMING.search(url))):
+            yield ("hooks", point, index, "url")
         for header, _ in _items(hook, "headers"):
             if _NAMES.search(str(header)) and _is_plain(hook["headers"], header):
                 yield ("hooks", point, index, "headers", header)

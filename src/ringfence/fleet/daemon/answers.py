@@ -47,6 +47,14 @@ class JobDetail(JobAnswer):
     answer: str | None
 
 
+class TriggerAnswer(Answer):
+    """What makes jobs of an agent, besides its schedules."""
+
+    name: str
+    type: str
+    when: str
+
+
 class AgentAnswer(Answer):
     """An agent."""
 
@@ -60,6 +68,7 @@ class AgentAnswer(Answer):
     active: int
     ended: int
     waits_for: str | None
+    triggers: list[TriggerAnswer]
 
 
 class ScheduleAnswer(Answer):

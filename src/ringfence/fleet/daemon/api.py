@@ -12,6 +12,14 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from ringfence import __version__
 from ringfence.errors import UsageError
+from ringfence.fleet.config.model import (
+    AfterTrigger,
+    DirectoryTrigger,
+    FilesTrigger,
+    GithubTrigger,
+    Trigger,
+    WebhookTrigger,
+)
 from ringfence.fleet.daemon.answers import (
     AgentAnswer,
     DownAnswer,
@@ -22,6 +30,7 @@ from ringfence.fleet.daemon.answers import (
     RepeatRequest,
     ScheduleAnswer,
     StatusAnswer,
+    TriggerAnswer,
     TriggerRequest,
 )
 from ringfence.fleet.daemon.daemon import Daemon
@@ -161,7 +170,26 @@ def _agent(daemon: Daemon, name: str, counts: dict[JobState, int], *, is_enabled
         active=active,
         ended=sum(count for state, count in counts.items() if state.is_terminal),
         waits_for=_resting(daemon, name) or daemon.dispatcher.waiting.get(name),
+        triggers=[
+            TriggerAnswer(name=called, type=trigger.type, when=_when(f"{name}/{called}", trigger))
+            for called, trigger in settings.triggers.items()
+        ],
     )
+
+
+def _when(path: str, trigger: Trigger) -> str:
+    """When a trigger makes a job, for people."""
+    match trigger:
+        case WebhookTrigger():
+            return f"a request to /hooks/{path}"
+        case FilesTrigger():
+            return f"a change of {', '.join(trigger.paths)}"
+        case AfterTrigger():
+            return f"a job of {trigger.agent} ends as {', '.join(trigger.states)}"
+        case DirectoryTrigger():
+            return f"a task file in {trigger.path}"
+        case GithubTrigger():
+            return f"an issue of {trigger.repository} with the label {trigger.label}"
 
 
 def _job(daemon: Daemon, job: Job) -> JobAnswer:
@@ -246,6 +274,8 @@ def _add_acts(app: FastAPI, daemon: Daemon) -> None:
         job = await daemon.jobs.resolve(reference)
         if not job.state.is_terminal:
             raise UsageError(f"job {job.id!r} has not ended; cancel it first, or wait")
+        if act == "fork":
+            _check_session(daemon, job)
         kept = await daemon.jobs.blob(job.id, "prompt") or b""
         prompt = asked.prompt if asked.prompt is not None else kept.decode("utf-8", "surrogateescape")
         # A task given by hand is no template; the job's own may be one, which nothing can fill but what came with it.
@@ -260,6 +290,21 @@ def _add_acts(app: FastAPI, daemon: Daemon) -> None:
         job = await daemon.jobs.resolve(reference)
         if not await daemon.jobs.remove(job.id):
             raise UsageError(f"job {job.id!r} has not ended; cancel it first")
+
+
+def _check_session(daemon: Daemon, job: Job) -> None:
+    """See that there is something of a job to go on with; on a crew of several machines it may be on another one.
+
+    Raises:
+        UsageError: There is not.
+    """
+    if _has_record(job) or (job.run_id is not None and daemon.fleet.settings.engine.type != "sqlite"):
+        return
+    why = "its record is not here" if job.run_id is not None else "it never began"
+    raise UsageError(
+        f"job {job.id!r} left nothing to go on with ({job.state}; {why}); "
+        f"`ringfence job retry {job.id}` does its task from the start, with `-p TEXT` another one"
+    )
 
 
 def _text(content: bytes | None) -> str | None:

@@ -145,5 +145,4 @@ class Dispatcher:
         await self._jobs.end(job.id, state, reason=error or "its workflow ended without an outcome")
 
     def _day_began(self, now: datetime) -> datetime:
-        local = now.astimezone(self.timezone)
-        return local.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+        return now.astimezone(self.timezone).replace(hour=0, minute=0, second=0, microsecond=0)

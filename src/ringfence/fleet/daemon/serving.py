@@ -13,6 +13,7 @@ import uvicorn
 
 from ringfence.errors import InfrastructureFault
 from ringfence.filesystem import short_path
+from ringfence.fleet.daemon.strangers import StrangersProtocol
 
 _MOST_AT_ONCE = 200
 """Connections at an address that strangers may reach; more are answered with 503."""
@@ -86,6 +87,7 @@ async def _served(app: Any, listener: socket.socket, *, most: int | None = None)
         lifespan="off",
         timeout_graceful_shutdown=2,
         limit_concurrency=most,
+        http="auto" if most is None else StrangersProtocol,
     )
     server = _Server(config)
     try:

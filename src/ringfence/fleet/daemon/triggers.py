@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FilesTrigger, GithubTrigger
 from ringfence.fleet.entering import Entered, Wanted
@@ -142,8 +142,7 @@ class Triggers:
         async with AsyncExitStack() as stack:
             source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
             told: set[str] = set()
-            for intent in await self._intents.of(agent.name, name):
-                await self._claim(agent, trigger, source, intent)
+            intents = await self._intents.of(agent.name, name)
             while True:
                 if await self._is_wanted(agent.name):
                     fetched = await source.fetch(_MOST_AT_ONCE)
@@ -152,17 +151,29 @@ class Triggers:
                             line = f"trigger {agent.name}/{name}: {bad.id!r} is no work: {bad.reason}"
                             self._tell(line, event="work.unusable", agent=agent.name, trigger=name)
                             told.add(bad.id)
+                    known = {intent.item for intent in intents}
                     for item in fetched.items:
-                        intent = Intent(agent.name, name, item.id, secrets.token_hex(16))
-                        await self._intents.add(intent)
-                        await self._claim(agent, trigger, source, intent)
+                        if item.id not in known:
+                            intents.append(Intent(agent.name, name, item.id, secrets.token_hex(16)))
+                            await self._intents.add(intents[-1])
+                refused = [await self._claim(agent, trigger, source, intent) for intent in intents]
+                if why := next(filter(None, refused), None):
+                    raise why
+                intents.clear()
                 await anyio.sleep(trigger.every)
 
     async def _claim(
         self, agent: Agent, trigger: DirectoryTrigger | GithubTrigger, source: WorkSource, intent: Intent
-    ) -> None:
-        """Take an item, and enter its job. Who dies in between takes it again by the same token, which is noted."""
-        claim = await source.claim(intent.item, intent.token)
+    ) -> UsageError | None:
+        """Take an item, and enter its job. Who dies in between takes it again by the same token, which is noted.
+
+        Returns:
+            Why the source refuses it, which may be about this item alone: the others are to be taken first.
+        """
+        try:
+            claim = await source.claim(intent.item, intent.token)
+        except UsageError as exc:
+            return exc
         if claim is not None:
             await self._enter(
                 Wanted(
@@ -176,6 +187,7 @@ class Triggers:
                 )
             )
         await self._intents.drop(intent)
+        return None
 
 
 _PROMPT = "{{ payload.title }}\n\n{{ payload.body }}"

@@ -148,7 +148,9 @@ def _check(expression: str, fields: str) -> None:
     shown = repr(expression[:_LONGEST])
     parts = fields.split()
     if expression.strip().lower() == "@reboot":
-        raise UsageError(f"cron {shown} has no time; use an interval, whose first run is at once")
+        raise UsageError(
+            f"cron {shown} has no time; write `every: 1h` for a rhythm, or a time in five fields"
+        )
     if expression.strip().startswith("@") and expression.strip().lower() not in ALIASES:
         raise UsageError(f"cron {shown} is unknown; write five fields or one of {', '.join(ALIASES)}")
     if len(parts) != len(_FIELDS) or len(fields) > _LONGEST:

@@ -45,8 +45,9 @@ class QueueFull(InfrastructureFault):
     """
 
     def __init__(self, agent: str, most: int) -> None:
+        waiting = "1 job" if most == 1 else f"{most} jobs"
         super().__init__(
-            f"agent {agent!r} has {most} jobs waiting, and may have no more; try again later, cancel some "
+            f"agent {agent!r} has {waiting} waiting, and may have no more; try again later, cancel some "
             f"(`ringfence job ls --agent {agent} --state queued`), or raise its `queue`"
         )
 

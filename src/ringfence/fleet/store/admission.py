@@ -7,7 +7,7 @@ spend more than a budget together.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select, update
@@ -101,7 +101,7 @@ class Admission:
         Args:
             bounds: What is allowed.
             now: The time.
-            day_began: Since when budgets of a day count.
+            day_began: Since when budgets of a day count, in the time zone whose day it is.
         """
         return await self._database.write(
             lambda connection: _Round(connection, bounds, now=now, day_began=day_began).admitted()
@@ -116,7 +116,8 @@ class _Round:
         self._bounds = bounds
         self._now = now
         self._day_ms = milliseconds(day_began)
-        self._tomorrow = day_began + timedelta(days=1)
+        # By the clock on the wall: where it changes, a day has 23 or 25 hours.
+        self._tomorrow = (day_began + timedelta(days=1)).astimezone(UTC)
         self._blocked = _Blocked()
         self._next: list[datetime] = []
         self._senseless: dict[Any, SenselessRow] = {}
@@ -210,7 +211,7 @@ class _Round:
         for name, budget in ((job.agent, bounds.day), (None, self._bounds.day)):
             left = self._left(name, budget)
             if not _has_any(left):
-                self._used_up(name)
+                self._used_up(name, _spent_bounds(budget, left))
                 return None
             allowed = _smaller(allowed, left)
         return allowed
@@ -247,14 +248,13 @@ class _Round:
         tokens, cost = self._connection.execute(sums).one()
         return _without(budget, tokens=int(tokens), cost_usd=float(cost))
 
-    def _used_up(self, agent: str | None) -> None:
+    def _used_up(self, agent: str | None, budget: str) -> None:
         self._next.append(self._tomorrow)
+        why = f"is used up, or set aside for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
         if agent is None:
-            self._blocked.everything = (
-                "the fleet's budget for the day is used up, or set aside for running jobs"
-            )
+            self._blocked.everything = f"the fleet's budget for the day ({budget}) {why}"
         else:
-            self._blocked.agents[agent] = "its budget for the day is used up, or set aside for running jobs"
+            self._blocked.agents[agent] = f"its budget for the day ({budget}) {why}"
 
     def _start(self, job: Job, allowed: Budget) -> Job:
         self._connection.execute(
@@ -309,6 +309,12 @@ def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:
 
 def _has_any(left: Budget) -> bool:
     return left.tokens != 0 and left.cost_usd != 0.0
+
+
+def _spent_bounds(budget: Budget, left: Budget) -> str:
+    """Those of a budget of which nothing is left."""
+    tokens = [f"{budget.tokens} tokens"] if left.tokens == 0 else []
+    return ", ".join([*tokens, *([f"${budget.cost_usd:.2f}"] if left.cost_usd == 0.0 else [])])
 
 
 def _smaller(one: Budget, other: Budget) -> Budget:

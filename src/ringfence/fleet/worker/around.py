@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ringfence.config.paths import state_dir
+from ringfence.config.units import format_duration
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import (
     AgentSettings,
@@ -25,7 +26,7 @@ from ringfence.fleet.worker.asking import effective_of
 from ringfence.fleet.worker.facts import facts_of, points_of
 from ringfence.fleet.worker.hooks import HookResult, run_hook
 from ringfence.fleet.worker.place import Places, bring_in
-from ringfence.fleet.worker.workflow import Errand
+from ringfence.fleet.worker.workflow import Errand, pause_after
 from ringfence.job.state import JobState
 from ringfence.journal import run_dir
 
@@ -73,7 +74,7 @@ class Around:
         commands, messages = list[Errand](), list[Errand]()
         for point in points_of(job.state):
             for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
-                act = partial(self._hook, job, settings, point, hook)
+                act = partial(self._hook, job, settings, point, hook, number)
                 if isinstance(hook, CommandHook):
                     commands.append(Errand(f"{point}.{number}", 1, act))
                 else:
@@ -99,6 +100,7 @@ class Around:
         trigger: DirectoryTrigger | GithubTrigger,
         claim: Claim,
         answer: str,
+        tried: int,
     ) -> bool:
         text = f"{job.state.value}: {job.reason}\n\n{answer}".strip()
         try:
@@ -111,12 +113,15 @@ class Around:
                 else:  # given back, it would be taken again at once, for ever: whoever wants that puts it back
                     await source.complete(claim, Outcome.FAILED, text)
         except RingfenceError as exc:
-            self._tell(f"the source of its work could not be told: {exc}", event="source.untold", job=job.id)
+            line = f"the source of its work could not be told: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
+            self._tell(line, event="source.untold", job=job.id)
             return True
         return False
 
-    async def _hook(self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook) -> bool:
-        """Do one hook once; whether it is to be tried again."""
+    async def _hook(
+        self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook, number: int, tried: int
+    ) -> bool:
+        """Do one hook once; whether it is to be tried again. A command is not, and that goes without saying."""
         answer = await self._jobs.blob(job.id, "answer")
         facts = facts_of(job, point, None if answer is None else answer.decode("utf-8", "replace"))
         try:
@@ -128,7 +133,11 @@ class Around:
         except RingfenceError as exc:
             result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
         if not result.is_ok:
-            self._tell(f"hook {point}: {result.detail}", event="hook.failed", job=job.id, hook=point)
+            then = ""
+            if not isinstance(hook, CommandHook):
+                then = _then(tried, hook.attempts if result.may_be_repeated else tried)
+            line = f"hook {point} {number}: {result.detail}{then}"
+            self._tell(line, event="hook.failed", job=job.id, hook=point)
         return not result.is_ok and result.may_be_repeated
 
     async def _command(
@@ -152,3 +161,10 @@ class Around:
         """The run of an ended job whose private copy of the workspace its next hook goes on with."""
         last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
         return last if last is not None and run_dir(last).is_dir() else None
+
+
+def _then(tried: int, attempts: int) -> str:
+    """What follows a try that did not go well."""
+    if tried >= attempts:
+        return "; it is not tried again"
+    return f"; it is tried again in {format_duration(pause_after(tried))} (try {tried + 1} of {attempts})"

@@ -44,8 +44,8 @@ class Errand:
 
     name: str
     attempts: int
-    act: Callable[[], Awaitable[bool]]
-    """Whether it is to be tried again."""
+    act: Callable[[int], Awaitable[bool]]
+    """Is told which try it is, the first being 1; says whether it is to be tried again."""
 
 
 class Performer(Protocol):
@@ -159,11 +159,16 @@ class JobWorkflow:
 
 
 async def _run(errand: Errand, context: Context) -> None:
-    for number in range(errand.attempts):
-        if not await context.step(f"{errand.name}.{number + 1}", errand.act):
+    for number in range(1, errand.attempts + 1):
+        if not await context.step(f"{errand.name}.{number}", errand.act, number):
             return
-        if number + 1 < errand.attempts:
-            await context.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number))
+        if number < errand.attempts:
+            await context.sleep(pause_after(number))
+
+
+def pause_after(number: int) -> float:
+    """Seconds from try `number` of an errand to the next one."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (number - 1))
 
 
 def retry_at(retry: RetrySettings, state: JobState, number: int) -> datetime | None:

@@ -84,7 +84,7 @@ def test_variables_are_put_in_before_anything_is_checked(read: Read):
     assert (agent.limits.turns, agent.sandbox.mounts[0].source) == (4, Path("/x"))
     assert agent.prompt == "pay $5, $$ or ${X!}"
     with pytest.raises(
-        ConfigurationError, match=r"a\.yaml:2:12: limits\.turns: the variable 'TURNS' is not set"
+        ConfigurationError, match=r"a\.yaml:2:12: agents\.a\.limits\.turns: the variable 'TURNS' is not set"
     ):
         read(ONE, a="name: a\nmax_turns: ${TURNS}\n")
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -74,6 +75,31 @@ async def test_what_is_no_task_is_told_and_never_read(place: Tasks, tmp_path_fac
         "bytes.md": "it is no UTF-8 text",
         "empty.md": "it is empty",
     }
+
+
+async def test_a_name_that_is_no_text_holds_up_no_other(place: Tasks):
+    """It is told as such, and can be put aside; it could be noted in no database."""
+    (place.root / os.fsdecode(b"\xff.md")).write_text("x")
+    id = await place.put("good", "do")
+    found = await place.open().fetch()
+    assert [item.id for item in found.items] == [id]
+    assert [one.reason for one in found.unusable] == ["its name is no UTF-8 text"]
+
+
+@pytest.mark.parametrize("seconds", [2**40, 2**62])
+async def test_a_time_that_is_none_holds_up_no_other(place: Tasks, seconds: int):
+    """On file systems that keep such a time."""
+    root = Path("/dev/shm")
+    if not os.access(root, os.W_OK):
+        pytest.skip("there is no memory file system that can be written")
+    with TemporaryDirectory(dir=root) as kept:
+        place = Tasks(Path(kept))
+        (place.root / "late.md").write_text("x")
+        os.utime(place.root / "late.md", (0, seconds))
+        id = await place.put("good", "do")
+        found = await place.open().fetch()
+        assert [item.id for item in found.items] == [id]
+        assert [one.reason for one in found.unusable] == ["the time of its last change is none"]
 
 
 async def test_a_link_cannot_be_claimed(place: Tasks, tmp_path_factory):

@@ -73,6 +73,21 @@ async def test_a_race_has_one_winner_at_most(place: Repository):
         assert place.github.labels(id) == {"in progress"}
 
 
+async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repository):
+    """It is told of, nobody claims it, and that is no fault of the source's: others are claimed as ever."""
+    flooded = await place.put("task", "do")
+    for _ in range(1000):
+        place.github.add_comment(int(flooded), "me too", "stranger", "NONE")
+    id = await place.put("task", "do")
+    source = place.source()
+    assert await source.claim(flooded, CLAIM) is None
+    place.github.issues[int(flooded)]["comments"] = 1000
+    found = await source.fetch()
+    assert [item.id for item in found.items] == [id]
+    assert [one.reason for one in found.unusable] == ["it has 1000 comments; go on in a new issue"]
+    assert await source.claim(id, CLAIM)
+
+
 async def test_labels_say_how_it_stands(place: Repository):
     """A claim, a failure, an end and a release can be seen at the issue's labels and state."""
     source = place.source(closes=True)

@@ -172,7 +172,14 @@ def _read(directory: int, name: str, id: str) -> WorkItem | Unusable | None:
         return Unusable(id, "it is no UTF-8 text")
     if not body.strip():
         return Unusable(id, "it is empty")
-    return WorkItem(id, Path(id).stem, body, datetime.fromtimestamp(facts.st_mtime, UTC))
+    try:
+        id.encode("utf-8")
+        changed = datetime.fromtimestamp(facts.st_mtime, UTC)
+    except UnicodeEncodeError:
+        return Unusable(id, "its name is no UTF-8 text")
+    except (ValueError, OverflowError, OSError):
+        return Unusable(id, "the time of its last change is none")
+    return WorkItem(id, Path(id).stem, body, changed)
 
 
 def _claim(top: int, id: str, token: str) -> Claim | None:

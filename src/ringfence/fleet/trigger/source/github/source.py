@@ -32,6 +32,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
 _KEY: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
 _PAGE: Final = 100
 _MOST_PAGES: Final = 10
+_MOST_COMMENTS: Final = _PAGE * _MOST_PAGES
 _GONE: Final = frozenset({404, 410})
 _BELONG: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _TITLE_LIMIT_BYTES: Final = 1000
@@ -62,6 +63,10 @@ class GitHubSourceConfig:
     def __post_init__(self) -> None:
         if not _REPOSITORY.fullmatch(self.repository):
             raise UsageError(f"{self.repository[:200]!r} is no repository; write owner/name")
+
+
+class _FloodedError(UsageError):
+    """Nobody can tell whose an issue is: it has more comments than are read."""
 
 
 class GitHubSource(WorkSource):
@@ -116,7 +121,10 @@ class GitHubSource(WorkSource):
         if not _TOKEN.fullmatch(token):
             raise UsageError(f"claim token {token[:80]!r} must be 8 to 64 letters and digits")
         path = self._path(id)
-        claims = await self._claims(path)
+        try:
+            claims = await self._claims(path)
+        except _FloodedError:
+            return None  # one issue under which strangers talk without end holds up no other; `fetch` tells of it
         own = [comment for comment in claims if _claim_of(comment) == token]
         if not own and (claims or not await self._is_free(path)):
             return None
@@ -199,7 +207,7 @@ class GitHubSource(WorkSource):
             comments += found
             if len(found) < _PAGE:
                 return comments
-        raise UsageError(f"{path} has more than {_PAGE * _MOST_PAGES} comments; go on in a new issue")
+        raise _FloodedError(f"{path} has {_MOST_COMMENTS} comments or more; go on in a new issue")
 
     async def _claims(self, path: str) -> list[_Json]:
         claims = [comment for comment in await self._comments(path) if _claim_of(comment)]
@@ -255,6 +263,9 @@ def _item(issue: _Json) -> WorkItem | Unusable:
         issue
     ):
         return Unusable(number, "it lacks a number, a title or a date")
+    comments = issue.get("comments")
+    if isinstance(comments, int) and comments >= _MOST_COMMENTS:
+        return Unusable(number, f"it has {comments} comments; go on in a new issue")
     if len(body.encode("utf-8", "replace")) > BODY_LIMIT_BYTES:
         return Unusable(number, f"its text has more than {BODY_LIMIT_BYTES} bytes")
     try:
