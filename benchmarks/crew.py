@@ -30,13 +30,19 @@ _IDLE_AGENTS, _IDLE_S = 100, 60.0
 _LISTED, _LOOKS = 100_000, 30
 _DEATHS = 8
 _SCHEDULES, _SCHEDULES_EACH = 1000, 10
+_USER = 60_777
+"""Nobody's number: an ordinary user without an account."""
 _DONE = [{"text": "Nothing to do."}]
 
 
 class _Crew:
     """A crew in a directory of its own, with a daemon."""
 
-    def __init__(self, home: Path, fleet: dict[str, Any], agents: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self, home: Path, fleet: dict[str, Any], agents: dict[str, dict[str, Any]], user: int | None
+    ) -> None:
+        own = () if user is None else ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
+        self._command = [*own, *_COMMAND]
         self.state = home / "s" / "ringfence"
         self._file = home / "p" / "ringfence.yaml"
         self._file.parent.mkdir(exist_ok=True)
@@ -46,13 +52,17 @@ class _Crew:
         }
         self._environment |= {"XDG_STATE_HOME": str(home / "s"), "TERM": "dumb"}
         self._file.write_text(json.dumps({"fleet": fleet, "agents": agents}))
+        if user is not None:
+            self._environment["HOME"] = str(home)
+            for path in (home, *home.rglob("*")):
+                os.chown(path, user, user)
         self.run("trust", "--yes")
         self.client = FleetClient(socket_path(self.state))
 
     def run(self, *words: str) -> str:
         """A command, to its end."""
         done = subprocess.run(
-            [*_COMMAND, *words],
+            [*self._command, *words],
             cwd=self._file.parent,
             env=self._environment,
             check=False,
@@ -90,8 +100,10 @@ class _Crew:
 
 
 @contextmanager
-def _crew(fleet: dict[str, Any], agents: dict[str, dict[str, Any]], turns: list[Any]) -> Iterator[_Crew]:
-    """A crew whose agents follow one script, each in a small workspace of its own."""
+def _crew(
+    fleet: dict[str, Any], agents: dict[str, dict[str, Any]], turns: list[Any], *, user: int | None = None
+) -> Iterator[_Crew]:
+    """A crew whose agents follow one script, each in a small workspace of its own; of another user if that is said."""
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as name:
         home = Path(name)
         home.chmod(0o711)
@@ -110,7 +122,7 @@ def _crew(fleet: dict[str, Any], agents: dict[str, dict[str, Any]], turns: list[
                 "run": {"model": f"scripted:{home}/script.yaml"},
                 **more,
             }
-        crew = _Crew(home, fleet, settings)
+        crew = _Crew(home, fleet, settings, user)
         crew.run("fleet", "up", "--detach")
         try:
             crew.waits(lambda: bool(crew.rows("SELECT 1 FROM ringfence_executors")) or not fleet["workers"])
@@ -123,7 +135,7 @@ def measure() -> list[Row]:
     """All rows of this file."""
     return [
         _trigger_to_start(),
-        _throughput(),
+        *_throughputs(),
         *_idle(),
         _listing(),
         _death(),
@@ -153,9 +165,16 @@ def _trigger_to_start() -> Row:
     )
 
 
-def _throughput() -> Row:
+def _throughputs() -> list[Row]:
+    """As an ordinary user; and as root, whose sandboxes take a program more each, if that is who measures."""
+    if os.getuid() != 0:
+        return [_throughput("")]
+    return [_throughput(", as an ordinary user", _USER), _throughput(", as root")]
+
+
+def _throughput(whose: str, user: int | None = None) -> Row:
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(_AGENTS)}
-    with _crew({"workers": 2, "concurrency": _AGENTS}, agents, _DONE) as crew:
+    with _crew({"workers": 2, "concurrency": _AGENTS}, agents, _DONE, user=user) as crew:
         warm = [crew.trigger(name) for name in agents for _ in range(2)]
         crew.waits_for(len(warm))
         status = crew.client.get("status")
@@ -173,7 +192,7 @@ def _throughput() -> Row:
         attempts = crew.rows("SELECT count(*), max(number) FROM crew_attempts")[0]
     is_once = attempts == (len(warm) + _JOBS, 1)
     return Row(
-        f"{_JOBS} jobs of a turn each, in bubblewrap, {_AGENTS} at once",
+        f"{_JOBS} jobs of a turn each, in bubblewrap, {_AGENTS} at once{whose}",
         "≥ 20 jobs/s on two cores, none lost",
         f"{_JOBS / taken:.1f} jobs/s, each {'once' if is_once else 'NOT once'}",
         f"{taken:.1f} s; of processors, each: daemon {each[0]:.0f} ms, workers {each[1]:.0f} ms",
@@ -303,11 +322,12 @@ def _resident_mb(pid: int) -> float:
 if __name__ == "__main__":
     names = {
         "start": _trigger_to_start,
-        "throughput": _throughput,
+        "throughput": _throughputs,
         "list": _listing,
         "death": _death,
         "schedules": _schedules,
     }
-    chosen = [names[word]() for word in sys.argv[1:] if word in names] if len(sys.argv) > 1 else measure()
-    for row in chosen:
-        print(row)
+    chosen = [names[word]() for word in sys.argv[1:] if word in names] if len(sys.argv) > 1 else [measure()]
+    for found in chosen:
+        for row in found if isinstance(found, list) else [found]:
+            print(row)
