@@ -1,10 +1,13 @@
 """The list of runs."""
 
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
@@ -13,6 +16,7 @@ from ringfence.journal import (
     Journal,
     list_runs,
     mark_interrupted,
+    new_run_id,
     read,
     resolve,
     run_dir,
@@ -77,6 +81,15 @@ def test_runs_are_listed_newest_first(make_run: MakeRun) -> None:
     (runs_dir() / "stray").mkdir()
     assert [run.id for run in list_runs()] == ids[::-1]
     assert [run.id for run in list_runs(1)] == [ids[2]]
+
+
+@given(
+    st.datetimes(datetime(2000, 1, 1), datetime(2999, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001
+    st.timedeltas(timedelta(microseconds=245), timedelta(seconds=2)),
+)
+def test_later_names_sort_after_earlier_ones(moment: datetime, later: timedelta) -> None:
+    """The newest run is the last by name, also of many in one second."""
+    assert new_run_id(moment) < new_run_id(moment + later)
 
 
 @pytest.mark.parametrize(

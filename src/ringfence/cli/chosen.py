@@ -1,14 +1,11 @@
 """Which run a command acts on: `last` is the newest one here, and what was chosen is told."""
 
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
 from ringfence.errors import RecordError, UsageError
 
-_TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _NO_AGENT = frozenset({"exec", "shell", "standing", "imported"})
 
 
@@ -31,6 +28,8 @@ def chosen_run(reference: str, *, of_agents: bool = False) -> Path:
 
 
 def _last_here(of_agents: bool) -> Path:
+    from ringfence.journal import run_dirs
+
     try:
         here = Path.cwd()
     except OSError as exc:
@@ -38,25 +37,13 @@ def _last_here(of_agents: bool) -> Path:
             "the current directory is gone, so 'last' means nothing; name a run, `ringfence audit ls` lists them"
         ) from exc
     places = {str(place) for place in (here, *here.parents)}
-    for path in _newest_first():
+    for path in run_dirs():
         if _workspace(path) in places and not (of_agents and _is_no_agents(path)):
             return path
     raise UsageError(
         f"there is no run with work on {str(here)!r} or a directory above it; go to its workspace or name a run, "
         "`ringfence audit ls` lists them"
     )
-
-
-def _newest_first() -> Iterator[Path]:
-    """All runs; only those of one second need a look inside to be put in order."""
-    from ringfence.journal import runs_dir, summarize
-
-    paths = sorted(runs_dir().iterdir(), reverse=True) if runs_dir().is_dir() else []
-    for _, group in itertools.groupby(paths, key=lambda path: path.name[:_TIMESTAMP_LENGTH]):
-        rivals = list(group)
-        if len(rivals) > 1:
-            rivals.sort(key=lambda path: (summarize(path).started_at or "", path.name), reverse=True)
-        yield from rivals
 
 
 def _workspace(path: Path) -> str | None:

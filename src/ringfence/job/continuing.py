@@ -8,7 +8,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.frozen import frozen
-from ringfence.journal import is_alive, read, resolve, runs_dir
+from ringfence.journal import is_alive, read, resolve, run_dirs
 from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.session.home import SessionHome, sessions_dir
 
@@ -43,7 +43,7 @@ def last_run_of(workspace: Path) -> Continuation:
         RecordError: What says whose a session is cannot be read.
     """
     empty: tuple[Path, JobCreated] | None = None
-    for path in _newest_first():
+    for path in run_dirs()[:_LOOK_BACK]:
         created = creation_of(path)
         if created is None or created.workspace != str(workspace) or created.runtime in _NO_AGENT:
             continue
@@ -99,7 +99,7 @@ def _unknown(reference: str, problem: UsageError) -> UsageError:
 
 def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
     """The newest run of the session whose id begins so."""
-    for path in _newest_first():
+    for path in run_dirs()[:_LOOK_BACK]:
         created = creation_of(path)
         is_meant = created is not None and session and created.session_id.startswith(session)
         if created is not None and is_meant and created.runtime not in _NO_AGENT:
@@ -198,9 +198,3 @@ def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
     for events in reversed(chain):
         messages = Conversation.from_events(events, messages=messages).messages
     return messages
-
-
-def _newest_first() -> list[Path]:
-    if not runs_dir().is_dir():
-        return []
-    return sorted((path for path in runs_dir().iterdir() if path.is_dir()), reverse=True)[:_LOOK_BACK]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         new_run_id,
         resolve,
         run_dir,
+        run_dirs,
         runs_dir,
         summarize,
     )
@@ -41,6 +42,7 @@ _HOMES = {
     "read": "reading",
     "resolve": "runs",
     "run_dir": "runs",
+    "run_dirs": "runs",
     "runs_dir": "runs",
     "summarize": "runs",
     "verify": "verification",
@@ -64,6 +66,7 @@ __all__ = [
     "read",
     "resolve",
     "run_dir",
+    "run_dirs",
     "runs_dir",
     "summarize",
     "verify",

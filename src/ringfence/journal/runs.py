@@ -58,14 +58,25 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """A name for a new run: its time in UTC and eight random hexadecimal digits."""
+    """A name for a new run: its time in UTC and eight hexadecimal digits, so that later names sort after earlier ones.
+
+    Three of the digits are the second's fraction, in 4096ths; five are random.
+    """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(4)}"
+    fraction = moment.microsecond * 4096 // 1_000_000
+    return f"{moment:%Y-%m-%dT%H-%M-%S}-{fraction:03x}{secrets.token_hex(3)[1:]}"
 
 
 def runs_dir() -> Path:
     """Where the runs are."""
     return state_dir() / "runs"
+
+
+def run_dirs() -> list[Path]:
+    """The directories of all runs, the newest first."""
+    if not runs_dir().is_dir():
+        return []
+    return sorted((path for path in runs_dir().iterdir() if _RUN_ID.fullmatch(path.name)), reverse=True)
 
 
 def run_dir(run_id: str) -> Path:
@@ -81,7 +92,7 @@ def run_dir(run_id: str) -> Path:
 
 def list_runs(limit: int | None = None) -> list[RunSummary]:
     """Summaries, the newest first."""
-    return [summarize(path) for path in _directories()[:limit]]
+    return [summarize(path) for path in run_dirs()[:limit]]
 
 
 def resolve(reference: str) -> Path:
@@ -93,9 +104,9 @@ def resolve(reference: str) -> Path:
     Raises:
         UsageError: No run fits, or several do.
     """
-    paths = _directories()
+    paths = run_dirs()
     if reference == "last" and paths:
-        return _newest(paths)
+        return paths[0]
     exact = [path for path in paths if path.name == reference]
     found = exact or [path for path in paths if reference and _fits(path.name, reference)]
     if not found:
@@ -168,18 +179,6 @@ def _interruption(path: Path) -> JobEnded | None:
         reason="its process died before the run ended",
         duration_s=(times[-1] - times[0]).total_seconds(),
     )
-
-
-def _directories() -> list[Path]:
-    if not runs_dir().is_dir():
-        return []
-    return sorted((path for path in runs_dir().iterdir() if _RUN_ID.fullmatch(path.name)), reverse=True)
-
-
-def _newest(paths: list[Path]) -> Path:
-    latest = paths[0].name[:_TIMESTAMP_LENGTH]
-    rivals = [path for path in paths if path.name.startswith(latest)]
-    return max(rivals, key=lambda path: (summarize(path).started_at or "", path.name))
 
 
 def _fits(run_id: str, reference: str) -> bool:

@@ -31,11 +31,7 @@ def _recorded(lab: Lab, place: Path, script: str, env: dict[str, str]) -> tuple[
         "run", "make it", "-C", place, "--model", f"scripted:{script}", "--json", "--mode", "bind", env=env
     )
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    run = (
-        (lab.state / "runs" / told[0]["run_id"])
-        if "run_id" in told[0]
-        else max((lab.state / "runs").iterdir())
-    )
+    run = max((lab.state / "runs").iterdir())
     kinds = [json.loads(line)["event"] for line in (run / "journal.jsonl").read_text().splitlines()]
     made = (place / "made").read_text()
     (place / "made").unlink()
@@ -147,10 +143,16 @@ def test_stdin_goes_inside(shared: Lab, place: Path):
 
 def test_numbers_by_chance_differ(shared: Lab, place: Path):
     """Two runs have two ids, and two sandboxes two names."""
+    earlier = set((shared.state / "runs").iterdir())
     for _ in range(2):
-        shared.run("exec", "-C", place, "--", "true")
-    runs = sorted((shared.state / "runs").iterdir())[-2:]
-    assert len({run.name for run in runs}) == 2
+        assert shared.run("exec", "-C", place, "--", "true").returncode == 0
+    runs = set((shared.state / "runs").iterdir()) - earlier
+    assert len(runs) == len({_sandbox_of(run) for run in runs}) == 2
+
+
+def _sandbox_of(run: Path) -> str:
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    return next(str(line["data"]["sandbox_id"]) for line in lines if line["event"] == "sandbox.created")
 
 
 def test_limits_that_cannot_be_taken_over_start_by_themselves(shared: Lab, place: Path):

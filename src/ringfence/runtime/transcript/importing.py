@@ -24,7 +24,7 @@ from ringfence.events import (
     Usage,
 )
 from ringfence.frozen import frozen
-from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, runs_dir, write_session
+from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, run_dirs, runs_dir, write_session
 from ringfence.removal import remove_tree
 from ringfence.runtime.transcript.base import ClientName, Overview, between_ms
 from ringfence.runtime.transcript.client import survey
@@ -198,8 +198,7 @@ def _imported(path: Path, overview: Overview, sources: dict[Path, TranscriptFile
 def _earlier(told: SessionImported) -> str | None:
     """The run that holds the very same bytes of the same session, if there is one."""
     bytes_of_it = [(file.size_bytes, file.sha256) for file in told.files]
-    directories = sorted(runs_dir().iterdir(), reverse=True) if runs_dir().is_dir() else []
-    for directory in directories:
+    for directory in run_dirs():
         event = _second_event(directory)
         if (
             isinstance(event, SessionImported)
