@@ -268,15 +268,23 @@ def _repository(place: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
-    for words in (
-        ["init", "-q", "-b", "main"],
-        ["add", "."],
-        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"],
-    ):
-        subprocess.run(
-            ["git", *words], cwd=place, check=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-        )
+    _git(place, "init", "-q", "-b", "main")
+    _commit(place)
     return place
+
+
+def _commit(place: Path) -> str:
+    """All that is there; the commit's id."""
+    _git(place, "add", ".")
+    _git(place, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x")
+    return _git(place, "rev-parse", "HEAD")
+
+
+def _git(place: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=place, check=True, env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        stdout=subprocess.PIPE, text=True,
+    ).stdout.strip()  # fmt: skip
 
 
 _TEST = "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
@@ -305,6 +313,23 @@ def test_a_check_of_what_can_be_begun(ringfence: Run, tmp_path: Path):
     ):  # fmt: skip
         assert said in ended.out
     assert not (state_dir() / "loops").exists()
+
+
+def test_a_check_looks_at_what_the_options_say(ringfence: Run, tmp_path: Path):
+    """The same as `loop start` takes: where to begin, who works in which fence, how much it may cost."""
+    work = _repository(tmp_path / "work", {"notes.txt": "x"})
+    first = _git(work, "rev-parse", "HEAD")
+    (work / "tests").mkdir()
+    (work / "tests" / "test_a.py").write_text(_TEST)
+    _commit(work)
+    words = ("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work, "--json")
+    assert json.loads(ringfence(*words, "--max-cost-usd", "3").out)["limits"]["cost_usd"] == 3
+    said = json.loads(ringfence(*words, "--base", first, "--sandbox", "none").out)
+    assert (said["base"], said["checks"]) == (first, [])
+    fence, checks, story_alone = (each["message"] for each in said["problems"])
+    assert ("'none'" in fence, "no way to run tests" in checks, "'a'" in story_alone) == (True, True, True)
+    misused = ringfence(*words, "--role", "judge=nobody")
+    assert (misused.code, "nobody" in misused.err, misused.out) == (2, True, "")
 
 
 def test_a_check_tells_everything_at_once(ringfence: Run, tmp_path: Path):

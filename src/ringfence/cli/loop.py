@@ -36,6 +36,13 @@ RoleOption = Annotated[
         help="Who plays a role, as judge=claude-cli:MODEL; repeatable.",
     ),
 ]
+BaseOption = Annotated[
+    str | None,
+    typer.Option("--base", metavar="COMMIT", help="Where to begin; default: what is checked out."),
+]
+MaxCostOption = Annotated[
+    float | None, typer.Option("--max-cost-usd", metavar="USD", help="Of the whole loop.")
+]
 PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with the stories.")]
 
 
@@ -49,10 +56,7 @@ def start(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Take the planner's stories without asking.")] = False,
     workspace: options.WorkspaceOption = Path(),
-    base: Annotated[
-        str | None,
-        typer.Option("--base", metavar="COMMIT", help="Where to begin; default: what is checked out."),
-    ] = None,
+    base: BaseOption = None,
     baseline: Annotated[
         Literal["record", "refuse"] | None,
         typer.Option(
@@ -73,9 +77,7 @@ def start(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", metavar="N", help="Of the whole loop.")
     ] = None,
-    max_cost_usd: Annotated[
-        float | None, typer.Option("--max-cost-usd", metavar="USD", help="Of the whole loop.")
-    ] = None,
+    max_cost_usd: MaxCostOption = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Of the whole loop, like 8h.")
     ] = None,
@@ -207,12 +209,24 @@ def check(
     prd: PrdArgument,
     *,
     workspace: options.WorkspaceOption = Path(),
+    base: BaseOption = None,
+    role: RoleOption = None,
+    max_cost_usd: MaxCostOption = None,
+    sandbox: options.SandboxOption = None,
+    model: options.ModelOption = None,
+    runtime: options.RuntimeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tell all that is wrong with stories and their repository, before anything is begun."""
+    """Tell all that is wrong with stories, their repository and who works, before anything is begun."""
     from ringfence.cli.loop_check import check_loop
+    from ringfence.cli.settings import load_settings
 
-    raise typer.Exit(check_loop(prd, workspace, json=json))
+    effective = load_settings(workspace, sandbox=sandbox, model=model, runtime=runtime)
+    said: dict[str, tuple[str, object]] = {
+        "base": ("--base", base),
+        "limits.cost_usd": ("--max-cost-usd", max_cost_usd),
+    }
+    raise typer.Exit(check_loop(prd, workspace, effective, _flags(said, role or ()), json=json))
 
 
 @loop_app.command("list")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ringfence.config import Effective, Flag
     from ringfence.loop.preflight import Preflight
 
 _SCHEMA_VERSION = 1
 
 
-def check_loop(prd: Path, workspace: Path, *, json: bool) -> int:
+def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[Flag]", *, json: bool) -> int:
     """Print all that is wrong, on stderr, and what a loop would work with; the exit code."""
     import anyio
     import typer
@@ -19,10 +20,9 @@ def check_loop(prd: Path, workspace: Path, *, json: bool) -> int:
     from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plural import counted
     from ringfence.cli.saying import say
-    from ringfence.cli.settings import load_settings
     from ringfence.loop.preflight import preflight
 
-    found = anyio.run(preflight, prd, workspace, load_settings(workspace))
+    found = anyio.run(preflight, prd, workspace, effective, flags)
     if json:
         typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, **_document(found)}, indent=2))
         return found.exit_code

@@ -11,6 +11,7 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective, Flag
+    from ringfence.loop.drafting import Draft
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.settings import LoopSettings
     from ringfence.loop.starting import Begun
@@ -43,6 +44,8 @@ def start_loop(
 
     if (prd is None) == (goal is None):
         raise UsageError("give the stories once: by --prd FILE, or as a --goal from which they are drafted")
+    if goal is not None and not goal.strip():
+        raise UsageError("--goal is empty; say what is wanted, or give stories by --prd FILE")
     settings = load_loop(effective, flags)
     see_reachable(settings.engine)
     if settings.pr:
@@ -52,7 +55,7 @@ def start_loop(
             raise UsageError("the planner's stories need your word: add --yes, or run it on a terminal")
         anyio.run(_refuse_unfit, workspace.resolve(), effective, settings)  # before a planner is paid
         drafted = anyio.run(draft, goal, workspace, effective, settings, say)
-        plan, done = _agreed(drafted.plan, is_agreed=is_agreed), [drafted.step]
+        plan, done = _agreed(drafted, is_agreed=is_agreed), [drafted.step]
     elif prd is not None:
         plan, done = read_plan(prd), []
     for note in plan.notes:
@@ -93,15 +96,24 @@ def _load(is_api: bool) -> None:
             import ringfence.tool.toolset  # noqa: F401
 
 
-def _agreed(plan: "Plan", *, is_agreed: bool) -> "Plan":
+def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":
     """The planner's stories, once the user has agreed to them."""
-    for story in plan.ordered():
+    for story in drafted.plan.ordered():
         say(f"{story.id}  {story.title}")
         for criterion in story.criteria:
             say(f"    - {criterion}")
-    if not is_agreed and input("Take these stories? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was begun")
-    return plan
+    say(f"these stories are kept in {drafted.file}")
+    if not is_agreed and not _is_agreed():
+        step = f"copy {str(drafted.file)!r}, mend it, and give it by --prd"
+        raise UsageError(f"nothing was begun; {step}")
+    return drafted.plan
+
+
+def _is_agreed() -> bool:
+    try:
+        return input("Take these stories? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 async def _start(

@@ -13,15 +13,16 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.frozen import frozen
-from ringfence.journal import new_run_id
+from ringfence.journal import new_run_id, run_dir
 from ringfence.loop.machine.turn import Runs, TurnEnd
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.role import Briefing, parse_answer, prompt_for, schema_for
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.store.loops import now_ms
 from ringfence.loop.store.rows import Spent, StepRow
-from ringfence.loop.story import Plan, plan_from
+from ringfence.loop.story import Plan, export, plan_from
 
+_FILE = "stories.json"
 _WHY: dict[str, type[RingfenceError]] = {
     "authentication": AuthenticationFailed,
     "configuration": ConfigurationError,
@@ -34,6 +35,8 @@ class Draft:
     """Stories, and what was done for them."""
 
     plan: Plan
+    file: Path
+    """The stories as they can be given again, beside the record of the planner's run."""
     step: StepRow
     """The planner's: a step of no story, with what all of its tries took."""
 
@@ -75,7 +78,9 @@ async def draft(
                 run_id=end.run_id, outcome=end.state.value, result={}, tokens=spent.tokens, cost_usd=spent.cost_usd,
                 tries=tried, began_ms=began_ms, ended_ms=now_ms(),
             )  # fmt: skip
-            return Draft(plan, step)
+            file = run_dir(end.run_id) / _FILE
+            export(plan, file, {})
+            return Draft(plan, file, step)
     raise AssertionError("nobody was asked")
 
 

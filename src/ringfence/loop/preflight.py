@@ -1,14 +1,14 @@
 """Everything that stands against a loop, found at once and before anything is made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.config import Effective
-from ringfence.errors import ConfigurationError, ExitCode, RingfenceError
+from ringfence.config import Effective, Flag
+from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players
 from ringfence.loop.databases import see_reachable
 from ringfence.loop.loading import load_loop
@@ -52,25 +52,33 @@ class Preflight:
         return codes[0] if codes else ExitCode.OK
 
     @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Note an error, and go on."""
+    def gathering(self, *, but: tuple[type[RingfenceError], ...] = ()) -> Iterator[None]:
+        """Note an error, and go on; one of those kinds is raised."""
         try:
             yield
+        except but:
+            raise
         except RingfenceError as exc:
             self.problems += [Problem(str(each), each.exit_code) for each in exc.gathered or (exc,)]
 
 
-async def preflight(prd: Path, workspace: Path, effective: Effective) -> Preflight:
+async def preflight(
+    prd: Path, workspace: Path, effective: Effective, flags: Sequence[Flag] = ()
+) -> Preflight:
     """Look at stories and their repository. Nothing is written, and no program of the repository runs.
 
     Args:
         prd: The file with the stories.
         workspace: The repository, or a directory in it.
         effective: The configuration of the loop's runs.
+        flags: As `load_loop` takes them.
+
+    Raises:
+        UsageError: The value of an option does not fit, so that what else it would look at is not known.
     """
     found, settings = Preflight(), LoopSettings()
-    with found.gathering():
-        settings = load_loop(effective, ())
+    with found.gathering(but=(UsageError,)):
+        settings = load_loop(effective, flags)
         found.limits = settings.limits
     with found.gathering():
         found.plan = await anyio.to_thread.run_sync(read_plan, prd)

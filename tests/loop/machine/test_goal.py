@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.loop.machine.project import Project, case, parts_of
+from tests.job.terminal.person import Person
+from tests.loop.machine.project import COMMAND, Project, case, parts_of
 
 from ringfence.job.used import spent_by
 
@@ -50,6 +51,34 @@ def test_nobody_is_paid_for_stories_that_nobody_can_agree_to(tmp_path: Path):
     project = Project.make(tmp_path, [], [])
     code, told = _goal(project)
     assert (code, "--yes" in told, project.runs()) == (_USAGE, True, []), told
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\x04"], ids=["no", "end of input"])
+def test_stories_that_nobody_agreed_to_are_kept(tmp_path: Path, answer: str):
+    """They can be mended and given by --prd: a planner is paid once."""
+    project = Project.make(tmp_path, [], [case("role: planner", say=json.dumps(_DRAFT)), *parts_of("one")])
+    person = Person(rows=60, columns=300)
+    try:
+        words = ("loop", "start", "--goal", "One", "--model", f"scripted:{project.script}")
+        ringfence = person.start(*COMMAND, *words, cwd=project.work, env=project.environment)
+        person.see("Take these stories?")
+        person.type(answer)
+        shown = person.see("nothing was begun", "give it by --prd")
+        assert ringfence.wait(60) == _USAGE
+    finally:
+        person.close()
+    [file] = (project.root / "state" / "runs").glob("*/stories.json")
+    assert str(file) in shown
+    done = project.run("loop", "start", "--prd", str(file), "--model", f"scripted:{project.script}")
+    assert (done.returncode, project.rows()["one"]["state"]) == (0, "passed"), done.stderr
+
+
+@pytest.mark.parametrize("goal", ["", " \n"])
+def test_a_goal_that_says_nothing_is_refused(tmp_path: Path, goal: str):
+    """Nobody is paid for guessing."""
+    project = Project.make(tmp_path, [], [])
+    done = project.run("loop", "start", "--yes", "--goal", goal)
+    assert (done.returncode, "--goal is empty" in done.stderr, project.runs()) == (_USAGE, True, [])
 
 
 def test_nobody_is_paid_for_stories_of_a_place_where_no_loop_can_be_begun(tmp_path: Path):
