@@ -17,6 +17,9 @@ SHELL = {
     "tools": [{"name": "shell", "input": {"command": "echo at $TRACEPARENT", "reasoning": "r"}}],
 }
 
+FINE = {"type": "command", "command": "echo fine"}
+WRONG = {"type": "command", "command": "echo wrong; exit 3"}
+
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Receiver]:
@@ -29,7 +32,15 @@ def _write(crew: Crew, endpoint: str) -> None:
     crew.write(
         fleet={"name": "c", "drain": "1s", "traces": {"endpoint": endpoint}},
         run={"model": crew.script("looks", SHELL, {"text": "the answer"})},
-        agents={"a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}},
+        agents={
+            "a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}},
+            "hooked": {
+                "prompt": "do it",
+                "workspace": ".",
+                "sandbox": {"mode": "clone"},
+                "hooks": {"before_run": [FINE], "after_run": [WRONG]},
+            },
+        },
     )
 
 
@@ -43,17 +54,17 @@ def works(make_crew: Make, collector: Receiver) -> Crew:
     return crew
 
 
-def _spans(collector: Receiver, wanted: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """So many spans by name, as they come, and the headers of the last request."""
-    found: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    while len(found) < wanted:
+def _spans(collector: Receiver, agent: str, *wanted: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The spans of an agent's job by name, once those that are wanted have come; the headers of the last request."""
+    traces: dict[bytes, dict[str, Any]] = {}
+    while True:
         headers, body = collector.take()
         asked = ExportTraceServiceRequest.FromString(_unpacked(headers, body))
-        found |= {
-            span.name: span for one in asked.resource_spans for of in one.scope_spans for span in of.spans
-        }
-    return found, headers
+        for span in (span for one in asked.resource_spans for of in one.scope_spans for span in of.spans):
+            traces.setdefault(span.trace_id, {})[span.name] = span
+        for found in traces.values():
+            if {f"job {agent}", *wanted} <= found.keys():
+                return found, headers
 
 
 def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
@@ -65,20 +76,32 @@ def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
 def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver):
     """Job, run, sandbox, model and tool; those inside know the trace; a collector that was busy is asked again."""
     job = works.does("fleet", "trigger", "a", "--wait", "--json").json
-    found, headers = _spans(collector, 5)
+    wanted = {"invoke_agent a", "chat scripted", "execute_tool shell", "start sandbox bubblewrap"}
+    found, headers = _spans(collector, "a", *wanted)
     assert headers["x-key"] == "letmein"
-    assert {
-        "job a",
-        "invoke_agent a",
-        "chat scripted",
-        "execute_tool shell",
-        "start sandbox bubblewrap",
-    } == found.keys()
+    assert found.keys() == {"job a", *wanted}
     run = found["invoke_agent a"]
     traceparent = f"at 00-{run.trace_id.hex()}-{run.span_id.hex()}-01"
     record = works.does("audit", "show", "--json", job["run_id"]).out
     assert traceparent in record
-    assert {span.trace_id for span in found.values()} == {run.trace_id}
+
+
+def test_hooks_are_in_the_trace(works: Crew, collector: Receiver):
+    """Each once, below its job, with the run that it was; one that failed is an error."""
+    job = works.does("fleet", "trigger", "hooked", "--wait", "--json").json
+    found, _ = _spans(collector, "hooked", "hook before_run", "hook after_run")
+    spans = [found["hook before_run"], found["hook after_run"]]
+    assert {(span.trace_id, span.parent_span_id) for span in spans} == {
+        (found["job hooked"].trace_id, found["job hooked"].span_id)
+    }
+    told = [{each.key: each.value for each in span.attributes} for span in spans]
+    runs = [works.does("audit", "show", "--json", each["ringfence.run.id"].string_value).out for each in told]
+    assert [hook["command"] in run for hook, run in zip((FINE, WRONG), runs, strict=True)] == [True, True]
+    assert [each.get("error.type") and each["error.type"].string_value for each in told] == [
+        None,
+        "hook_failed",
+    ]
+    assert {each["ringfence.job.id"].string_value for each in told} == {job["id"]}
 
 
 def test_a_collector_that_is_away_harms_no_job(crew: Crew):

@@ -132,6 +132,14 @@ def of_verification(event: VerificationEnded) -> Told:
     return Told("verify", event.duration_ms, attributes, error=None if event.passed else "check_red")
 
 
+def of_hook(point: str, number: int, *, kind: str, run_id: str | None) -> tuple[str, Attributes]:
+    """A hook around a job: its span's name and attributes; the names are ours."""
+    attributes: Attributes = {"ringfence.hook.number": number, "ringfence.hook.type": kind}
+    if run_id is not None:
+        attributes["ringfence.run.id"] = run_id
+    return f"hook {point}", attributes
+
+
 def used(usage: Usage) -> Attributes:
     """Tokens. Those of the input include what a cache served or took, as the conventions will have it."""
     cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens

@@ -76,6 +76,28 @@ class Traces:
         span = self._tracer.start_span(name, parent, kind=SpanKind.INTERNAL, attributes=attributes)
         return RunTrace(self._tracer, span, provider=provider, with_content=self._with_content, tell=tell)
 
+    def hook(
+        self, job: Job, which: tuple[str, int], kind: str, *, began_ns: int, run_id: str | None, is_ok: bool
+    ) -> None:
+        """The span of a hook that has been done once.
+
+        Args:
+            job: Around which.
+            which: Its moment, and its place among the hooks of that moment, from 1.
+            kind: What it is: `command`, `webhook`, `slack`, `discord`.
+            began_ns: When it began, in nanoseconds since 1970.
+            run_id: The run that it was, if it was one.
+            is_ok: Whether it went well.
+        """
+        name, attributes = conventions.of_hook(*which, kind=kind, run_id=run_id)
+        parent = trace.set_span_in_context(NonRecordingSpan(self._context_of(job)))
+        attributes |= {"ringfence.job.id": job.id}
+        span = self._tracer.start_span(
+            name, parent, kind=SpanKind.INTERNAL, attributes=attributes, start_time=began_ns
+        )
+        fail(span, None if is_ok else "hook_failed")
+        span.end()
+
     def ended(self, job: Job) -> None:
         """Send the span of a job that has ended: from its trigger to its end, waiting included."""
         attributes: Attributes = {

@@ -1,10 +1,11 @@
 """What is done around a job's run: hooks before and after it, and its source told how it ended."""
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
@@ -30,6 +31,9 @@ from ringfence.fleet.worker.workflow import Errand, pause_after
 from ringfence.job.state import JobState
 from ringfence.journal import run_dir
 
+if TYPE_CHECKING:
+    from ringfence.fleet.tracing.traces import Traces
+
 _CLAIM_ATTEMPTS = 8
 
 
@@ -40,12 +44,14 @@ class Around:
         jobs: Where they are.
         places: Where agents work.
         tell: Is told what a person should know of a job.
+        traces: Where traces of jobs go.
     """
 
-    def __init__(self, jobs: Jobs, places: Places, tell: Tell) -> None:
+    def __init__(self, jobs: Jobs, places: Places, tell: Tell, traces: "Traces | None" = None) -> None:
         self._jobs = jobs
         self._places = places
         self._tell = tell
+        self._traces = traces
         self._hook_runs: dict[str, str] = {}
         """The last run of a hook, by job."""
 
@@ -57,11 +63,7 @@ class Around:
     async def before(self, job: Job, settings: AgentSettings) -> str | None:
         """Do the hooks before a run; why it must not begin, if one says so."""
         for number, hook in enumerate(settings.hooks.get("before_run", ()), start=1):
-            facts = facts_of(job, "before_run", None)
-            if isinstance(hook, CommandHook):
-                result = await self._command(job, settings, hook, facts)
-            else:
-                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+            result = await self._done(job, settings, ("before_run", number), hook, None)
             if not result.is_ok:
                 line = f"hook before_run {number}: {result.detail}"
                 self._tell(line, event="hook.failed", job=job.id, hook="before_run")
@@ -123,13 +125,11 @@ class Around:
     ) -> bool:
         """Do one hook once; whether it is to be tried again. A command is not, and that goes without saying."""
         answer = await self._jobs.blob(job.id, "answer")
-        facts = facts_of(job, point, None if answer is None else answer.decode("utf-8", "replace"))
+        if not isinstance(hook, CommandHook):
+            self.release(job.id)
         try:
-            if isinstance(hook, CommandHook):
-                result = await self._command(job, settings, hook, facts)
-            else:
-                self.release(job.id)
-                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+            said = None if answer is None else answer.decode("utf-8", "replace")
+            result = await self._done(job, settings, (point, number), hook, said)
         except RingfenceError as exc:
             result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
         if not result.is_ok:
@@ -139,6 +139,24 @@ class Around:
             line = f"hook {point} {number}: {result.detail}{then}"
             self._tell(line, event="hook.failed", job=job.id, hook=point)
         return not result.is_ok and result.may_be_repeated
+
+    async def _done(
+        self, job: Job, settings: AgentSettings, which: tuple[HookPoint, int], hook: Hook, answer: str | None
+    ) -> HookResult:
+        """What came of one hook, done once."""
+        began_ns, result = time.time_ns(), None
+        facts = facts_of(job, which[0], answer)
+        try:
+            if isinstance(hook, CommandHook):
+                result = await self._command(job, settings, hook, facts)
+            else:
+                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+            return result
+        finally:
+            if self._traces is not None:
+                run_id = None if result is None or result.run_dir is None else result.run_dir.name
+                is_ok = result is not None and result.is_ok
+                self._traces.hook(job, which, hook.type, began_ns=began_ns, run_id=run_id, is_ok=is_ok)
 
     async def _command(
         self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]

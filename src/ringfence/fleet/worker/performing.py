@@ -80,7 +80,7 @@ class Performing:
         self._host = host
         self._tell = tell
         self._traces = traces
-        self._around = Around(self._jobs, places, tell)
+        self._around = Around(self._jobs, places, tell, traces)
         self._known: dict[str, AgentSettings] = {}
         """Of the jobs that are at work here."""
 
