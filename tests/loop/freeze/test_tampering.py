@@ -225,6 +225,27 @@ CASES: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None], str]] = [
         "runner_config",
     ),
     (
+        "file that a makefile includes where it is there",
+        {"Makefile": b"-include local/rules\ntest:\n\tpytest\n"},
+        PYTEST,
+        {"local/rules": b"SHELL = true\n"},
+        "runner_config",
+    ),
+    (
+        "section that tox is referred to",
+        {"tox.ini": b"[testenv]\ncommands = {[base]commands}\n[base]\ncommands = pytest\n"},
+        Guard(commands=("tox -q",)),
+        {"tox.ini": b"[testenv]\ncommands = {[base]commands}\n[base]\ncommands = true\n"},
+        "runner_config",
+    ),
+    (
+        "tox's section of setup.cfg",
+        {"setup.cfg": b"[tox:tox]\nenvlist = py\n"},
+        Guard(commands=("tox -q",)),
+        {"setup.cfg": b"[tox:tox]\nenvlist =\n"},
+        "runner_config",
+    ),
+    (
         "file that a makefile includes",
         {
             "Makefile": b"-include build/rules\ntest: lint\n\tpytest\n",
@@ -487,6 +508,114 @@ CASES: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None], str]] = [
     ),
     ("path outside", PYTHON, PYTEST, {"src/../../etc/passwd": b""}, "path"),
     ("git's own directory", PYTHON, PYTEST, {"src/.GIT/hooks/a": b""}, "path"),
+    (
+        "replaced module whose name is spelled otherwise",
+        GO,
+        ONLY["go"],
+        longer(GO, "go.mod", b'replace "github.com/stretchr/testi\\x66y" => ./fake\n'),
+        "runner_config",
+    ),
+    (
+        "replaced module that a library would be a part of",
+        GO,
+        ONLY["go"],
+        longer(GO, "go.mod", b"replace github.com/stretchr => ./fake\n"),
+        "runner_config",
+    ),
+    (
+        "program of the project's that npx takes for the runner",
+        NODE,
+        Guard(frozenset({"node"}), ("npx jest",)),
+        edited(NODE, "package.json", b'"jest"', b'"bin": {"jest": "ok.js"}, "jest"'),
+        "runner_config",
+    ),
+    (
+        "program of the project's that is called as the project is",
+        NODE,
+        Guard(frozenset({"node"}), ("npx jest",)),
+        edited(NODE, "package.json", b'"name": "shop"', b'"name": "@shop/jest", "bin": "ok.js"'),
+        "runner_config",
+    ),
+    (
+        "makefile that is read first and holds nothing",
+        PYTHON,
+        PYTEST,
+        {"GNUmakefile": b"# nothing\n"},
+        "runner_config",
+    ),
+    (
+        "target that a variable leads to",
+        {"Makefile": b"CHECKS = lint\ntest: $(CHECKS)\nlint:\n\truff check\n"},
+        PYTEST,
+        {"Makefile": b"CHECKS = lint\ntest: $(CHECKS)\nlint:\n\ttrue\n"},
+        "runner_config",
+    ),
+    (
+        "function in a comment of a recipe",
+        PYTHON,
+        PYTEST,
+        edited(PYTHON, "Makefile", b"\truff", b"\t# $(eval SHELL=true)\n\truff"),
+        "runner_config",
+    ),
+    (
+        "target that a pattern leads to",
+        {"Makefile": b"test:\n\tpytest\n%.done: lint\n\ttouch $@\nlint:\n\truff check\n"},
+        PYTEST,
+        {"Makefile": b"test:\n\tpytest\n%.done: lint\n\ttouch $@\nlint:\n\ttrue\n"},
+        "runner_config",
+    ),
+    (
+        "line of a variable of many lines that looks like a target",
+        {"Makefile": b"test:\n\t$(run)\ndefine run\nall: pytest\nendef\n"},
+        PYTEST,
+        {"Makefile": b"test:\n\t$(run)\ndefine run\nall: true\nendef\n"},
+        "runner_config",
+    ),
+]
+CASES += [
+    (
+        f"tasks of {tool}",
+        {path: b"1\n"},
+        Guard(commands=(f"{tool} test",)),
+        {path: b"2\n"},
+        "runner_config",
+    )
+    for tool, path in (("tox", "tox.toml"), ("inv", "tasks.py"), ("doit", "dodo.py"))
+]
+CASES += [
+    (
+        f"makefile that is read otherwise: {what}",
+        PYTHON,
+        PYTEST,
+        longer(PYTHON, "Makefile", text),
+        "runner_config",
+    )
+    for what, text in (
+        ("function in what a target needs", b"other: $(eval include evil)\n"),
+        ("function in what a target needs, behind a variable", b"other: $(A)$(eval include evil)\n"),
+        ("function among targets that are no files", b".PHONY: $(eval include evil)\n"),
+        ("variable that is indented", b"other:\n  SHELL = true\n"),
+        ("file that is included, indented", b"other:\n \tinclude evil\n"),
+        ("line that does not go on", b"other: a\\\\\ninclude evil\n"),
+        ("comment that does not go on", b"# a\\\\\ninclude evil\n"),
+        ("line that goes on behind a carriage return", b"other: \\\r\n\t$(eval include evil)\n"),
+        ("space that ends no line", b"other:\x0b\t$(eval include evil)\n"),
+        ("included file with a colon", b"-include evil other: a\n"),
+        ("exported variable with a colon", b"export other: a\n\tinclude evil\n"),
+    )
+]
+CASES += [
+    (
+        f"justfile that is read otherwise: {what}",
+        {"justfile": b"test:\n  pytest\n"},
+        Guard(commands=("just test",)),
+        {"justfile": text},
+        "runner_config",
+    )
+    for what, text in (
+        ("comment that does not go on", b'test:\n  pytest\n# a \\\nset shell := ["true"]\n'),
+        ("interpreter of a recipe", b"test:\n  #!/bin/true\n  pytest\n"),
+    )
 ]
 
 
@@ -618,6 +747,20 @@ HONEST: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None]]] = [
             b"<build>",
             b"<dependencies><dependency><artifactId>a</artifactId></dependency></dependencies><build>",
         ),
+    ),
+    (
+        "target and variable that no check leads to",
+        {"Makefile": b"OBJECTS = a.o\ntest:\n\tpytest\nrun: $(OBJECTS)\n\t./run\n"},
+        PYTEST,
+        {
+            "Makefile": b"OBJECTS = a.o\ntest:\n\tpytest\nrun: b ${OBJECTS} c\n\t# a \\\n\n\t./run $(shell date)\n"
+        },
+    ),
+    (
+        "program of the project's",
+        NODE,
+        ONLY["node"],
+        edited(NODE, "package.json", b'"jest"', b'"bin": {"shop": "lib/cart.js"}, "jest"'),
     ),
 ]
 

@@ -60,8 +60,19 @@ def package_json_part(data: bytes, guard: Guard) -> _Found:
     for key in ("dependencies", "devDependencies", "peerDependencies", "overrides", "resolutions"):
         if runners := {k: v for k, v in _table(document, key).items() if names.RUNNER_PACKAGES.fullmatch(k)}:
             kept[key] = runners
+    if programs := _kept_programs(document, kept.get("scripts", {}), guard):
+        kept["bin"] = programs
     check = {key: document[key] for key in ("eslintConfig", "prettier") if key in document}
     return _dumped("runner_config" if kept else "check_config", kept | check)
+
+
+def _kept_programs(document: Mapping[str, Any], scripts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
+    """Those that a check calls by their name: npx takes a project's own before those that are installed."""
+    programs = document.get("bin")
+    if isinstance(programs, str):
+        programs = {str(document.get("name")).rpartition("/")[2]: programs}
+    called = words_of((*guard.commands, *(str(script) for script in scripts.values())))
+    return {name: program for name, program in _table({"bin": programs}, "bin").items() if name in called}
 
 
 _TEST_SCRIPT = re.compile(
@@ -130,13 +141,9 @@ def _flags(entry: Any) -> dict[str, Any]:
 
 
 def go_mod_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001
-    """Which copy of an assertion library is taken, and which Go."""
+    """Which modules are taken from elsewhere, and which Go. A name in quotes may be written in many ways: all count."""
     lines = [line.split("//")[0].strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
-    kept = [
-        line
-        for line in lines
-        if ("=>" in line and names.GO_TEST_MODULES.search(line)) or line.startswith(("toolchain ", "ignore "))
-    ]
+    kept = [line for line in lines if "=>" in line or line.startswith(("toolchain ", "ignore "))]
     return ("runner_config", "\n".join(kept).encode("utf-8", "surrogateescape")) if kept else None
 
 

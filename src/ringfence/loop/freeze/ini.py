@@ -11,7 +11,8 @@ from ringfence.loop.freeze.targets import uses_tool
 
 _HEADER = re.compile(r"\[([^\]]*)\]")
 _RUNNER = re.compile(r"pytest|tool:pytest|aliases|nosetests|test|unittest|coverage:.*")
-_TOX = re.compile(r"tox|testenv.*|gh-actions.*")
+_TOX = re.compile(r"tox(?::.*)?|testenv.*|gh-actions.*")
+_REFERENCE = re.compile(r"\{\[([^\]]*)\]")
 _CHECK = re.compile(r"mypy.*|flake8.*|pylint.*|pycodestyle|isort|pydocstyle|pyright")
 
 
@@ -19,9 +20,12 @@ def ini_part(data: bytes, guard: Guard) -> tuple[Kind, bytes] | None:
     """What runners and checkers read of it."""
     kept: list[str] = []
     kind: Kind = "check_config"
-    for name, lines in _sections(data.decode("utf-8", "surrogateescape")):
+    text = data.decode("utf-8", "surrogateescape")
+    referred = {name.strip() for name in _REFERENCE.findall(text)}
+    is_of_tox = uses_tool(guard.commands, "tox")
+    for name, lines in _sections(text):
         is_runner = bool(_RUNNER.fullmatch(name)) or (
-            bool(_TOX.fullmatch(name)) and uses_tool(guard.commands, "tox")
+            is_of_tox and (bool(_TOX.fullmatch(name)) or name in referred)
         )
         is_plugin = name.startswith("options.entry_points") and any("pytest11" in line for line in lines)
         if is_runner or is_plugin:

@@ -97,7 +97,3 @@ JAVA_LIBRARIES = re.compile(
     re.DOTALL,
 )
 """Classes of the libraries that run tests and assert: a project's own come before those of its dependencies."""
-
-GO_TEST_MODULES = re.compile(
-    r"testify|gomega|ginkgo|go-cmp|gotest\.tools|gocheck|check\.v1|quicktest|goconvey"
-)

@@ -19,7 +19,14 @@ from ringfence.loop.freeze.build_files import (
 from ringfence.loop.freeze.ini import ini_part
 from ringfence.loop.freeze.inline_tests import inline_tests
 from ringfence.loop.freeze.model import MOST_BYTES, Guard, Kind, Runner
-from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, is_named_by, makefile_part, uses_tool
+from ringfence.loop.freeze.targets import (
+    JUSTFILES,
+    MAKEFILES,
+    is_named_by,
+    justfile_part,
+    makefile_part,
+    uses_tool,
+)
 
 
 @frozen
@@ -75,10 +82,18 @@ def _is_runner_config(path: str, name: str, guard: Guard) -> bool:
         for runner in runners
     ):
         return True
-    return bool(_TASK_FILES.fullmatch(name)) and uses_tool(guard.commands, "task")
+    return any(
+        pattern.fullmatch(name) and uses_tool(guard.commands, *tools)
+        for pattern, tools in _TASK_FILES.items()
+    )
 
 
-_TASK_FILES = re.compile(r"[Tt]askfile(?:\.dist)?\.ya?ml")
+_TASK_FILES = {
+    re.compile(r"[Tt]askfile(?:\.dist)?\.ya?ml"): ("task",),
+    re.compile(r"tox\.toml"): ("tox",),
+    re.compile(r"tasks\.py|invoke\.(?:ya?ml|json|py)"): ("inv", "invoke"),
+    re.compile(r"dodo\.py"): ("doit",),
+}
 _VITE = re.compile(r"vite\.config\..+")
 
 
@@ -100,7 +115,7 @@ def _section_for(name: str, guard: Guard) -> _Section | None:
         (names.ENVIRONMENT_FILES, True, _environment_part),
         (_VITE, guard.uses("node"), _mentions(rb"\btest\b|vitest")),
         (MAKEFILES, uses_tool(guard.commands, "make", "gmake"), makefile_part),
-        (JUSTFILES, uses_tool(guard.commands, "just"), makefile_part),
+        (JUSTFILES, uses_tool(guard.commands, "just"), justfile_part),
         (re.compile(r".*\.rs"), guard.uses("cargo"), _inline_part),
     ]
     return next(

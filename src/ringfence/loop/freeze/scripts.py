@@ -12,7 +12,7 @@ from typing import Any
 
 from ringfence.loop.freeze.build_files import called_scripts, json_of
 from ringfence.loop.freeze.model import MOST_BYTES, SYMLINK, Guard, Item
-from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, makefile_part, uses_tool
+from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, justfile_part, makefile_part, uses_tool
 
 _BREAKS = re.compile(r"[;&|(){}`\n]+")
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -40,7 +40,7 @@ _SECTIONS = ("jest", "vitest", "mocha", "ava", "nyc", "c8", "tap")
 
 
 def with_scripts(files: Mapping[str, Item], guard: Guard) -> Guard:
-    """The guard of a tree: it knows the scripts that its commands lead to.
+    """The guard of a tree: it knows the scripts that its commands lead to, and what makefiles include where it is there.
 
     Args:
         files: All of the tree.
@@ -60,6 +60,7 @@ def with_scripts(files: Mapping[str, Item], guard: Guard) -> Guard:
                     found.add(path)
                     if _is_shell(path, files[path]):
                         waiting.append((posixpath.dirname(path), _text(files[path].data)))
+        found |= {posixpath.normpath(posixpath.join(folder, word)) for word in _included(text)}
     return replace(guard, scripts=frozenset(found))
 
 
@@ -81,11 +82,10 @@ def _ways(path: str, files: Mapping[str, Item]) -> Iterator[str]:
 def _texts(path: str, data: bytes, guard: Guard) -> Iterator[tuple[str, str]]:
     """What of a file a shell runs for a check, and where."""
     folder, _, name = path.rpartition("/")
-    if (MAKEFILES.fullmatch(name) and uses_tool(guard.commands, "make", "gmake")) or (
-        JUSTFILES.fullmatch(name) and uses_tool(guard.commands, "just")
-    ):
-        part = makefile_part(data, guard)
-        yield folder, _text(part[1]) if part else ""
+    if MAKEFILES.fullmatch(name) and uses_tool(guard.commands, "make", "gmake"):
+        yield folder, _text(makefile_part(data, guard)[1])
+    elif JUSTFILES.fullmatch(name) and uses_tool(guard.commands, "just"):
+        yield folder, _text(justfile_part(data, guard)[1])
     elif name == "package.json":
         for script in called_scripts(data, guard):
             yield folder, script
