@@ -41,6 +41,11 @@ What stands at the top of a file in a section of a run's configuration (`sandbox
 `ringfence trust` has to be said for each of its files.
 """
 _COLUMNS = ("key", "type", "default", "meaning")
+_INCLUDE = """\
+A list of other fleets' files. Their agents are named `FLEET.AGENT`. Of what such a file says under `fleet:` only `name`
+and `description` hold; the rest is refused there, since the first file decides on the crew as a whole.
+"""
+
 _HOOKS = """\
 Mapping of a moment to a list of hooks: `before_run`, `after_run` (after every end), `on_success` (`succeeded`,
 `unverified`), `on_limit` (`limit`), `on_cancel` (`cancelled`), `on_failure` (any other end). How: [hooks and
@@ -92,7 +97,7 @@ def page() -> str:
             _HOOKS,
             *_kinds((CommandHook, WebhookHook), "###"),
             "## include\n",
-            "A list of other fleets' files. Their agents are named `FLEET.AGENT`.\n",
+            _INCLUDE,
             settings_table(IncludeSettings, ("include",)),
             _CODES,
             _INTERFACE,

@@ -97,18 +97,27 @@ def _jsonable(value: Any) -> Any:
     return [_jsonable(item) for item in value] if isinstance(value, tuple) else value
 
 
-def known_keys(path: Iterable[str | int], model: type[BaseModel] = Settings) -> tuple[str, ...]:
+def known_keys(
+    path: Iterable[str | int], model: type[BaseModel] = Settings, *, of_type: object = None
+) -> tuple[str, ...]:
     """The keys that may stand in the mapping at `path` of a model; empty if they are free or it is no mapping.
 
-    Where several kinds of mapping may stand there, those of all.
+    Where several kinds of mapping may stand there, those of the one whose `type` it is, or else of all.
     """
     kinds: list[Any] = [model]
     for part in path:
         kinds = [below for kind in kinds for below in _below(kind, str(part))]
-    names = [
-        info.alias or name for kind in kinds if _is_model(kind) for name, info in kind.model_fields.items()
-    ]
-    return tuple(dict.fromkeys(names))
+    models = [kind for kind in kinds if _is_model(kind)]
+    models = [kind for kind in models if of_type in _types_of(kind)] or models
+    return tuple(
+        dict.fromkeys(info.alias or name for kind in models for name, info in kind.model_fields.items())
+    )
+
+
+def _types_of(model: type[BaseModel]) -> tuple[Any, ...]:
+    """What `type:` may say in a mapping of this kind."""
+    info = model.model_fields.get("type")
+    return get_args(info.annotation) if info is not None else ()
 
 
 def _below(kind: Any, part: str) -> list[Any]:

@@ -1,5 +1,6 @@
 """From merged raw values to `Settings`, with every complaint at the place it is about."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -114,7 +115,7 @@ def _complaint(
     origin = merged.blame(path, of_key=unknown or "[key]" in detail["loc"])
     origin = place if origin == DEFAULT else origin
     if unknown:
-        return origin.error(of + _unknown_key(path, model))
+        return origin.error(of + _unknown_key(path, model, merged.values))
     key = (of + ".".join(str(part) for part in path)).rstrip(".")
     if detail["type"] == "missing" or (
         detail["type"] == "union_tag_not_found" and isinstance(detail["input"], Mapping)
@@ -128,9 +129,17 @@ def _complaint(
 def _written(path: KeyPath, values: Any) -> KeyPath:
     """A path as it stands in the file: without the kind that pydantic chose by a `type`, which it puts in between."""
     found: list[str | int] = []
+    is_kind_passed = False
     for part in path:
-        if isinstance(values, Mapping) and part not in values and values.get("type") == part:
+        if (
+            not is_kind_passed
+            and isinstance(values, Mapping)
+            and part not in values
+            and values.get("type") == part
+        ):
+            is_kind_passed = True
             continue
+        is_kind_passed = False
         found.append(part)
         if isinstance(values, Mapping):
             values = values.get(str(part))
@@ -172,8 +181,10 @@ def _shown_key(path: KeyPath) -> str:
     )
 
 
-def _unknown_key(path: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    known = known_keys(path[:-1], model)
+def _unknown_key(path: KeyPath, model: type[BaseModel], values: Any) -> str:
+    for part in path[:-1]:
+        values = values[part]
+    known = known_keys(path[:-1], model, of_type=values.get("type"))
     guess = nearest(str(path[-1]), known)
     hint = f"did you mean {guess!r}?" if guess else f"known here: {', '.join(known)}"
     return f"{'.'.join(str(part) for part in path)}: there is no key {path[-1]!r}; {hint}"
@@ -184,8 +195,16 @@ def _reason(detail: ErrorDetails) -> str:
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
     if detail["type"] == "union_tag_invalid":
-        return f"{detail['ctx']['tag']!r} is none of {detail['ctx']['expected_tags']}"
-    return f"{_shown(detail['input'])} does not fit: {_message(detail)}"
+        tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
+        return f"{tag!r} is none of {known}{_hint(tag, known)}"
+    hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
+    return f"{_shown(detail['input'])} does not fit: {_message(detail)}{hint}"
+
+
+def _hint(word: object, known: str) -> str:
+    """What of quoted words was probably meant."""
+    guess = nearest(word, re.findall(r"'([^']*)'", known)) if isinstance(word, str) else None
+    return f"; did you mean {guess!r}?" if guess else ""
 
 
 def _reason_without_value(detail: ErrorDetails) -> str:

@@ -146,7 +146,7 @@ def configuration(crew: Crew, url: str, means: Means, *, is_busy: bool = True) -
         agent = _agent(crew, number, runtime, means)
         every_s = _EVERY_S[number % len(_EVERY_S)] if runtime == "api" else _CLIENT_EVERY_S
         if number < _AGENTS - 4:
-            schedule = {"every": f"{every_s}s", "catch_up": "all", "overlap": "skip"}
+            schedule = {"every": f"{every_s}s", "catch_up": "once", "overlap": "skip"}
             agent["schedules"] = {"often": {**schedule, "enabled": is_busy}}
         agents[f"a{number}"] = agent
     for number in (_AGENTS - 4, _AGENTS - 3):

@@ -109,6 +109,42 @@ WRONG = {
         "agents: {a: {triggers: {t: {type: webhok}}}}",
         r":1:35: .*'webhok' is none of 'webhook'",
     ),
+    "hook-moment": (
+        "agents: {a: {hooks: {on_sucess: []}}}",
+        r":1:22: agents\.a\.hooks\.on_sucess: .* did you mean 'on_success'\?$",
+    ),
+    "word": (
+        "agents: {a: {schedules: {s: {every: 1m, overlap: replce}}}}",
+        r":1:50: agents\.a\.schedules\.s\.overlap: .* did you mean 'replace'\?$",
+    ),
+    "key-of-another-kind": (
+        "agents: {a: {triggers: {t: {type: files, path: [x]}}}}",
+        r":1:42: agents\.a\.triggers\.t\.path: there is no key 'path'; did you mean 'paths'\?",
+    ),
+    "key-named-as-its-kind": (
+        "agents: {a: {hooks: {after_run: [{type: command}]}}}",
+        r"agents\.a\.hooks\.after_run\.0\.command is missing; write it$",
+    ),
+    "within-of-no-session": (
+        "agents: {a: {session: {within: 1h}}}",
+        r":1:32: agents\.a\.session\.within: it has no effect without `policy: resume`",
+    ),
+    "pause-before-no-try": (
+        "agents: {a: {retry: {attempts: 1, backoff: 1h}}}",
+        r":1:44: agents\.a\.retry\.backoff: it has no effect with `attempts: 1`",
+    ),
+    "tries-after-no-end": (
+        "agents: {a: {retry: {on: [], attempts: 2}}}",
+        r":1:40: agents\.a\.retry\.attempts: it has no effect while `on` is empty",
+    ),
+    "all-slots-skipped": (
+        "agents: {a: {prompt: x, schedules: {s: {every: 1m, catch_up: all}}}}",
+        r":1:62: agents\.a\.schedules\.s\.catch_up: .* write `overlap: queue`",
+    ),
+    "required-afterwards": (
+        "agents: {a: {hooks: {on_limit: [{type: command, command: x, required: true}]}}}",
+        r":1:71: agents\.a\.hooks\.on_limit\.0\.required: it has no effect after the run",
+    ),
     "trigger-key": (
         "agents: {a: {triggers: {t: {type: files, pahts: [x]}}}}",
         r"triggers\.t\.paths is missing.*did you mean 'paths'\?",
@@ -287,6 +323,26 @@ def test_mistakes_are_told_at_their_place(load: Load, case: str):
     text, expected = WRONG[case]
     with pytest.raises(ConfigurationError, match=expected):
         load(text + "\n", sub="agents: {a: {}}\n")
+
+
+def test_an_included_file_cannot_bound_the_crew(load: Load):
+    """What a file that is included says of the crew as a whole would be dropped unseen: it is refused."""
+    for include in ("{file: sub.yaml}", "{file: sub.yaml, name: s}"):
+        with pytest.raises(
+            ConfigurationError, match=r"sub\.yaml:1:18: fleet\.budget: it has no effect in a file that is"
+        ):
+            load(f"include: [{include}]\n", sub="fleet: {name: s, budget: {tokens: 5}}\nagents: {a: {}}\n")
+    with pytest.raises(ConfigurationError, match=r"sub\.yaml:1:9: fleet\.budgt: .* did you mean 'budget'"):
+        load("include: [{file: sub.yaml, name: s}]\n", sub="fleet: {budgt: {tokens: 5}}\nagents: {a: {}}\n")
+
+
+def test_an_override_may_put_a_key_out_of_effect(load: Load):
+    """What is said at the top against an included file's word is no mistake of that file's."""
+    fleet = load(
+        "include: [{file: sub.yaml, overrides: {agents: {a: {session: {policy: fresh}, retry: {attempts: 1}}}}}]\n",
+        sub="fleet: {name: s}\nagents: {a: {session: {policy: resume, within: 1h}, retry: {backoff: 1s}}}\n",
+    )
+    assert fleet.agents["s.a"].settings.session.policy == "fresh"
 
 
 def test_two_agents_of_one_name(load: Load):

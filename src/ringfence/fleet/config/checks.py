@@ -10,6 +10,7 @@ from ringfence.config.fields import nearest
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.idle import idle_keys
 from ringfence.fleet.config.lending import unnamed_secrets
 from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings, GithubTrigger, ScheduleSettings
 from ringfence.fleet.schedule.cron import CronSchedule
@@ -51,6 +52,7 @@ def _of(agent: Agent, fleet: FleetSettings, agents: Mapping[str, Agent]) -> Iter
     yield from _without_task(agent)
     yield from _schedules(agent)
     yield from unnamed_secrets(agent)
+    yield from idle_keys(agent)
     for name, trigger in agent.settings.triggers.items():
         key = f"triggers.{name}"
         if trigger.prompt is not None:

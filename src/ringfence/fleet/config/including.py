@@ -20,6 +20,7 @@ from ringfence.fleet.config.model import NAME, NAME_ADVICE, FleetSettings, Inclu
 
 _KEYS = (*CREW_KEYS, *SECTIONS)
 _DEPTH = 8
+_OF_EACH_FLEET = ("name", "description")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _included(file: CrewFile, path: KeyPath, environ: Mapping[str, str]) -> Iter
     child = CrewFile(document, (), file.below, above, {}, (*file.chain, real))
     is_brought = is_herdctl(document)
     files = list(walk(child, environ)) if is_brought else [child]
-    name = include.name or _own_name(files[0], environ)
+    name = _name(files[0], include, environ)
     overrides = _overrides(file, path, name)
     if not is_brought:
         yield from walk(replace(child, prefix=(*file.prefix, name), overrides=overrides), environ)
@@ -201,13 +202,21 @@ def _refuse_unknown(document: Document) -> None:
             raise error_at(document, (key,), f"there is no key {key!r}; {hint}", of_key=True)
 
 
-def _own_name(file: CrewFile, environ: Mapping[str, str]) -> str:
-    merged = merge([file.fleet()])
+def _name(file: CrewFile, include: IncludeSettings, environ: Mapping[str, str]) -> str:
+    """What stands before an included file's agents' names. Of the crew as a whole the first file alone decides."""
+    said = file.fleet()
+    idle = [key for key in said.values if key in FleetSettings.model_fields and key not in _OF_EACH_FLEET]
+    if idle:
+        raise said.origin_of((idle[0],), True).error(
+            f"fleet.{idle[0]}: it has no effect in a file that is included; write it in the first one, or have a file "
+            "of its own include the agents"
+        )
+    merged = merge([said])
     interpolate(merged, environ, of="fleet.")
     settings = fitted(merged, FleetSettings, of="fleet.")
-    if "name" not in settings.model_fields_set:
+    if include.name is None and "name" not in settings.model_fields_set:
         raise ConfigurationError(
             "it is included, and has no name; write `fleet: {name: ...}` here, or `name:` where it is included",
             file=file.document.file,
         )
-    return settings.name
+    return include.name or settings.name
