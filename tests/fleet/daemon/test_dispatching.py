@@ -3,11 +3,13 @@
 from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from sqlalchemy import Connection
 from tests.cases import slow_after
 
 from ringfence.engine.memory import Memory, MemoryEngine
+from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatching import Dispatcher
 from ringfence.fleet.store.admission import AgentBounds, Bounds
 from ringfence.fleet.store.database import Database
@@ -82,4 +84,36 @@ async def test_a_row_of_a_newer_version_is_counted_by_nobody(tmp_path: Path):
     assert (await census(database)).states == {("a", JobState.QUEUED): 1}
     with pytest.raises(SenselessRow, match="hibernating"):
         await jobs.get(newer.id)
+    database.close()
+
+
+async def test_a_lasting_fault_is_told_once(tmp_path: Path):
+    """What keeps jobs from starting is told when it comes, when it is another, and when it is past: not at each try."""
+    database = Database(f"sqlite:///{tmp_path / 'crew.db'}")
+    database.create_tables()
+    faults = ["away", "away", "away", "full", "full"]
+    lines: list[str] = []
+    is_past = anyio.Event()
+
+    def bounds() -> Bounds:
+        dispatcher.wake()
+        if faults:
+            raise InfrastructureFault(faults.pop(0))
+        return Bounds({}, concurrency=1)
+
+    def tell(line: str, /, **_fields: object) -> None:
+        lines.append(line)
+        if line.endswith("again"):
+            is_past.set()
+
+    def nobody(_ended: Job) -> list[NewJob]:
+        return []
+
+    async with MemoryEngine(Memory()) as engine, anyio.create_task_group() as tasks:
+        dispatcher = Dispatcher(database, engine, bounds=bounds, followers=nobody, tell=tell)
+        tasks.start_soon(dispatcher.run)
+        with anyio.fail_after(30):
+            await is_past.wait()
+        tasks.cancel_scope.cancel()
+    assert lines == ["away", "full", "jobs are started again"]
     database.close()

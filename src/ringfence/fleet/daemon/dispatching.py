@@ -61,6 +61,7 @@ class Dispatcher:
         self._woken = anyio.Event()
         self._reconciled_at = float("-inf")
         self._senseless: set[object] = set()
+        self._fault = ""
         self.is_accepting = True
         """False while the crew is let run dry: nothing new starts."""
         self.waiting: dict[str, str] = {}
@@ -74,16 +75,27 @@ class Dispatcher:
         """Go on until cancelled. A database that cannot be reached is waited for."""
         while True:
             self._woken = anyio.Event()
-            try:
-                pause_s = await self.round()
-            except InfrastructureFault as exc:
-                self._tell(str(exc), event="database.failed")
-                pause_s = _IDLE_S
-            except Exception as exc:  # noqa: BLE001 -- a fault of ours must not end the daemon
-                self._tell(f"no jobs are started: internal error: {exc!r}", event="dispatch.failed")
-                pause_s = _IDLE_S
+            pause_s = await self._try_round()
             with anyio.move_on_after(pause_s):
                 await self._woken.wait()
+
+    async def _try_round(self) -> float:
+        """A round whose fault is told once, however long it lasts: else a night's outage fills the log."""
+        try:
+            pause_s = await self.round()
+        except InfrastructureFault as exc:
+            line, event = str(exc), "database.failed"
+        except Exception as exc:  # noqa: BLE001 -- a fault of ours must not end the daemon
+            line, event = f"no jobs are started: internal error: {exc!r}", "dispatch.failed"
+        else:
+            if self._fault:
+                self._fault = ""
+                self._tell("jobs are started again", event="dispatch.resumed", level="info")
+            return pause_s
+        if line != self._fault:
+            self._fault = line
+            self._tell(line, event=event)
+        return _IDLE_S
 
     async def round(self) -> float:
         """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""

@@ -125,18 +125,22 @@ class Triggers:
                 payload=batch.as_payload(),
                 overlap=trigger.overlap,
             )
-            while not await self._entered(wanted):  # noqa: ASYNC110 -- nobody would tell of these changes again
-                await anyio.sleep(_FIRST_PAUSE_S)
+            await self._enter_at_last(wanted)
 
-    async def _entered(self, wanted: Wanted) -> bool:
-        """Enter a job, twice if need be: its key makes it one. False while the database is away."""
-        try:
-            await self._enter(wanted)
-        except InfrastructureFault as exc:
-            line = f"trigger {wanted.agent.name}/{wanted.name}: {exc}; tried again in {_FIRST_PAUSE_S:g} s"
-            self._tell(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
-            return False
-        return True
+    async def _enter_at_last(self, wanted: Wanted) -> None:
+        """Enter a job of changes that nobody would tell of again: its key makes it one, however often it is tried."""
+        told = ""
+        while True:
+            try:
+                await self._enter(wanted)
+            except InfrastructureFault as exc:
+                if str(exc) != told:
+                    told = str(exc)
+                    line = f"trigger {wanted.agent.name}/{wanted.name}: {told}; tried again every second"
+                    self._tell(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
+                await anyio.sleep(_FIRST_PAUSE_S)
+            else:
+                return
 
     async def _ask(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
         async with AsyncExitStack() as stack:
