@@ -26,9 +26,6 @@ def run_task(
     resume: str | None = None,
     fork: bool = False,
     verify: str | None = None,
-    output_schema: Path | None = None,
-    cli_path: Path | None = None,
-    plugin: Sequence[Path] | None = None,
     env: Sequence[str] | None = None,
     **settings: object,
 ) -> int:
@@ -44,9 +41,6 @@ def run_task(
         resume: Go on with this one.
         fork: Leave that one as it is.
         verify: The check.
-        output_schema: A file.
-        cli_path: The client's program.
-        plugin: Directories.
         env: `NAME=VALUE` for inside.
         settings: Further options by their names in `SETTINGS`.
 
@@ -61,15 +55,7 @@ def run_task(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
         )
     go_on = going_on(continue_=continue_, resume=resume, fork=fork)
-    effective = load_settings(
-        workspace,
-        env=env,
-        verify=verify,
-        output_schema=_absolute(output_schema),
-        cli_path=_absolute(cli_path),
-        plugin=[str(each.absolute()) for each in plugin or ()],
-        **settings,
-    )
+    effective = load_settings(workspace, env=env, verify=verify, **settings)
     warn_about(effective)
     if effective.settings.run.runtime == "api":  # a client brings its own
         from ringfence.model import warm_up
@@ -78,10 +64,6 @@ def run_task(
     import anyio
 
     return anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait))
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
 
 
 async def _run(

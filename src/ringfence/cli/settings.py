@@ -1,5 +1,6 @@
 """The way from options to a configuration and a spec."""
 
+import os
 import stat
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **option
         workspace: Where files are looked for.
         env: `NAME=VALUE` for inside.
         options: Values by their names in `SETTINGS`, as the command line gave them: None, a switch that is off and
-            an empty list say nothing.
+            an empty list say nothing; paths are relative to the current directory.
 
     Raises:
         ConfigurationError, UsageError: As `ringfence.config.load`.
@@ -31,10 +32,21 @@ def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **option
     check_directory(workspace)
     options["env"] = parse_environment(env or ())
     said = {
-        name: value for name, value in options.items() if value not in (None, [], {}) and value is not False
+        name: _from_here(value)
+        for name, value in options.items()
+        if value not in (None, [], {}) and value is not False
     }
     flags = [Flag(SETTINGS[name], f"--{name.replace('_', '-')}", value) for name, value in said.items()]
     return fall_back(load(workspace.absolute(), flags=flags))
+
+
+def _from_here(value: object) -> object:
+    if isinstance(value, list):
+        return [_from_here(each) for each in value]
+    if not isinstance(value, Path):
+        return value
+    # Links are followed only where `..` needs it: a program's path may be one inside an image.
+    return os.path.realpath(value) if ".." in value.parts else str(value.absolute())
 
 
 def check_directory(workspace: Path) -> None:
