@@ -63,6 +63,7 @@ def _sound(text: str) -> str:
         ["-s", "read-only"],
         ["--trust"],
         ["--oss"],
+        ["--worktree"],
         ["-i", "--", "--trust"],
     ],
     ids=" ".join,
@@ -89,7 +90,9 @@ def test_a_session_is_resumed_or_forked(session: Session, words: tuple[str, ...]
     assert argv[-4 if words else -3 :][:2] == ("--enable", "x")
 
 
-@pytest.mark.parametrize("args", [["login"], ["cloud"], ["--remote=x"], ["-s", "read-only"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "args", [["login"], ["cloud"], ["--remote=x"], ["--worktree"], ["-s", "read-only"]], ids=" ".join
+)
 def test_a_person_is_told_what_does_not_work_inside(args: list[str]) -> None:
     """Before anything is started, with the reason."""
     with pytest.raises(UsageError, match=r"refused|does not work inside"):

@@ -30,6 +30,7 @@ _OUTSIDE = {
     "--trust": "what the workspace configures would count then",
     "--dangerously-bypass-hook-trust": "what the workspace configures would count then",
     "--oss": "no local server of models is in the fence",
+    "--worktree": "what is made there would end with the sandbox; use --mode clone of ringfence",
     "--remote": "it runs elsewhere, outside of the fence",
     "--ignore-user-config": "the configuration names the way to the model",
 }
