@@ -161,6 +161,17 @@ async def test_no_answer_by_the_schema_is_a_failure(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+async def test_another_answer_than_the_schemas_is_a_failure(bench: Bench) -> None:
+    """Not each model is held to it by its maker; the reason says what is wrong with it."""
+    options = Options(output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+    result = await bench.run(
+        ["reply", "m1", "x"], ["result", "x", {"structured_output": {"n": "no"}}], options=options
+    )
+    assert result.state is JobState.FAILED
+    assert "$.n: 'no' is not of type 'integer'" in result.reason
+
+
+@pytest.mark.slow
 async def test_a_limit_is_a_limit(bench: Bench) -> None:
     """With what was made before."""
     result = await bench.run(

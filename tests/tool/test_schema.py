@@ -4,7 +4,7 @@ import pytest
 
 from ringfence.errors import ConfigurationError
 from ringfence.tool import Tool, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.schema import InputChecker
+from ringfence.tool.schema import InputChecker, answer_problem
 
 SCHEMA = {
     "type": "object",
@@ -70,3 +70,19 @@ def test_a_schema_from_inside_is_checked_on_its_first_level_only() -> None:
     checker = InputChecker(Example(bomb, trusts_schema=False))
     assert checker.problem({"text": "a" * 50 + "!", "deep": 1}) is None
     assert checker.problem({"text": 1}) == "$.text: 1 is not of type 'string'"
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "expected"),
+    [
+        (SCHEMA, {"paths": [], "n": "3"}, "$.n: '3' is not of type 'integer'"),
+        (SCHEMA, {"n": 3}, "$: 'paths' is a required property"),
+        (SCHEMA, [], "$: [] is not of type 'object'"),
+        (SCHEMA, {"paths": [3]}, None),
+        ({"type": "array"}, {}, None),
+        ({"type": "object", "uniqueItems": 5, "$ref": "https://example.com/"}, {}, None),
+    ],
+)
+def test_an_answer_is_checked_as_far_as_that_is_quick(schema: Any, answer: Any, expected: str | None) -> None:
+    """Nothing of it, and nothing of the schema, can hold up whoever checks."""
+    assert answer_problem(schema, answer) == expected

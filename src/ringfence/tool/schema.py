@@ -1,4 +1,4 @@
-"""Checking a tool's input against its JSON Schema, on the host, with errors an agent can act on."""
+"""Checking what an agent gives against a JSON Schema, on the host, with errors it can act on."""
 
 import json
 from functools import lru_cache
@@ -36,13 +36,27 @@ class InputChecker:
         """What is wrong with `arguments`, with the path of each error; None if they fit."""
         if not isinstance(arguments, dict):
             return f"the input must be a JSON object, not {type(arguments).__name__}"
-        errors = sorted(self._validator.iter_errors(arguments), key=lambda error: error.json_path)
-        if not errors:
-            return None
-        lines = [_line(error) for error in errors[:_SHOWN_ERRORS]]
-        if len(errors) > _SHOWN_ERRORS:
-            lines.append(f"and {len(errors) - _SHOWN_ERRORS} more")
-        return "; ".join(lines)
+        return _problem(self._validator, arguments)
+
+
+def answer_problem(schema: JSONObject, answer: Any) -> str | None:
+    """What is wrong with an answer by a schema, as far as can be seen in a time that no answer can draw out.
+
+    That is, of a schema of objects: required names and plain types of the first level.
+    """
+    if schema.get("type") != "object":
+        return None
+    return _problem(_validator(json.dumps(_first_level(schema), sort_keys=True)), answer)
+
+
+def _problem(validator: Draft202012Validator, value: Any) -> str | None:
+    errors = sorted(validator.iter_errors(value), key=lambda error: error.json_path)
+    if not errors:
+        return None
+    lines = [_line(error) for error in errors[:_SHOWN_ERRORS]]
+    if len(errors) > _SHOWN_ERRORS:
+        lines.append(f"and {len(errors) - _SHOWN_ERRORS} more")
+    return "; ".join(lines)
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +80,7 @@ def _line(error: ValidationError) -> str:
 
 
 def _first_level(schema: JSONObject) -> JSONObject:
-    """What of a schema from inside the fence is safe to check: required names and plain types."""
+    """What of a schema is safe to check, whoever made it and the value: required names and plain types."""
     checked: JSONObject = {"type": "object"}
     required = schema.get("required")
     if isinstance(required, list) and all(isinstance(name, str) for name in required):

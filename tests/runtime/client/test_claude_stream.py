@@ -78,6 +78,14 @@ def test_a_server_that_did_not_start_is_told_to_people() -> None:
     assert notes[0].text == "MCP servers that did not start: tiny"
 
 
+def test_a_plugin_that_did_not_load_is_told_to_people() -> None:
+    """In claude's words; it goes on without it, too."""
+    error = {"plugin": "inline[0]", "message": "Failed to load plugin: corrupt manifest"}
+    first = {"type": "system", "subtype": "init", "plugin_errors": [error]}
+    (note,) = of(read(ClaudeStream(), [json.dumps(first).encode()]), TranscriptNoted)
+    assert note.text == error["message"]
+
+
 def test_a_denial_is_told_to_people() -> None:
     """With the tool's name."""
     notes = of(read(ClaudeStream(), captured("claude", "denied")), TranscriptNoted)

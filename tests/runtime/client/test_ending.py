@@ -68,7 +68,7 @@ def judged(client: ClientName, name: str, **changes: Any) -> Ended:
         "code": capture["exit_code"],
         "stderr": capture["stderr"],
         "signals": signals,
-        "lacks_structured_output": name == "no-structured-output",
+        "answer_problem": "no structured output" if name == "no-structured-output" else None,
     }
     return ending_of(client, seen_in(client, capture["lines"]), Exit(**{**known, **changes}))
 
@@ -97,7 +97,14 @@ def test_a_client_that_was_done_before_the_signal_is_done():
 @pytest.mark.parametrize("client", get_args(ClientName))
 def test_a_client_without_the_answer_that_was_asked_for_is_not_done(client: ClientName):
     """Whatever it says of itself: neither is sure to keep to a schema."""
-    assert judged(client, "done", lacks_structured_output=True).ending == Ending.NO_STRUCTURED_OUTPUT
+    ended = judged(client, "done", answer_problem="no structured output")
+    assert ended == Ended(Ending.NO_STRUCTURED_OUTPUT, f"{client} gave no structured output")
+
+
+def test_a_denial_does_not_excuse_a_missing_answer():
+    """Whoever asked for one goes on without it otherwise, as after a success."""
+    ended = judged("claude", "denied", answer_problem="no structured output")
+    assert ended.ending == Ending.NO_STRUCTURED_OUTPUT
 
 
 def test_a_limit_of_ours_comes_before_what_the_client_says():

@@ -73,8 +73,8 @@ class Exit:
     """Of ours, that was reached."""
     silent_s: float | None = None
     """It was ended by us after saying nothing for so long."""
-    lacks_structured_output: bool = False
-    """An answer by a schema was asked for, and none came."""
+    answer_problem: str | None = None
+    """An answer by a schema was asked for, and this is what is wrong with it."""
 
 
 @frozen
@@ -177,12 +177,12 @@ def _claude(seen: Seen, ended: Exit) -> Ended:
 
 
 def _claude_done(final: JSONObject, ended: Exit) -> Ended:
+    if ended.answer_problem is not None:
+        return Ended(Ending.NO_STRUCTURED_OUTPUT, _one_line(f"claude gave {ended.answer_problem}"))
     denials = final.get("permission_denials")
     if isinstance(denials, list) and denials:
         names = {text_of(each.get("tool_name")) for each in denials if isinstance(each, dict)}
         return Ended(Ending.DENIED, _one_line(f"claude was not permitted to use {', '.join(sorted(names))}"))
-    if ended.lacks_structured_output:
-        return Ended(Ending.NO_STRUCTURED_OUTPUT, "claude gave no structured output")
     return Ended(Ending.DONE, "claude says that it is done")
 
 
@@ -192,8 +192,8 @@ def _codex(seen: Seen, ended: Exit) -> Ended:
         if seen.commands_without_sandbox and seen.commands_without_sandbox == seen.commands:
             reason = "codex could not make its own sandbox, so no command ran; switch that off inside a fence"
             return Ended(Ending.NO_INNER_SANDBOX, reason)
-        if ended.lacks_structured_output:
-            return Ended(Ending.NO_STRUCTURED_OUTPUT, "codex gave no structured output")
+        if ended.answer_problem is not None:
+            return Ended(Ending.NO_STRUCTURED_OUTPUT, _one_line(f"codex gave {ended.answer_problem}"))
         return Ended(Ending.DONE, "codex says that it is done")
     error = final.get("error")
     message = _one_line(text_of(error.get("message")) if isinstance(error, dict) else "")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 
@@ -112,8 +113,8 @@ class ClientRuntime(Runtime):
         """How it ended; None where nobody knows, as the sandbox is gone."""
         if drive.exit is None:
             return None
-        lacks = task.options.output_schema is not None and stream.structured_output is None
-        return ending_of(self._client.name, stream.seen, replace(drive.exit, lacks_structured_output=lacks))
+        problem = _answer_problem(task.options.output_schema, stream.structured_output)
+        return ending_of(self._client.name, stream.seen, replace(drive.exit, answer_problem=problem))
 
     def _ended(self, judged: Ended, drive: Drive, sandbox: Sandbox) -> Event:
         assert drive.exit is not None
@@ -151,6 +152,17 @@ class ClientRuntime(Runtime):
             socket=SOCKET_INSIDE,
             is_fence=sandbox.facts.is_fence,
         )
+
+
+def _answer_problem(schema: dict[str, Any] | None, answer: object) -> str | None:
+    if schema is None:
+        return None
+    if answer is None:
+        return "no structured output"
+    from ringfence.tool.schema import answer_problem
+
+    problem = answer_problem(schema, answer)
+    return None if problem is None else f"an answer that does not fit: {problem}"
 
 
 @frozen

@@ -109,10 +109,17 @@ def _says(value: JSONObject) -> str:
     if subtype == "permission_denied":
         return f"{short(value.get('tool_name'))} was not permitted: {text_of(value.get('message'))}"
     if subtype == "init":
-        servers = [dict_of(each) for each in _list(value.get("mcp_servers"))]
-        failed = [short(server.get("name")) for server in servers if server.get("status") == "failed"]
-        return f"MCP servers that did not start: {', '.join(failed)}" if failed else ""
+        return _missing(value)
     return text_of(value.get("content"))
+
+
+def _missing(value: JSONObject) -> str:
+    """What it goes on without."""
+    servers = [dict_of(each) for each in _list(value.get("mcp_servers"))]
+    failed = [short(server.get("name")) for server in servers if server.get("status") == "failed"]
+    said = [f"MCP servers that did not start: {', '.join(failed)}"] if failed else []
+    plugins = [dict_of(each) for each in _list(value.get("plugin_errors"))]
+    return "\n".join([*said, *(text_of(each.get("message")) for each in plugins)])
 
 
 def _list(value: object) -> list[object]:
