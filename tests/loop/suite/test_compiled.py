@@ -230,20 +230,14 @@ async def test_real_go(run: Run) -> None:
     assert not report.is_green
 
 
-def _cargo() -> str | None:
-    """A directory with a real cargo: rustup's stand-in wants to write beside the toolchains."""
-    found = sorted(Path.home().glob(".rustup/toolchains/*/bin/cargo"))
-    return str(found[0].parent) if found else None
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(_cargo() is None, reason="there is no toolchain of rustup's")
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo on this machine")
 async def test_real_cargo(run: Run) -> None:
-    """A real `cargo test` is told test by test."""
+    """A real `cargo test` is told test by test, by rustup's stand-in for cargo too."""
     files = {
         "Cargo.toml": '[package]\nname = "calc"\nversion = "0.1.0"\nedition = "2021"\n',
         "src/lib.rs": "pub fn add(a: i32, b: i32) -> i32 { a + b }\n",
         "tests/adding.rs": "#[test]\nfn right() { assert_eq!(calc::add(1, 2), 3); }\n",
     }
-    report = await run(files, runner="cargo", command=f'PATH="{_cargo()}:$PATH" cargo test --offline')
+    report = await run(files, runner="cargo", command="cargo test --offline")
     assert (report.is_green, report.problems, list(report.results)) == (True, (), ["tests/adding.rs::right"])

@@ -37,6 +37,7 @@ _ROOTS = (
     ".cargo/bin",
     ".rustup/toolchains",
     ".rustup/settings.toml",
+    ".rustup/update-hashes",
     ".sdkman/candidates",
     ".jdks",
     ".rbenv/versions",
