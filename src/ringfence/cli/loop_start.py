@@ -284,6 +284,8 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
     from ringfence.removal import remove_tree
 
     place = anyio.run(_mine, said)
+    if not place.is_worked_on:
+        anyio.run(_give_up, place)
     left = anyio.run(_still_asked_for, place)
     with place.held():
         if everything:
@@ -295,6 +297,20 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
             remove_tree(place.directory)
     if left:
         say(f"{left} was asked for and is not done; the branch is in your repository")
+
+
+async def _give_up(place: "LoopPlace") -> None:
+    """End a loop that could be gone on with, so that nothing that passed is lost."""
+    from ringfence.errors import InfrastructureFault, RingfenceError
+    from ringfence.loop.cancelling import give_up
+
+    try:
+        await _row(place)
+    except RingfenceError as exc:
+        if isinstance(exc, InfrastructureFault) and place.shared is not None:
+            raise  # while it is away, nothing goes
+        return  # its rows are damaged or gone, and that keeps nobody from removing it
+    await give_up(place, say)
 
 
 async def _still_asked_for(place: "LoopPlace") -> str:

@@ -1,6 +1,7 @@
 """Ending a loop that the user is done with."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 from ringfence.errors import RingfenceError
 from ringfence.loop.place import LoopPlace
@@ -26,36 +27,64 @@ async def cancel(place: LoopPlace, tell: Tell) -> str:
     Raises:
         InfrastructureFault: Its rows cannot be read or written.
     """
-    database = open_database(place.database_url)
-    try:
+    with closing(open_database(place.database_url)) as database:
         store = LoopStore(database, place.id)
         if place.is_worked_on and await store.ask_to_cancel():
             return (
                 f"loop {place.id} was asked to stop; `ringfence loop watch {place.id[-6:]}` shows when it has"
             )
-        if not await store.cancel():
+        if not await _end(place, store, tell):
             return f"loop {place.id} has ended already: {(await store.get()).state.value}"
-        key = f"cancelled.{(await store.get()).round}"
-        await store.tell(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
-        try:
-            with place.held():
-                await _bring_home(place, store, tell)
-        except RingfenceError as exc:  # its clones are gone, or somebody goes on with it just now
-            tell(f"no report of loop {place.id} was written: {exc}")
         return f"loop {place.id} is cancelled; `ringfence loop resume {place.id[-6:]}` goes on"
-    finally:
-        database.close()
+
+
+async def give_up(place: LoopPlace, tell: Tell) -> None:
+    """End a loop that was interrupted, before its clones are removed: nowhere else is what passed.
+
+    Args:
+        place: The loop's, on which nobody works.
+        tell: Is told of it.
+
+    Raises:
+        RingfenceError: Whether it has ended cannot be read, or what passed cannot be brought to the user's repository;
+            nothing has ended then.
+    """
+    with closing(open_database(place.database_url)) as database:
+        store = LoopStore(database, place.id)
+        if (await store.get()).state is not LoopState.RUNNING:
+            return
+        if place.clones.is_dir():
+            await _deliver(LoopRepository.open(place.clones), store)
+        await _end(place, store, tell)
+        tell(f"loop {place.id} was interrupted; it is cancelled")
+
+
+async def _end(place: LoopPlace, store: LoopStore, tell: Tell) -> bool:
+    """End a loop that nobody works on; whether it had not ended before."""
+    if not await store.cancel():
+        return False
+    key = f"cancelled.{(await store.get()).round}"
+    await store.tell(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
+    try:
+        with place.held():
+            await _bring_home(place, store, tell)
+    except RingfenceError as exc:  # its clones are gone, or somebody goes on with it just now
+        tell(f"no report of loop {place.id} was written: {exc}")
+    return True
 
 
 async def _bring_home(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
     """What its own process does at a loop's end: the branch has what passed, and the report says how it stands."""
     repository = LoopRepository.open(place.clones)
-    stories = await store.stories()
-    if any(story.state is StoryState.PASSED and story.merged for story in stories):
-        await repository.deliver()
-    for story in stories:
+    await _deliver(repository, store)
+    for story in await store.stories():
         if story.state is StoryState.RUNNING:
             await store.change(story.id, state=StoryState.WAITING, stage="")
     problem = await write_report(place, store, repository, plan_from_json((await store.get()).plan))
     if problem is not None:
         tell(problem)
+
+
+async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
+    if any(story.state is StoryState.PASSED and story.merged for story in await store.stories()):
+        await repository.deliver()

@@ -45,6 +45,23 @@ def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(
     assert again.returncode == 0, again
 
 
+def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(tmp_path: Path):
+    """It is on the branch before the clones are gone, and the loop is in nobody's way."""
+    stories = [story_of("one"), story_of("two", depends_on=["one"])]
+    project = Project.make(tmp_path, stories, [*parts_of("one"), *parts_of("two")])
+    project.start(command=dying("step", 9))
+    while project.rows()["one"]["state"] != "passed":
+        project.run("loop", "resume", command=dying("step", 9))
+    obstacle = project.work / ".git" / "refs" / "heads" / "ringfence"
+    obstacle.write_text("in its way\n")  # so the branch cannot be made
+    assert project.run("loop", "clean").returncode != 0
+    obstacle.unlink()
+    done = project.run("loop", "clean")
+    assert (done.returncode, "was interrupted; it is cancelled" in done.stderr) == (0, True), done
+    assert project.subjects(f"main..{project.branch}") == ["The piece one: tests", "The piece one"]
+    assert project.start().returncode == 0
+
+
 def test_a_script_that_is_not_there_holds_no_repository(tmp_path: Path):
     """It is told before a loop is begun."""
     project = Project.make(tmp_path, [story_of("one")], [])
