@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.loading import load_fleet
-from ringfence.fleet.entering import Entered, Wanted, enter
+from ringfence.fleet.entering import Entered, Wanted, enter, enter_in, new_job
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
@@ -71,6 +71,18 @@ async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
     assert new is not None
     assert (old.state, second.job.id in old.reason) == (JobState.CANCELLED, True)
     assert (new.state, again.is_new, again.replaced) == (JobState.QUEUED, False, ())
+
+
+async def test_replace_does_both_or_neither(database: Database, tmp_path: Path):
+    """Who dies right after the new one was entered has cancelled the old one: no later try would find it in its way."""
+    first = await _enter(database, tmp_path, "replace", slot="1")
+    assert first.job is not None
+    agent = load_fleet(tmp_path / "ringfence.yaml", environ={}).agents["a"]
+    new = new_job(Wanted(agent, "schedule", name="nightly", dedupe_key="2"))
+    await database.write(lambda connection: enter_in(connection, new, "replace"))
+    old = await Jobs(database).get(first.job.id)
+    assert old is not None
+    assert old.state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("overlap", ["skip", "replace"])

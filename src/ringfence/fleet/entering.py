@@ -13,7 +13,7 @@ from ringfence.fleet.config.crew import Agent
 from ringfence.fleet.store.adding import add_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob, TriggerKind, sensible
-from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.jobs import Jobs, cancel_in
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
 
@@ -110,13 +110,11 @@ async def enter(database: Database, wanted: Wanted) -> Entered:
     if wanted.overlap == "queue" or not wanted.name:
         job, is_new = await Jobs(database).add(new)
         return Entered(job, is_new)
-    entered = await database.write(lambda connection: enter_in(connection, new, wanted.overlap))
-    await give_way(database, entered)
-    return entered
+    return await database.write(lambda connection: enter_in(connection, new, wanted.overlap))
 
 
 def enter_in(connection: Connection, new: NewJob, overlap: Overlap) -> Entered:
-    """As `enter`, within a transaction; those that must give way are still to be asked to."""
+    """As `enter`, within a transaction."""
     if overlap == "queue":
         job, is_new = add_in(connection, new)
         return Entered(job, is_new)
@@ -128,15 +126,15 @@ def enter_in(connection: Connection, new: NewJob, overlap: Overlap) -> Entered:
         )
     # Who takes others' place makes the queue no longer.
     job, is_new = add_in(connection, replace(new, most_queued=None) if others else new)
-    return Entered(job, is_new, replaced=others if is_new else ())
+    entered = Entered(job, is_new, replaced=others if is_new else ())
+    give_way_in(connection, entered)
+    return entered
 
 
-async def give_way(database: Database, entered: Entered) -> None:
-    """Ask the jobs that a new one replaces to end."""
+def give_way_in(connection: Connection, entered: Entered) -> None:
+    """Cancel the jobs that a new one replaces, with which it is entered: one that ends just now is in nobody's way."""
     for other in entered.replaced:
-        await Jobs(database).ask_cancel(
-            other.id, reason=f"replaced by job {entered.job.id if entered.job else ''}"
-        )
+        cancel_in(connection, other.id, reason=f"replaced by job {entered.job.id if entered.job else ''}")
 
 
 def after_jobs(ended: Job, agents: Mapping[str, Agent]) -> list[Wanted]:

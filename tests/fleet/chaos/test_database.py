@@ -101,6 +101,27 @@ def test_a_change_while_the_database_is_away_is_not_forgotten(holding: Holding, 
     assert len(jobs()) == 2
 
 
+def test_a_database_that_is_away_while_a_crew_stops_breaks_nothing_off(crew: Crew, postgres: Cluster):
+    """What runs may still come to its end, in the same attempt, and the daemon ends as it was told."""
+    url = postgres.make_database()
+    holding = Holding(crew, {**_on(url, 1), "drain": "1h"})
+    daemon = crew.start("fleet", "up", "--log-format", "json")
+    crew.waits(crew.is_up, bool)
+    job = holding.begin()
+    daemon.send_signal(signal.SIGTERM)
+    crew.waits(crew.status, lambda found: not found["is_ready"])
+    postgres.stop()
+    try:
+        assert daemon.stderr is not None
+        assert any('"database.failed"' in line for line in daemon.stderr)
+    finally:
+        postgres.start()
+        holding.let_go()
+    _, said = daemon.communicate(timeout=80)
+    assert daemon.returncode == 0, said
+    assert [row["state"] for row in accounts.read(url).of(job)] == ["unverified"]
+
+
 _ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'echo other >/proc/sys/kernel/hostname && exec "$@"', "sh")
 
 

@@ -15,6 +15,7 @@ from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.schedules import ScheduleStates
+from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -107,6 +108,10 @@ async def test_overlap_is_kept_within_one_go(database: Database, at_once: bool):
     assert skips[0].job.id in skips[1].reason
     assert [each.is_new for each in replaces] == [True, True]
     assert replaces[1].replaced == (replaces[0].job,)
+    assert replaces[0].job is not None
+    old = await Jobs(database).get(replaces[0].job.id)
+    assert old is not None
+    assert old.state is JobState.CANCELLED
     assert [each.is_new for each in queues] == [True, True]
     assert len(await Jobs(database).list()) == 5
 

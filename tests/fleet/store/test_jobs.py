@@ -170,6 +170,17 @@ async def test_cancelled_before_it_ran(database: Database):
         await jobs.ask_cancel(job.id, reason="again")
 
 
+async def test_all_that_began_is_cancelled_at_once(database: Database):
+    """Jobs at work are asked to end; one that waits goes on waiting, and one that has ended is in nobody's way."""
+    jobs = Jobs(database)
+    ended, begun = await started(database), await started(database)
+    waits, _ = await jobs.add(new())
+    await jobs.end(ended.id, JobState.FAILED, reason="by itself")
+    await jobs.cancel_active(reason="enough")
+    found = {job.id: (job.is_cancel_asked, job.reason) for job in await jobs.list()}
+    assert found == {ended.id: (False, "by itself"), begun.id: (True, "enough"), waits.id: (False, "")}
+
+
 async def test_a_retry_waits_for_its_time(database: Database):
     """A job that is tried again is queued until then, and not before."""
     attempts = Attempts(database)

@@ -1,7 +1,7 @@
 """A crew's daemon: one process that owns the state, and does nothing that could hold it up."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -46,6 +46,7 @@ from ringfence.fleet.worker.workflow import JOB_WORKFLOW
 from ringfence.job.state import JobState
 
 _END_S = 40.0
+_AWAY_S = 10.0
 _ERRANDS_S = 10.0
 _RETAIN_S = 600.0
 _RETAIN_PAUSE_S = 10.0
@@ -235,20 +236,35 @@ class Daemon:
                 self.tell(f"retention: internal error: {exc!r}", event="retention.failed")
 
     async def _drain(self) -> None:
-        """Start nothing new; wait for what runs, then cancel it."""
+        """Start nothing new; wait for what runs, then cancel it. A database that is away may be back before that."""
         self.is_ready = False
         self.dispatcher.is_accepting = False
         with anyio.move_on_after(self.fleet.settings.drain):
-            while await self._active() and not self._at_once.is_set():  # noqa: ASYNC110 -- workers end jobs
+            while not self._at_once.is_set():
+                with suppress(InfrastructureFault):  # the dispatcher tells of it
+                    if not await self._active():
+                        break
                 await anyio.sleep(0.2)
-        for job in await self._active():
-            await self.cancel(job.id, reason=CREW_STOPPED)
         with anyio.move_on_after(_END_S):
-            while await self._active():  # noqa: ASYNC110 -- workers end jobs
-                await anyio.sleep(0.2)
+            await self._cancel_all()
         with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
             while await self._errands():  # noqa: ASYNC110 -- workers end workflows
                 await anyio.sleep(0.2)
+
+    async def _cancel_all(self) -> None:
+        """Cancel what runs, and wait for its end."""
+        give_up_at = anyio.current_time() + _AWAY_S
+        while True:
+            try:
+                await self.jobs.cancel_active(reason=CREW_STOPPED)
+                if not await self._active():
+                    return
+                give_up_at = anyio.current_time() + _AWAY_S
+            except InfrastructureFault as exc:
+                if anyio.current_time() > give_up_at:
+                    what = "what runs could not be cancelled, and is done again after the next start"
+                    raise InfrastructureFault(f"{exc}; {what}") from exc
+            await anyio.sleep(0.2)
 
     async def _errands(self) -> bool:
         """Whether a worker still runs hooks, or tells others of a job's end."""

@@ -9,7 +9,7 @@ from ringfence.fleet.config.checks import schedule_of
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.config.model import ScheduleSettings
 from ringfence.fleet.daemon.slots import Slots, fire_in
-from ringfence.fleet.entering import Wanted, give_way, new_job
+from ringfence.fleet.entering import Wanted, new_job
 from ringfence.fleet.metrics import Counters
 from ringfence.fleet.schedule.due import CatchUp, Due
 from ringfence.fleet.schedule.firing import Clock, Report, Timer
@@ -71,7 +71,6 @@ class Scheduling:
     ) -> None:
         self._counters = counters or Counters()
         self._states = ScheduleStates(database)
-        self._database = database
         self._together = Together(database, fire_in)
         self._on_entered = on_entered
         self._known: dict[str, Planned] = {}
@@ -149,8 +148,7 @@ class Scheduling:
             return
         news = tuple(self._new(each, slot) for slot in due.slots)
         slots = Slots(each.agent.name, each.name, due.handled, news, each.settings.overlap)
-        for entered in await self._together.write(slots):
-            await give_way(self._database, entered)
+        await self._together.write(slots)
         self._on_entered()
         self._count(each.agent.name, due)
 

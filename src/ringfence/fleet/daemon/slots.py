@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ringfence.fleet.entering import Entered, Overlap
+from ringfence.fleet.entering import Entered, Overlap, give_way_in
 from ringfence.fleet.store.adding import Made, QueueFull, made, put_in
 from ringfence.fleet.store.job import Job, NewJob, SenselessRow, job_of, sensible
 from ringfence.fleet.store.schedules import come_to_in
@@ -50,6 +50,9 @@ def fire_in(connection: Connection, due: Sequence[Slots]) -> list[list[Entered] 
     entering = _Entering(connection, due)
     answers = [entering.answer(each) for each in due]
     put_in(connection, entering.made)
+    for answer in answers:
+        for entered in answer if isinstance(answer, list) else ():
+            give_way_in(connection, entered)
     done = (each for each, answer in zip(due, answers, strict=True) if not isinstance(answer, Exception))
     come_to_in(connection, [(each.agent, each.schedule, each.handled) for each in done])
     return answers

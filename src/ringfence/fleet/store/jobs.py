@@ -9,6 +9,7 @@ from ringfence.errors import UsageError
 from ringfence.fleet.store.adding import QueueFull, Twice, add_in, with_key_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import (
+    ACTIVE,
     BlobKind,
     Job,
     NewJob,
@@ -30,6 +31,7 @@ _BESIDE = select(BLOBS.c.kind, BLOBS.c.content).where(
 )
 _DROP_BESIDE = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
 _ADD_BESIDE = insert(BLOBS)
+_ACTIVE = select(JOBS).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
 _STATES = frozenset(JobState)
 PassedOver = Callable[[SenselessRow], None]
 
@@ -180,22 +182,24 @@ class Jobs:
         """
 
         def act(connection: Connection) -> Job:
-            job = get_in(connection, job_id, to_change=True)
+            asked = cancel_in(connection, job_id, reason=reason)
+            if asked is not None:
+                return asked
+            job = get_in(connection, job_id)
             if job is None:
                 raise UsageError(f"there is no job {job_id!r}; `ringfence job ls` lists them")
-            if job.state.is_terminal:
-                raise UsageError(f"job {job_id!r} has ended: {job.state.value}; there is nothing to cancel")
-            # Who asks first knows why.
-            values = {
-                "is_cancel_asked": True,
-                "reason": job.reason if job.is_cancel_asked else reason_of(reason),
-            }
-            if job.state is JobState.QUEUED:
-                values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
-            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
-            return get_in(connection, job_id) or job
+            raise UsageError(f"job {job_id!r} has ended: {job.state.value}; there is nothing to cancel")
 
         return await self._database.write(act)
+
+    async def cancel_active(self, *, reason: str) -> None:
+        """Cancel all jobs that have begun, as `ask_cancel` would; those that wait go on waiting."""
+
+        def act(connection: Connection) -> None:
+            for job in _jobs(connection, _ACTIVE, self._passed_over):
+                cancel_in(connection, job.id, reason=reason)
+
+        await self._database.write(act)
 
     async def follow(
         self,
@@ -257,6 +261,19 @@ class Jobs:
             return gone
 
         return await self._database.write(act)
+
+
+def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None:
+    """Cancel a job within a transaction: at once if it is queued. None if it has ended, or is not there."""
+    job = get_in(connection, job_id, to_change=True)
+    if job is None or job.state.is_terminal:
+        return None
+    # Who asks first knows why.
+    values = {"is_cancel_asked": True, "reason": job.reason if job.is_cancel_asked else reason_of(reason)}
+    if job.state is JobState.QUEUED:
+        values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
+    connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
+    return get_in(connection, job_id)
 
 
 def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> Job | None:
