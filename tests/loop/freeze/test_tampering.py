@@ -861,14 +861,19 @@ def test_hostile_paths_are_only_data(path, more):
             ("a.py", b"a" + b".a" * 100_000),
             ("a.py", b"-" * 100_000 + b"1"),
             ("a.go", b"\n" * 500_000),
+            ("a.go", b"import" + b" " * 200_000),
+            ("a.js", b"import" + b" " * 200_000),
+            ("tox.ini", b"{[" * 100_000),
             ("Makefile", b"".join(b"a%d: a%d\n" % (n, n + 1) for n in range(20_000))),
+            ("Makefile", b"a0 " * 50_000 + b": " + b"a1 " * 50_000),
+            ("Makefile", b"".join(b"a%d " % n for n in range(20_000)) + b": " + b"b " * 50_000),
         ],
     ),
     ids=lambda value: value if isinstance(value, str) else value[:8].decode(),
 )
 def test_files_made_to_take_long_do_not(name, data):
     """Deep nesting and openings without an end are judged like any other file, within the test's time."""
-    assert rules(attempt({}, {name: data}, Guard(commands=("make a0",)))) <= set(RULES)
+    assert rules(attempt({}, {name: data}, Guard(commands=("make a0", "tox")))) <= set(RULES)
 
 
 @pytest.mark.parametrize("runner", slow_after(1, ["pytest", "unittest"]))

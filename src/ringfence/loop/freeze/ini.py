@@ -12,7 +12,7 @@ from ringfence.loop.freeze.targets import uses_tool
 _HEADER = re.compile(r"\[([^\]]*)\]")
 _RUNNER = re.compile(r"pytest|tool:pytest|aliases|nosetests|test|unittest|coverage:.*")
 _TOX = re.compile(r"tox(?::.*)?|testenv.*|gh-actions.*")
-_REFERENCE = re.compile(r"\{\[([^\]]*)\]")
+_REFERENCE = re.compile(r"\{\[([^][{}\n]*)\]")
 _CHECK = re.compile(r"mypy.*|flake8.*|pylint.*|pycodestyle|isort|pydocstyle|pyright")
 
 

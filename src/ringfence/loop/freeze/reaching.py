@@ -17,7 +17,7 @@ Finding = tuple[Rule, str]
 
 _NAMES = "|".join(sorted(RUNNER_MODULES))
 _JS_RUNNERS = r"((?:node:test|vitest|jest|mocha|ava|tap|@jest/|@vitest/)[^'\"`\n]{0,80})"
-_GO_IMPORT = r"^[ \t]*(?:import[ \t]*\(?[ \t]*)?(?:[\w.]+[ \t]+)?[\"`](testing(?:/\w+)?)[\"`]"
+_GO_IMPORT = r"^[ \t]*(?:import[ \t]*(?:\([ \t]*)?)?(?:[\w.]+[ \t]+)?[\"`](testing(?:/\w+)?)[\"`]"
 _GO_IMPORTS = r"^[ \t]*import[ \t]*\([^)\n]{0,500}?[\"`](testing(?:/\w+)?)[\"`]"
 _GO_LINK = r"^//go:linkname[ \t]+\S+[ \t]+(testing\.\S{1,80})"
 _MACRO = r"\bmacro_rules!\s*((?:debug_)?assert(?:_eq|_ne)?|panic)\b"
@@ -35,7 +35,11 @@ _WORDS: dict[str, list[tuple[Rule, str, str]]] = {
         ("asks_for_tests", "asks for", rf"(PYTEST_\w+|sys\.modules[^\n]{{0,80}}(?:{_NAMES}))"),
     ],
     "js": [
-        ("runner_import", "imports", rf"(?:from|require\s*\(|import\s*\(?)\s*['\"`]{_JS_RUNNERS}['\"`]"),
+        (
+            "runner_import",
+            "imports",
+            rf"(?:from\s*|require\s*\(\s*|import\s*(?:\(\s*)?)['\"`]{_JS_RUNNERS}['\"`]",
+        ),
         ("runner_import", "changes", r"\b(Module\._\w+|globalThis\.(?:test|it|describe|expect)\s*=[^=])"),
         ("asks_for_tests", "asks for", r"\b(NODE_TEST_CONTEXT|JEST_WORKER_ID|VITEST(?:_\w+)?)\b"),
     ],

@@ -136,21 +136,22 @@ def _rule(line: str) -> _Rule | None:
 
 def _reachable(rules: Sequence[_Rule], others: Sequence[str], wanted: frozenset[str]) -> list[_Rule]:
     """Those that a wanted word leads to, by what they need, by their recipes and by variables, in their order."""
-    leads_to: dict[str, list[str]] = {}
+    leads_to: dict[str, list[list[str]]] = {}
     waiting = [*wanted, ".DEFAULT_GOAL"]
     for line in others:
         if assigned := _ASSIGNMENT.fullmatch(line):
-            leads_to.setdefault(assigned["name"], []).extend(_WORD.findall(assigned["value"]))
+            leads_to.setdefault(assigned["name"], []).append(_WORD.findall(assigned["value"]))
         else:
             waiting += _WORD.findall(line)
     for rule in rules:
         words = rule.needs + [word for line in rule.lines[1:] for word in _WORD.findall(line)]
         for target in rule.targets:
-            leads_to.setdefault(target, []).extend(words)
+            leads_to.setdefault(target, []).append(words)
     reached: set[str] = set()
     while waiting:
         word = waiting.pop()
-        if word not in reached:
-            reached.add(word)
-            waiting += leads_to.get(word, ())
+        reached.add(word)
+        for words in leads_to.pop(word, ()):
+            waiting += words
+            words.clear()  # other targets of the rule lead nowhere else
     return [rule for rule in rules if not reached.isdisjoint(rule.targets)]
