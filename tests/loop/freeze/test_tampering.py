@@ -574,6 +574,22 @@ CASES: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None], str]] = [
 ]
 CASES += [
     (
+        f"file that {config} has loaded before the tests",
+        {config: text, "config/init.js": b"1"},
+        ONLY["node"],
+        {"config/init.js": b"0"},
+        "runner_config",
+    )
+    for config, text in (
+        ("jest.config.js", b"module.exports = {setupFilesAfterEnv: ['a', '<rootDir>/config/init']}"),
+        ("jest.config.json", b'{"transform": {"a": "./config/init.js"}}'),
+        ("vitest.config.ts", b"export default {test: {globalSetup:\n  './config/init.js'}}"),
+        ("vite.config.ts", b"const setupFiles = ['config/init.js']; test"),
+        (".mocharc.yml", b"require:\n  - a\n  - ./config/init.js\n"),
+    )
+]
+CASES += [
+    (
         f"tasks of {tool}",
         {path: b"1\n"},
         Guard(commands=(f"{tool} test",)),
@@ -706,6 +722,12 @@ HONEST: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None]]] = [
             b' "moduleNameMapper": {"a": "<rootDir>/lib/a.js"}}}',
             "lib/a.js": b"1",
         },
+        ONLY["node"],
+        {"lib/a.js": b"2"},
+    ),
+    (
+        "product that a configuration of jest names",
+        {"jest.config.js": b"module.exports = {moduleNameMapper: {a: 'lib/a.js'}}", "lib/a.js": b"1"},
         ONLY["node"],
         {"lib/a.js": b"2"},
     ),
@@ -864,6 +886,9 @@ def test_hostile_paths_are_only_data(path, more):
             ("a.go", b"import" + b" " * 200_000),
             ("a.js", b"import" + b" " * 200_000),
             ("tox.ini", b"{[" * 100_000),
+            ("jest.config.js", b"file: [" * 50_000),
+            ("jest.config.js", b"file" + b" " * 200_000),
+            (".mocharc.yml", b"file:\n" + b"- a\n" * 50_000),
             ("Makefile", b"".join(b"a%d: a%d\n" % (n, n + 1) for n in range(20_000))),
             ("Makefile", b"a0 " * 50_000 + b": " + b"a1 " * 50_000),
             ("Makefile", b"".join(b"a%d " % n for n in range(20_000)) + b": " + b"b " * 50_000),

@@ -20,6 +20,9 @@ WHOLE_RUNNER_FILES = {
 }
 """Files that say how tests run and nothing else, by name and in whatever directory."""
 
+VITE_FILES = re.compile(r"vite\.config\..+")
+"""They say how tests run among other things."""
+
 WHOLE_RUNNER_PATHS = {
     "pytest": re.compile(r"(?:.*/)?[^/]+\.(?:egg|dist)-info(?:/.+)?", re.DOTALL),  # may name plugins
     "node": re.compile(r"(?:.*/)?\.(?:yarn|pnp)(?:/|\.).+", re.DOTALL),

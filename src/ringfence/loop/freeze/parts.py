@@ -94,7 +94,6 @@ _TASK_FILES = {
     re.compile(r"tasks\.py|invoke\.(?:ya?ml|json|py)"): ("inv", "invoke"),
     re.compile(r"dodo\.py"): ("doit",),
 }
-_VITE = re.compile(r"vite\.config\..+")
 
 
 def _section_for(name: str, guard: Guard) -> _Section | None:
@@ -113,7 +112,7 @@ def _section_for(name: str, guard: Guard) -> _Section | None:
         return section if not runners or guard.uses(*runners) else None
     patterns: list[tuple[re.Pattern[str], bool, _Section]] = [
         (names.ENVIRONMENT_FILES, True, _environment_part),
-        (_VITE, guard.uses("node"), _mentions(rb"\btest\b|vitest")),
+        (names.VITE_FILES, guard.uses("node"), _mentions(rb"\btest\b|vitest")),
         (MAKEFILES, uses_tool(guard.commands, "make", "gmake"), makefile_part),
         (JUSTFILES, uses_tool(guard.commands, "just"), justfile_part),
         (re.compile(r".*\.rs"), guard.uses("cargo"), _inline_part),

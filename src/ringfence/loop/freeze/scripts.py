@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ringfence.loop.freeze import names
 from ringfence.loop.freeze.build_files import called_scripts, json_of
 from ringfence.loop.freeze.model import MOST_BYTES, SYMLINK, Guard, Item
 from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, justfile_part, makefile_part, uses_tool
@@ -35,6 +36,13 @@ _SETUP_KEYS = frozenset(
         "reporters", "transform", "resolver", "snapshotSerializers", "require", "file",
     }
 )  # fmt: skip
+_SETUP = re.compile(
+    rf"\b(?:{'|'.join(sorted(_SETUP_KEYS))})\b[\"']?\s*[:=]\s*"
+    r"(?:\[(?P<list>[^\]]{0,4000})|\{(?P<map>[^}]{0,4000})|(?P<lines>(?:-[^\n]{0,400}\n\s*){1,40})|(?P<one>[^\n,}]{0,400}))"
+)
+"""The same in a program or YAML, which is read as text."""
+_NAME = re.compile(r"[^\s\"'`,()\[\]{}]+")
+_ENDINGS = ("", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
 _MOST_LINKS = 40
 _SECTIONS = ("jest", "vitest", "mocha", "ava", "nyc", "c8", "tap")
 
@@ -51,7 +59,8 @@ def with_scripts(files: Mapping[str, Item], guard: Guard) -> Guard:
     for path, item in files.items():
         if item.is_file and len(item.data) <= MOST_BYTES:
             waiting += _texts(path, item.data, guard)
-            found |= {named for named in _set_up_by(path, item.data) if named in files}
+            named = {f"{place}{ending}" for place in _set_up_by(path, item.data) for ending in _ENDINGS}
+            found |= named & files.keys()
     while waiting:
         folder, text = waiting.pop()
         for word in (*_scripts_in(text), *_included(text)):
@@ -126,14 +135,20 @@ def _is_shell(path: str, item: Item) -> bool:
 
 
 def _set_up_by(path: str, data: bytes) -> Iterator[str]:
-    """Files that the runners' sections of a package.json have them load."""
+    """Files that the configuration of jest and its like has them load."""
     folder, _, name = path.rpartition("/")
-    if name != "package.json":
-        return
-    document = json_of(data)
-    for section in _SECTIONS if isinstance(document, dict) else ():
-        for text in _strings(document.get(section), is_wanted=False):
-            yield posixpath.normpath(posixpath.join(folder, text.removeprefix("<rootDir>/")))
+    for text in _set_up_texts(name, data):
+        yield posixpath.normpath(posixpath.join(folder, text.removeprefix("<rootDir>/")))
+
+
+def _set_up_texts(name: str, data: bytes) -> Iterator[str]:
+    if name == "package.json":
+        document = json_of(data)
+        for section in _SECTIONS if isinstance(document, dict) else ():
+            yield from _strings(document.get(section), is_wanted=False)
+    elif names.WHOLE_RUNNER_FILES["node"].fullmatch(name) or names.VITE_FILES.fullmatch(name):
+        for found in _SETUP.finditer(_text(data)):
+            yield from _NAME.findall(found["list"] or found["map"] or found["lines"] or found["one"] or "")
 
 
 def _strings(value: Any, *, is_wanted: bool) -> Iterator[str]:
