@@ -67,7 +67,10 @@ _MASKS = tuple(
         (r"\b\d+:\d\d:\d\d[.,]\d+\b", "<duration>"),
         (r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b", "<duration>"),
         (r"\b\d+(?:\.\d+)? ?(?:ns|us|µs|ms|s|secs?|seconds?)\b", "<duration>"),
-        (r"""(?i)\b(duration|elapsed|took|time)((?:_m?s)?["']?[ ]*[:=]?[ ]*)\d+\.\d+\b""", r"\1\2<duration>"),
+        (
+            r"""(?i)\b(duration|elapsed|took|time)((?:_m?s)?["']?[ ]*(?:[:=][ ]*)?)\d+\.\d+\b""",
+            r"\1\2<duration>",
+        ),
         (r"\b0x[0-9a-fA-F]{6,16}\b", "<address>"),
         # Of mktemp, of Python's tempfile and of pytest.
         (r"(?<=/)tmp(?:\.[A-Za-z0-9]{10}|[a-z0-9_]{8})(?![\w.-])", "<temporary>"),

@@ -64,9 +64,10 @@ async def test_detached_head_is_told(users: Path) -> None:
 
 
 async def test_shallow_submodules_lfs_and_nested_are_told(users: Path, ground: Path) -> None:
-    """What stays empty, a pointer, or out of sight is told by name."""
+    """What stays empty, a pointer, or out of sight is told by name, however long lines are."""
     run_git(users, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
-    (users / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    attributes = f"{'a' * 500_000}\n*.bin filter=lfs diff=lfs merge=lfs -text\n"
+    (users / ".gitattributes").write_text(attributes)
     run_git(users, "add", ".gitattributes")
     run_git(users, "commit", "-qm", "third")
     shallow = ground / "shallow"

@@ -1,7 +1,6 @@
 """What a loop will and will not see of the user's repository, told before anything is made."""
 
 import os
-import re
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
@@ -14,7 +13,6 @@ from ringfence.sandbox.workspace.settings import read_settings
 
 _LISTING_BYTES = 512 * 1024**2
 _MAX_ATTRIBUTES = 200
-_LFS = re.compile(rb"^\s*(\S+)[^\n]*\sfilter\s*=\s*lfs\b", re.MULTILINE)
 
 
 @frozen
@@ -183,7 +181,8 @@ async def _about_files(git: Git, files: _Files) -> list[str]:
     asked = "".join(f"{name}\n" for name in files.attributes[:_MAX_ATTRIBUTES])
     if asked:
         told = await git.run("cat-file", "--batch", stdin=asked.encode(), output_limit_bytes=_LISTING_BYTES)
-        patterns = sorted({os.fsdecode(found[1]) for found in _LFS.finditer(told.stdout)})
+        lines = [line.split() for line in told.stdout.split(b"\n")]
+        patterns = sorted({os.fsdecode(words[0]) for words in lines if b"filter=lfs" in words[1:]})
     if patterns:
         notes.append(f"files that Git LFS holds stay pointers in the loop: {named(patterns)}")
     return notes
