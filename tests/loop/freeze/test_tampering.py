@@ -590,6 +590,22 @@ CASES += [
 ]
 CASES += [
     (
+        f"own copy of an assertion crate in {table}",
+        CARGO,
+        ONLY["cargo"],
+        longer(CARGO, "Cargo.toml", f'[{table}]\npretty_assertions = {{ path = "fake" }}\n'.encode()),
+        "runner_config",
+    )
+    for table in (
+        "dependencies",
+        "dev_dependencies",
+        "workspace.dependencies",
+        "target.'cfg(all())'.dev-dependencies",
+        "target.'cfg(all())'.dependencies",
+    )
+]
+CASES += [
+    (
         f"tasks of {tool}",
         {path: b"1\n"},
         Guard(commands=(f"{tool} test",)),
@@ -753,6 +769,12 @@ HONEST: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None]]] = [
         {"go.mod": b"module shop\n\ngo 1.22\n\nrequire example.com/a v1.0.0\n"},
     ),
     ("code beside inline tests", CARGO, ONLY["cargo"], {"src/lib.rs": LIB.replace(b"{ 0 }", b"{ 3 }")}),
+    (
+        "crate of the project's in Cargo.toml",
+        CARGO,
+        ONLY["cargo"],
+        longer(CARGO, "Cargo.toml", b'[dependencies]\nshop-core = { path = "core" }\n'),
+    ),
     (
         "dependency in Cargo.toml",
         CARGO,

@@ -120,19 +120,33 @@ def cargo_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001 -- as all s
     package = _table(document, "package")
     kept |= {f"package.{key}": package[key] for key in ("autotests", "autolib", "autobins") if key in package}
     kept |= {f"profile.{key}": value for key, value in _table(document, "profile").items() if key == "test"}
-    own = {
-        name: each for name, each in _table(document, "dev-dependencies").items() if isinstance(each, dict)
-    }
-    copies = {
-        name: each for name, each in own.items() if each.keys() & {"path", "git", "registry", "package"}
-    }
-    kept |= {"dev-dependencies": copies} if copies else {}
+    if copies := _copies(document):
+        kept["dependencies"] = copies
     workspace = _table(document, "workspace")
     kept |= {f"workspace.{key}": workspace[key] for key in ("exclude", "default-members") if key in workspace}
     kept |= {key: document[key] for key in ("patch", "replace") if key in document}
     lints = {"lints": document.get("lints"), "workspace.lints": workspace.get("lints")}
     check = {name: value for name, value in lints.items() if value is not None}
     return _dumped("runner_config" if kept else "check_config", kept | check)
+
+
+def _copies(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By table: what tests depend on that is taken from elsewhere, and crates that tests are written with."""
+    targets = _table(document, "target")
+    holders = {"": document, "workspace.": _table(document, "workspace")}
+    holders |= {f"target.{name}.": _table(targets, name) for name in targets}
+    found: dict[str, dict[str, Any]] = {}
+    for prefix, holder in holders.items():
+        for key in ("dev-dependencies", "dev_dependencies", "dependencies"):
+            copies = {
+                name: each
+                for name, each in _table(holder, key).items()
+                if isinstance(each, dict)
+                and each.keys() & {"path", "git", "registry", "package"}
+                and (key != "dependencies" or names.CARGO_TEST_CRATES.fullmatch(name))
+            }
+            found |= {prefix + key: copies} if copies else {}
+    return found
 
 
 def _flags(entry: Any) -> dict[str, Any]:

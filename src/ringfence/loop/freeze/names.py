@@ -100,3 +100,9 @@ JAVA_LIBRARIES = re.compile(
     re.DOTALL,
 )
 """Classes of the libraries that run tests and assert: a project's own come before those of its dependencies."""
+
+CARGO_TEST_CRATES = re.compile(
+    r"(?:assert|pretty[-_]assertions|more[-_]asserts|similar[-_]asserts|insta|rstest|test[-_]case|proptest|quickcheck"
+    r"|mockall|googletest|trybuild|speculoos|serial[-_]test|tokio[-_]test|wiremock)(?:[-_].*)?|approx|claims?|k9|predicates"
+)
+"""Crates that tests are written with. Whichever table names one, tests are given it."""
