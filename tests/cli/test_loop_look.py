@@ -328,6 +328,8 @@ def test_a_check_looks_at_what_the_options_say(ringfence: Run, tmp_path: Path):
     assert (said["base"], said["checks"]) == (first, [])
     fence, checks, story_alone = (each["message"] for each in said["problems"])
     assert ("'none'" in fence, "no way to run tests" in checks, "'a'" in story_alone) == (True, True, True)
+    unread = ringfence(*words, "--role", f"judge=:scripted:{tmp_path}/none.yaml")
+    assert (unread.code, "none.yaml: cannot read the script" in unread.out) == (78, True), unread
     misused = ringfence(*words, "--role", "judge=nobody")
     assert (misused.code, "nobody" in misused.err, misused.out) == (2, True, "")
 

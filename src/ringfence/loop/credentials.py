@@ -40,15 +40,11 @@ async def check_credentials(
 
     Raises:
         AuthenticationFailed: One is missing, or refused.
-        ConfigurationError: A model's script cannot be read.
         PolicyRefused, InfrastructureFault: As `lent_to_run`.
     """
     asked: dict[Provider, Effective] = {}
     for _, each in _players(effective, settings):
-        model = each.settings.run.model
-        if not needs_credential(model):
-            await known_model(model)  # a script that is not there is told now, too
-        else:
+        if needs_credential(each.settings.run.model):
             asked.setdefault(provider_of(each.settings.run.runtime), each)
     for provider, each in asked.items():
         async with lent_to_run(each, workspace, tell=tell, model=provider) as lent:
@@ -64,17 +60,19 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
         workspace: Its repository.
 
     Raises:
-        ConfigurationError: A client's program is not there, or not of a version that was tried; a fence is unknown.
+        ConfigurationError: A client's program is not there, or not of a version that was tried; a fence is unknown;
+            a model's script cannot be read.
         UsageError: It was an option that named the fence; or a client cannot be started as configured.
         PolicyRefused: As `with_model_granted`.
     """
     seen: list[object] = []
     for role, each in _players(effective, settings):
         asked = each.settings
-        who = (asked.run.runtime, asked.sandbox, asked.client)
+        who = (asked.run.runtime, asked.run.model, asked.sandbox, asked.client)
         if who in seen:
             continue
         seen.append(who)
+        await known_model(asked.run.model)
         spec = spec_of(each, workspace)
         if asked.run.runtime != "api":
             try:
