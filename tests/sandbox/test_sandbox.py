@@ -251,7 +251,12 @@ async def test_cancelled_opening(delay_s: float, workspace: Path) -> None:
         ("echo broken; exit 3", "exit code 3: broken"),
         ("echo one; echo two; exit 3", "exit code 3: one; two"),
         ("exit 3", "exit code 3"),
+        (
+            "echo why; printf %0600d 0; printf %0600d 1; exit 3",
+            f"exit code 3: why; {'0' * 496}; [... 204 bytes cut ...]; {'0' * 499}1",
+        ),
     ],
+    ids=["one", "two", "silent", "long"],
 )
 async def test_failed_set_up(opener: Callable[[str], Opener], command: str, told: str) -> None:
     """A set-up command that fails is an opening that failed, with its words, if any, in one line."""

@@ -29,6 +29,7 @@ _FLOOD_BYTES = 1024**3
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
 _SETUP_BYTES = 64 * 1024
+_SETUP_SAID_BYTES = 1000
 _HIGHEST_PORT = 65_535
 
 
@@ -168,8 +169,13 @@ class Sandbox:
             )
             yield result
             if not result.ok:
-                said = (result.stderr or result.stdout)[-500:].strip()
-                words = ": " + "; ".join(said.split("\n")) if said else ""
+                said = BoundedOutput(
+                    _SETUP_SAID_BYTES
+                )  # some say why at the end, others before all their options
+                said.add((result.stderr or result.stdout).strip().encode())
+                words = (
+                    ": " + "; ".join(said.value().decode(errors="replace").split("\n")) if said.total else ""
+                )
                 raise SandboxStartFailed(
                     f"set-up command {command!r} failed with exit code {result.exit_code}{words}"
                 )
