@@ -121,8 +121,8 @@ async def test_a_server_that_cannot_be_used_is_refused(serve: Serve, mode: str, 
 
 async def test_a_server_that_is_not_there_is_refused(sandbox: Sandbox) -> None:
     """With the way to try its command."""
-    server = McpServer(name="ex", command=("no-such-server", "--flag"))
-    with pytest.raises(ConfigurationError, match="ringfence exec -- no-such-server --flag"):
+    server = McpServer(name="ex", command=("no-such-server", "two words"))
+    with pytest.raises(ConfigurationError, match="ringfence exec -- no-such-server 'two words'"):
         async with open_toolset("operator", sandbox=sandbox, mcp_servers=[server]):
             pass
 

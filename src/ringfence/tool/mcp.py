@@ -9,6 +9,7 @@ bound gives error results.
 import json
 import math
 import re
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -103,7 +104,7 @@ class _Link:
         if not started:
             raise ConfigurationError(
                 f"MCP server {self.server.name!r} cannot be used: {problem}; try its command with: "
-                f"ringfence exec -- {' '.join(self.server.command)}"
+                f"ringfence exec -- {shlex.join(self.server.command)}"
             )
 
     async def call(self, name: str, arguments: JSONObject) -> ToolResult:
