@@ -7,6 +7,7 @@ import pytest
 from ringfence.errors import UsageError
 from ringfence.events import JobCreated
 from ringfence.job.continuing import differences, run_of
+from ringfence.journal import Journal, run_dir
 
 
 def _created(**configuration: object) -> JobCreated:
@@ -72,3 +73,40 @@ def test_what_is_neither_a_run_nor_a_session_is_told_to_be_neither(
         UsageError, match=f"no unattended session '{SESSION}', and there is no run '{SESSION}'"
     ):
         run_of(SESSION)
+
+
+@pytest.mark.parametrize(
+    ("reference", "meant"),
+    [
+        ("2026-01-28", "fits 5 runs"),
+        ("e", "fits 2 runs"),
+        ("5f29", "fits 2 sessions"),
+        ("5f29ccd4", 2),
+        (SESSION, 2),
+        ("7", 4),
+        ("ea", 2),
+    ],
+)
+def test_no_run_is_picked_where_several_are_meant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reference: str, meant: str | int
+):
+    """Going on with the wrong one costs more than another word."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    runs = [
+        f"2026-01-28T10-00-0{number}-{last}000000"
+        for number, last in enumerate(("ab", "cd", "ea", "eb", "12"))
+    ]
+    sessions = [runs[0], "5f2900000000", SESSION, "11", "7777"]
+    for run_id, session in zip(runs, sessions, strict=True):
+        created = JobCreated(
+            job_id=run_id, session_id=session, prompt="p", model="a", runtime="claude-cli", toolset="",
+            workspace="/w", version="1", configuration={},
+        )  # fmt: skip
+        with Journal.create(run_dir(run_id), run_id) as journal:
+            journal.append(created)
+            journal.seal()
+    if isinstance(meant, int):
+        assert run_of(reference).run_id == runs[meant]
+        return
+    with pytest.raises(UsageError, match=f"{meant}.*; give more of its id"):
+        run_of(reference)

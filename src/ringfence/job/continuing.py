@@ -8,7 +8,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.frozen import frozen
-from ringfence.journal import is_alive, read, resolve, run_dirs
+from ringfence.journal import fitting, is_alive, read, resolve, run_dirs
 from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.session.home import SessionHome, sessions_dir
 
@@ -63,15 +63,14 @@ def run_of(reference: str) -> Continuation:
             of one: its newest run.
 
     Raises:
-        UsageError: None is meant, or it is still going on, or it was no agent's.
+        UsageError: None is meant, or several are, or it is still going on, or it was no agent's.
     """
-    try:
-        path = resolve(reference)
-    except UsageError as exc:
+    if not fitting(reference):
         newest = _newest_of(reference)
         if newest is None:
-            raise _unknown(reference, exc) from exc
+            raise _unknown(reference)
         return _from(*newest)
+    path = resolve(reference)
     created = creation_of(path)
     if created is None or created.runtime in _NO_AGENT:
         runtime = created.runtime if created is not None else ""
@@ -83,13 +82,16 @@ def run_of(reference: str) -> Continuation:
     return _from(path, created)
 
 
-def _unknown(reference: str, problem: UsageError) -> UsageError:
+def _unknown(reference: str) -> UsageError:
     """What to say of something that is neither a run nor the session of one."""
     from ringfence.job.interactive import terminal_session
 
     found = terminal_session(reference, state_dir())
     if found is None:
-        return UsageError(f"there is no unattended session {reference!r}, and {problem}")
+        return UsageError(
+            f"there is no unattended session {reference!r}, and there is no run {reference!r}; "
+            "`ringfence audit ls` lists the runs"
+        )
     client, session = found
     step = f"`ringfence {client} {'--resume' if client == 'claude' else 'resume'} {session}`"
     return UsageError(
@@ -98,13 +100,24 @@ def _unknown(reference: str, problem: UsageError) -> UsageError:
 
 
 def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
-    """The newest run of the session whose id begins so."""
+    """The newest run of the session whose id begins so.
+
+    Raises:
+        UsageError: Several do.
+    """
+    newest: dict[str, tuple[Path, JobCreated]] = {}
     for path in run_dirs()[:_LOOK_BACK]:
         created = creation_of(path)
-        is_meant = created is not None and session and created.session_id.startswith(session)
-        if created is not None and is_meant and created.runtime not in _NO_AGENT:
+        if created is None or created.runtime in _NO_AGENT:
+            continue
+        if created.session_id == session:
             return path, created
-    return None
+        if session and created.session_id.startswith(session):
+            newest.setdefault(created.session_id, (path, created))
+    if len(newest) > 1:
+        names = ", ".join([*newest][:3])
+        raise UsageError(f"{session!r} fits {len(newest)} sessions ({names}, ...); give more of its id")
+    return next(iter(newest.values()), None)
 
 
 def _is_kept(created: JobCreated) -> bool:

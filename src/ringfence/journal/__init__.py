@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ringfence.journal.record import Record, UnknownEvent, as_json
     from ringfence.journal.runs import (
         RunSummary,
+        fitting,
         list_runs,
         mark_interrupted,
         new_run_id,
@@ -34,6 +35,7 @@ _HOMES = {
     "Verification": "verification",
     "as_json": "record",
     "export": "session",
+    "fitting": "runs",
     "follow": "reading",
     "is_alive": "lock",
     "list_runs": "runs",
@@ -58,6 +60,7 @@ __all__ = [
     "Verification",
     "as_json",
     "export",
+    "fitting",
     "follow",
     "is_alive",
     "list_runs",

@@ -104,17 +104,22 @@ def resolve(reference: str) -> Path:
     Raises:
         UsageError: No run fits, or several do.
     """
-    paths = run_dirs()
-    if reference == "last" and paths:
-        return paths[0]
-    exact = [path for path in paths if path.name == reference]
-    found = exact or [path for path in paths if reference and _fits(path.name, reference)]
+    found = fitting(reference)
     if not found:
         raise UsageError(f"there is no run {reference!r}; `ringfence audit ls` lists the runs")
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:3])
         raise UsageError(f"{reference!r} fits {len(found)} runs ({names}, ...); give more of its id")
     return found[0]
+
+
+def fitting(reference: str) -> list[Path]:
+    """The directories of the runs that `reference` can mean, as for `resolve`."""
+    paths = run_dirs()
+    if reference == "last":
+        return paths[:1]
+    exact = [path for path in paths if path.name == reference]
+    return exact or [path for path in paths if reference and _fits(path.name, reference)]
 
 
 def summarize(path: Path) -> RunSummary:
