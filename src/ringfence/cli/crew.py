@@ -45,15 +45,20 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
-    found: list[dict[str, Any]] = [each for each in client.get("agents") if each["name"] == agent]
-    if not found:
-        raise UsageError(f"there is no agent {agent!r}; `ringfence agent ls` lists them")
+    agents: dict[str, dict[str, Any]] = {each["name"]: each for each in client.get("agents")}
+    found = agents.get(agent)
+    if found is None:
+        from ringfence.config.fields import nearest
+
+        guess = nearest(agent, agents)
+        hint = f"did you mean {guess!r}?" if guess else "`ringfence agent ls` lists them"
+        raise UsageError(f"there is no agent {agent!r}; {hint}")
     schedules = [each for each in client.get("schedules") if each["agent"] == agent]
     if json:
-        typer.echo(safe_json({"schema_version": 1, **found[0], "schedules": schedules}, indent=2))
+        typer.echo(safe_json({"schema_version": 1, **found, "schedules": schedules}, indent=2))
         return
-    triggers = found[0].pop("triggers")
-    for key, value in found[0].items():
+    triggers = found.pop("triggers")
+    for key, value in found.items():
         if value not in (None, ""):
             shown = str(value).lower() if isinstance(value, bool) else value
             typer.echo(visible(f"{key}: {shown}", one_line=True))

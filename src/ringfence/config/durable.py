@@ -1,10 +1,18 @@
 """Which database what is to outlive its process lies in: jobs of a crew, stories of a loop."""
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from ringfence.config.values import Text
+
+
+def _of_postgres(url: str) -> str:
+    """An address of a server that we can use. No complaint shows it: it may hold a password."""
+    if not re.match(r"postgresql(\+psycopg)?://", url):
+        raise ValueError("this is no address of a Postgres; write postgresql://USER@HOST/NAME")
+    return url
 
 
 class DurableSettings(BaseModel):
@@ -14,7 +22,7 @@ class DurableSettings(BaseModel):
 
     type: Literal["sqlite", "postgres"] = "sqlite"
     """`sqlite`: files in the state directory, for one machine. `postgres`: a server that several can reach."""
-    url: Text | None = None
+    url: Annotated[Text, AfterValidator(_of_postgres)] | None = None
     """Of the database, for `postgres`: `postgresql://…`; a password comes by `${VARIABLE}`, or from ~/.pgpass."""
 
     @model_validator(mode="after")

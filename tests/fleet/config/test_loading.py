@@ -279,6 +279,10 @@ WRONG = {
         "fleet: {engine: {type: postgres, url: 'postgresql://me:letmein@host/crew'}}",
         r"fleet\.engine\.url: a secret stands here",
     ),
+    "another-database": (
+        "fleet: {engine: {type: postgres, url: 'mysql://host/crew'}}",
+        r":1:39: fleet\.engine\.url: this is no address of a Postgres; write postgresql://",
+    ),
     "no-task": (
         "agents: {a: {schedules: {n: {every: 5m}}}}",
         r"1:\d+: agents\.a\.schedules\.n: it has no task",

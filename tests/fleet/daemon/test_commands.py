@@ -407,6 +407,7 @@ _WRONG = {
     "unknown schedule": (("schedule", "pause", "timed/never"), "no schedule 'never'"),
     "enable": (("agent", "enable", "nobody"), "there is no agent 'nobody'"),
     "show": (("agent", "show", "nobody"), "there is no agent 'nobody'"),
+    "shown agent": (("agent", "show", "god"), "did you mean 'good'?"),
 }
 
 

@@ -1,14 +1,15 @@
 """What a run is asked for a job: its agent's settings, within what was set aside for it."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, LimitReached
 from ringfence.fleet.config.model import AgentSettings
 from ringfence.fleet.store.job import Job
-from ringfence.fleet.worker.asking import agent_settings, effective_of, task_of
+from ringfence.fleet.worker.asking import agent_settings, effective_of, reason_within, task_of
 from ringfence.job.state import JobState
 
 
@@ -33,6 +34,24 @@ def test_a_run_has_no_more_to_spend_than_its_job(allowed: tuple[Any, Any], expec
 def test_a_run_without_a_price_limit_gets_the_jobs():
     """Where the agent has no bound in dollars, what was set aside is one."""
     assert effective_of(AgentSettings(), _job(allowed_usd=0.25)).settings.limits.cost_usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "expected"),
+    [
+        ("tokens", {"allowed_tokens": 10}, r"reached: 12 of 10; the day's budget had no more left for it$"),
+        ("cost_usd", {"allowed_usd": 1.0}, r"reached: 12 of 10; the day's budget had no more left for it$"),
+        ("tokens", {"allowed_tokens": 5000}, "raise it with --max-tokens"),
+        ("tokens", {"allowed_usd": 1.0}, "raise it with --max-tokens"),
+        ("turns", {"allowed_tokens": 10}, "raise it with --max-turns"),
+    ],
+    ids=["tokens left", "dollars left", "its own", "another's", "no budget"],
+)
+def test_a_budget_that_is_used_up_is_told_as_such(limit: str, left: dict[str, Any], expected: str):
+    """Where a run had less than its limits, since a budget had no more left, nobody is told to raise the limits."""
+    limits = AgentSettings.model_validate({"limits": {"tokens": 1000}}).limits
+    reason = str(LimitReached(limit, allowed=10, used=12))
+    assert re.search(expected, reason_within(limits, _job(**left), reason))
 
 
 def test_a_configuration_of_another_version_is_told():

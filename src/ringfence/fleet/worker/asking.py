@@ -60,6 +60,20 @@ def within(limits: LimitSettings, job: Job) -> LimitSettings:
     return limits.model_copy(update=changes)
 
 
+def reason_within(limits: LimitSettings, job: Job, reason: str) -> str:
+    """Why a run ended; where what a budget had left was its limit, no option of the run would raise that."""
+    bounds = {"tokens": (limits.tokens, job.allowed_tokens), "cost_usd": (limits.cost_usd, job.allowed_usd)}
+    for name, (own, left) in bounds.items():
+        reached, _, _ = reason.partition(";")
+        if (
+            reached.startswith(f"limit {name!r} reached: ")
+            and left is not None
+            and (own is None or left < own)
+        ):
+            return f"{reached}; the day's budget had no more left for it"
+    return reason
+
+
 def task_of(prompt: bytes | None, payload: bytes | None) -> str:
     """The task, with what came with its trigger put in.
 

@@ -22,7 +22,7 @@ from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.telling import Tell
 from ringfence.fleet.worker.around import Around
-from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, task_of
+from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, reason_within, task_of
 from ringfence.fleet.worker.place import Places, bring_in
 from ringfence.fleet.worker.workflow import AttemptResult, Errand
 from ringfence.job.agent import run_agent
@@ -189,7 +189,8 @@ class Performing:
                 tell("its session is too long to go on with; the agent's next job begins a new one")
             kept = None if is_full else attempt.run_id
             await self._agents.used_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
-        return AttemptResult(result.state, result.reason, Spent(*run.spent))
+        reason = reason_within(settings.limits, job, result.reason)
+        return AttemptResult(result.state, reason, Spent(*run.spent))
 
     @contextmanager
     def _traced(
