@@ -99,7 +99,8 @@ def test_without_one_the_three_ways_are_named(environ: dict[str, str]) -> None:
 
 def test_without_one_of_openai_its_ways_are_named(tmp_path: Path) -> None:
     """A key, in two variables, or the login of the Codex CLI."""
-    with pytest.raises(AuthenticationFailed, match=r"OPENAI_API_KEY.*CODEX_API_KEY.*codex login.*secrets:"):
+    ways = r"OPENAI_API_KEY.*CODEX_API_KEY.*codex login.*CODEX_HOME.*NAME_FILE=PATH.*secrets:.*scripted:FILE"
+    with pytest.raises(AuthenticationFailed, match=ways):
         credential_of("openai", known_secrets({}, {"CODEX_HOME": str(tmp_path)}))
 
 

@@ -9,17 +9,20 @@ from ringfence.errors import AuthenticationFailed
 from ringfence.frozen import frozen
 from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES, Provider
 
+_ELSE = (
+    "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `ringfence run --model scripted:FILE` "
+    "needs none"
+)
 _WAYS = {
     "anthropic": (
         "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "
         "ANTHROPIC_AUTH_TOKEN (a token of a gateway), or CLAUDE_CODE_OAUTH_TOKEN (made by `claude setup-token`), "
-        "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `ringfence run "
-        "--model scripted:FILE` needs none"
+        f"{_ELSE}"
     ),
     "openai": (
         "there is no credential for OpenAI's models; set OPENAI_API_KEY (a key of the platform), or "
-        "CODEX_API_KEY, or log in by `codex login` (read from CODEX_AUTH_FILE, else ~/.codex/auth.json), "
-        "each also under `secrets:` in your configuration"
+        "CODEX_API_KEY, or log in by `codex login` (read from CODEX_AUTH_FILE, else auth.json in CODEX_HOME, else "
+        f"in ~/.codex), {_ELSE}"
     ),
 }
 

@@ -101,6 +101,13 @@ def test_a_client_without_the_answer_that_was_asked_for_is_not_done(client: Clie
     assert ended == Ended(Ending.NO_STRUCTURED_OUTPUT, f"{client} gave no structured output")
 
 
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_an_exit_code_counts_more_than_the_last_word(client: ClientName):
+    """Which it has said all the same, and the reason does not deny that."""
+    ended = judged(client, "done", code=3)
+    assert ended == Ended(Ending.BROKEN_OFF, f"{client} ended with 3 after it had said that it is done")
+
+
 def test_a_denial_does_not_excuse_a_missing_answer():
     """Whoever asked for one goes on without it otherwise, as after a success."""
     ended = judged("claude", "denied", answer_problem="no structured output")

@@ -152,7 +152,8 @@ def _without_word(client: ClientName, seen: Seen, ended: Exit) -> Ended:
     told = _last_words(ended.stderr)
     if ended.code != 0 and seen == Seen() and told:
         return Ended(Ending.NOT_STARTED, told)
-    what = f"{client} ended with {ended.code} and without a last word"
+    last = "and without a last word" if seen.final is None else "after it had said that it is done"
+    what = f"{client} ended with {ended.code} {last}"
     return Ended(Ending.BROKEN_OFF, f"{what}: {told}"[:_REASON_CHARS] if told else what)
 
 
