@@ -612,7 +612,18 @@ CASES += [
         {path: b"2\n"},
         "runner_config",
     )
-    for tool, path in (("tox", "tox.toml"), ("inv", "tasks.py"), ("doit", "dodo.py"))
+    for tool, path in (
+        ("tox", "tox.toml"),
+        ("inv", "tasks.py"),
+        ("doit", "dodo.py"),
+        ("hatch", "hatch.toml"),
+        ("uv", "uv.toml"),
+        ("poe", "poe_tasks.toml"),
+        ("mise", ".mise.toml"),
+        ("turbo", "turbo.json"),
+        ("nx", "nx.json"),
+        ("rake", "Rakefile"),
+    )
 ]
 CASES += [
     (
@@ -740,6 +751,12 @@ HONEST: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None]]] = [
         },
         ONLY["node"],
         {"lib/a.js": b"2"},
+    ),
+    (
+        "tasks of the product's own",
+        {"src/shop/tasks.py": b"1"},
+        Guard(frozenset({"pytest"}), ("inv test",)),
+        {"src/shop/tasks.py": b"2"},
     ),
     (
         "product that a configuration of jest names",

@@ -82,6 +82,8 @@ def _is_runner_config(path: str, name: str, guard: Guard) -> bool:
         for runner in runners
     ):
         return True
+    if path == "tasks.py" and uses_tool(guard.commands, "inv", "invoke"):  # elsewhere it is the product's
+        return True
     return any(
         pattern.fullmatch(name) and uses_tool(guard.commands, *tools)
         for pattern, tools in _TASK_FILES.items()
@@ -91,8 +93,15 @@ def _is_runner_config(path: str, name: str, guard: Guard) -> bool:
 _TASK_FILES = {
     re.compile(r"[Tt]askfile(?:\.dist)?\.ya?ml"): ("task",),
     re.compile(r"tox\.toml"): ("tox",),
-    re.compile(r"tasks\.py|invoke\.(?:ya?ml|json|py)"): ("inv", "invoke"),
+    re.compile(r"invoke\.(?:ya?ml|json|py)"): ("inv", "invoke"),
     re.compile(r"dodo\.py"): ("doit",),
+    re.compile(r"hatch\.toml"): ("hatch",),
+    re.compile(r"uv\.toml"): ("uv",),
+    re.compile(r"poe_tasks\.(?:toml|ya?ml|json)"): ("poe",),
+    re.compile(r"\.?mise(?:\.[\w-]+)*\.toml"): ("mise",),
+    re.compile(r"turbo\.jsonc?"): ("turbo",),
+    re.compile(r"nx\.json"): ("nx",),
+    re.compile(r"[rR]akefile(?:\.rb)?"): ("rake",),
 }
 
 
