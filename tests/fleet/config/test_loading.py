@@ -171,6 +171,10 @@ WRONG = {
         r":1:36: agents\.a\.schedules\.s\.cron: ",
     ),
     "impossible": ("agents: {a: {schedules: {s: {cron: '0 0 30 2 *'}}}}", r"schedules\.s\.cron: "),
+    "too-often": (
+        "agents: {a: {prompt: x, schedules: {s: {every: 10ms}}}}",
+        r":1:48: agents\.a\.schedules\.s\.every: an interval of 0\.01 s is too short; take at least 1s$",
+    ),
     "zone": (
         "agents: {a: {schedules: {s: {cron: '@daily', timezone: Europe/Berln}}}}",
         r"Europe/Berlin",

@@ -97,8 +97,9 @@ def _side_by_side(agent: Agent) -> Iterator[RingfenceError]:
 def _schedules(agent: Agent) -> Iterator[RingfenceError]:
     for name, schedule in agent.settings.schedules.items():
         wrong = list(_told(agent, f"schedules.{name}.timezone", partial(zone, schedule.timezone or "UTC")))
-        if not wrong and schedule.cron is not None:
-            wrong = list(_told(agent, f"schedules.{name}.cron", partial(schedule_of, schedule, "UTC")))
+        if not wrong:
+            key = "every" if schedule.cron is None else "cron"
+            wrong = list(_told(agent, f"schedules.{name}.{key}", partial(schedule_of, schedule, "UTC")))
         yield from wrong
         asked = _OF_TRIGGERS.search(schedule.prompt or agent.settings.prompt or "")
         if asked is not None:
