@@ -37,6 +37,24 @@ def test_how_tests_are_run(case: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "starts"),
+    [
+        (["test_a.py", "pkg/__init__.py", "pkg/test_b.py"], [""]),
+        (["tests/__init__.py", "tests/test_a.py"], [" -s tests -t ."]),
+        (["tests/test_a.py", "tests/deep/__init__.py", "tests/deep/test_b.py"], [" -s tests"]),
+        (["my tests/$(id)/test_a.py"], [" -s 'my tests/$(id)'"]),
+        (["a/__init__.py", "a/test_a.py", "b/test_b.py"], [" -s a -t .", " -s b"]),
+    ],
+    ids=["top", "package", "directory", "quoted", "several"],
+)
+def test_unittest_is_told_where_tests_are(files: list[str], starts: list[str]) -> None:
+    """It looks into packages only, and so has to start in each directory that is none."""
+    checks = found(dict.fromkeys(files, "import unittest\n")).of("test")
+    assert [check.command.removeprefix("python3 -m unittest discover") for check in checks] == starts
+    assert len({check.name for check in checks}) == len(starts)
+
+
+@pytest.mark.parametrize(
     "files",
     [
         {},

@@ -1,6 +1,7 @@
 """What each language's projects say of their checks."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ NODE_TESTS = (
     "test-*.js",
     "test.js",
 )
+_FROM_TOP = " -t ."
 _NPM_DEFAULT = "no test specified"
 
 
@@ -30,11 +32,34 @@ def _python_tests(project: ProjectFiles) -> list[Check]:
     tests = project.named(*PYTHON_TESTS)
     texts = [project.text(file) for file in tests[:_MOST_TEST_FILES]]
     if any("unittest" in text for text in texts):
-        start = "" if any("/" not in file for file in tests) else f" -s {tests[0].split('/')[0]} -t ."
-        return [_check("test", "unittest", f"python3 -m unittest discover{start}", "unittest")]
+        return _unittests(project, tests)
     if tests:
         return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
     return []
+
+
+def _unittests(project: ProjectFiles, tests: list[str]) -> list[Check]:
+    """One for each directory that tests are imported from: unittest looks into packages only."""
+    starts = dict.fromkeys(_start(project, file) for file in tests)
+    if "" in starts:  # from the top all packages are looked into
+        starts = {each: None for each in starts if not each.endswith(_FROM_TOP)}
+    names = (
+        ["unittest"] if len(starts) == 1 else [f"unittest{each.removesuffix(_FROM_TOP)}" for each in starts]
+    )
+    return [
+        _check("test", name, f"python3 -m unittest discover{start}", "unittest")
+        for name, start in zip(names, starts, strict=True)
+    ]
+
+
+def _start(project: ProjectFiles, file: str) -> str:
+    """What unittest has to be told to find a file."""
+    package, directory = "", file.rpartition("/")[0]
+    while directory and f"{directory}/__init__.py" in project.files:
+        package, directory = directory, directory.rpartition("/")[0]
+    if directory:
+        return f" -s {shlex.quote(directory)}"
+    return f" -s {shlex.quote(package)}{_FROM_TOP}" if package else ""
 
 
 def _uses_pytest(project: ProjectFiles) -> bool:
