@@ -108,6 +108,14 @@ def test_an_exit_code_counts_more_than_the_last_word(client: ClientName):
     assert ended == Ended(Ending.BROKEN_OFF, f"{client} ended with 3 after it had said that it is done")
 
 
+@pytest.mark.parametrize("reason", ["prompt_too_long", "blocking_limit"])
+def test_a_conversation_that_is_too_long_is_that_whoever_says_so(reason: str):
+    """The API, or claude 2.1.329 by itself, which then asks nothing: the same again would come to the same."""
+    last = {"type": "result", "subtype": "success", "is_error": True, "result": "Prompt is too long"}
+    seen = seen_in("claude", [{**last, "terminal_reason": reason}])
+    assert ending_of("claude", seen, Exit(1)) == Ended(Ending.CONTEXT, "Prompt is too long")
+
+
 def test_a_denial_does_not_excuse_a_missing_answer():
     """Whoever asked for one goes on without it otherwise, as after a success."""
     ended = judged("claude", "denied", answer_problem="no structured output")

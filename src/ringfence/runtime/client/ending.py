@@ -167,7 +167,10 @@ def _claude(seen: Seen, ended: Exit) -> Ended:
     subtype = text_of(final.get("subtype"))
     if subtype in _CLAUDE_SUBTYPES:
         return Ended(_CLAUDE_SUBTYPES[subtype], reason)
-    if final.get("terminal_reason") == "prompt_too_long":
+    if final.get("terminal_reason") in (
+        "prompt_too_long",
+        "blocking_limit",
+    ):  # the API says so, or it does not ask
         return Ended(Ending.CONTEXT, reason)
     if _NO_SESSION.search(reason):
         return Ended(Ending.NO_SESSION, reason)
