@@ -42,6 +42,20 @@ async def test_a_dead_run_is_interrupted_and_sealed(store: JobStore):
     assert verify(run_dir(run_id)).status == "sealed"
 
 
+async def test_of_several_that_sweep_at_once_one_tells_of_a_run(store: JobStore):
+    """Workers that start side by side find the same remains; who closed them tells of it."""
+    run_id = _left(store)
+    told: list[str] = []
+
+    async def look() -> None:
+        told.extend(await sweep(store))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(look)
+    assert told == [run_id]
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 async def test_an_end_that_was_recorded_is_kept(store: JobStore, sealed: bool):
     """A process that died after its last word is not called interrupted: the record decides, not the store."""

@@ -15,14 +15,12 @@ from ringfence.sandbox.workspace.layers import sweep as sweep_views
 
 
 async def sweep(store: JobStore) -> list[str]:
-    """Close runs whose process died and remove what their sandboxes left; returns those marked interrupted."""
+    """Close runs whose process died and remove what their sandboxes left; returns those that it marked interrupted."""
     dead = [row for row in store.unfinished() if not is_alive(run_dir(row.id))]
-    for row in dead:
-        await _close(row, store)
+    interrupted = [row.id for row in dead if await _close(row, store) is JobState.INTERRUPTED]
     with suppress(RingfenceError):  # one that cannot be removed now is tried again the next time
         await anyio.to_thread.run_sync(sweep_views)
-    ends = {row.id: store.get(row.id) for row in dead}
-    return [name for name, end in ends.items() if end is not None and end.state is JobState.INTERRUPTED]
+    return interrupted
 
 
 async def close_the_dead(tell: Callable[[str], None]) -> JobStore:
@@ -33,14 +31,16 @@ async def close_the_dead(tell: Callable[[str], None]) -> JobStore:
     return store
 
 
-async def _close(row: JobRow, store: JobStore) -> None:
+async def _close(row: JobRow, store: JobStore) -> JobState | None:
+    """The end that is noted of it; None if somebody else did that."""
     for name in backend_names():
         with suppress(RingfenceError):  # a backend that is not usable now has nothing that we could remove
             await get_backend(name).clean_up(frozenset(row.sandbox_ids))
     path = run_dir(row.id)
     with suppress(RecordError):  # a damaged record stays as it is: `audit verify` says what is wrong with it
         mark_interrupted(path)
-    store.move(row.id, row.state, _recorded_end(path))
+    end = _recorded_end(path)
+    return end if store.move(row.id, row.state, end) else None
 
 
 def _recorded_end(path: Path) -> JobState:
