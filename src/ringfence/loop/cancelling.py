@@ -35,7 +35,8 @@ async def cancel(place: LoopPlace, tell: Tell) -> str:
             )
         if not await _end(place, store, tell):
             return f"loop {place.id} has ended already: {(await store.get()).state.value}"
-        return f"loop {place.id} is cancelled; `ringfence loop resume {place.id[-6:]}` goes on"
+        next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
+        return f"loop {place.id} is cancelled{next_step}"
 
 
 async def give_up(place: LoopPlace, tell: Tell) -> None:
