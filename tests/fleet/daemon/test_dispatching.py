@@ -1,5 +1,7 @@
 """The loop that has jobs start, among rows that somebody else may have written."""
 
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -8,14 +10,17 @@ import pytest
 from sqlalchemy import Connection
 from tests.cases import slow_after
 
+from ringfence.engine.base import WorkflowState, WorkflowStatus
 from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatching import Dispatcher
-from ringfence.fleet.store.admission import AgentBounds, Bounds
+from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
+from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob, SenselessRow
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.totals import census
+from ringfence.fleet.worker.workflow import JOB_WORKFLOW
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +73,53 @@ async def test_a_row_that_makes_no_sense_holds_nobody_up(tmp_path: Path, values:
     assert [job.id for job in await jobs.list()] == [good.id]
     assert sorted(senseless) == sorted(job for job in senseless for line in lines if job in line)
     assert all("makes no sense, and is passed over" in line for line in lines)
+    database.close()
+
+
+class _Late(MemoryEngine):
+    """An engine of which one asks while a worker ends the attempt that the workflow is of."""
+
+    worker_ends: Callable[[], Awaitable[object]]
+
+    async def get(self, id: str) -> WorkflowStatus | None:
+        """What it says then: the workflow has ended."""
+        await self.worker_ends()
+        now = datetime.now(UTC)
+        return WorkflowStatus(id, JOB_WORKFLOW, WorkflowState.DONE, None, now)
+
+
+@pytest.mark.parametrize(("is_retried", "state"), [(True, JobState.QUEUED), (False, JobState.INFRASTRUCTURE)])
+async def test_a_job_that_waits_for_its_next_try_is_not_lost(
+    tmp_path: Path, is_retried: bool, state: JobState
+):
+    """The workflow of its last try has ended as it should; one that is still said to be at work is ended."""
+    database = Database(f"sqlite:///{tmp_path / 'crew.db'}")
+    database.create_tables()
+    jobs, attempts = Jobs(database), Attempts(database)
+    job, _ = await jobs.add(NewJob("a", "manual", "p"))
+
+    async with _Late(Memory()) as engine:
+        bounds = Bounds({"a": AgentBounds()}, concurrency=1)
+        dispatcher = Dispatcher(
+            database, engine, bounds=lambda: bounds, followers=lambda _job: [], tell=lambda *_a, **_k: None
+        )
+        dispatcher.is_accepting = False
+        await Admission(database).admit(bounds, now=datetime.now(UTC), day_began=datetime.now(UTC))
+        attempt = await attempts.begin(job.id, worker="w", host="h")
+        assert attempt is not None
+        later = datetime.now(UTC) + timedelta(hours=1)
+
+        async def end() -> None:
+            if is_retried:
+                await attempts.end(
+                    attempt, JobState.INFRASTRUCTURE, reason="its sandbox was killed", retry_at=later
+                )
+
+        engine.worker_ends = end
+        await dispatcher.round()
+    found = await jobs.get(job.id)
+    assert found is not None
+    assert found.state is state
     database.close()
 
 

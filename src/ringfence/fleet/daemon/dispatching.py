@@ -146,15 +146,8 @@ class Dispatcher:
                 await self._enqueue(job)
             status = await self._engine.get(job.workflow_id)
             if status is not None and status.state.is_end:
-                await self._end_lost(job, status.error)
-
-    async def _end_lost(self, job: Job, error: str | None) -> None:
-        """End a job whose workflow came to its end without ending it."""
-        again = await self._jobs.get(job.id)
-        if again is None or again.state.is_terminal or again.workflow_id != job.workflow_id:
-            return
-        state = JobState.CANCELLED if again.is_cancel_asked else JobState.INFRASTRUCTURE
-        await self._jobs.end(job.id, state, reason=error or "its workflow ended without an outcome")
+                reason = status.error or "its workflow ended without an outcome"
+                await self._jobs.end_lost(job, reason=reason)
 
     def _day_began(self, now: datetime) -> datetime:
         return now.astimezone(self.timezone).replace(hour=0, minute=0, second=0, microsecond=0)

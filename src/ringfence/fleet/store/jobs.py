@@ -153,24 +153,22 @@ class Jobs:
         """End a job that no attempt will end; False if it has ended already. Its attempts are fenced from here on."""
 
         def act(connection: Connection) -> bool:
-            live = [each.value for each in JobState if not each.is_terminal]
-            done = connection.execute(
-                update(JOBS)
-                .where(JOBS.c.id == job_id, JOBS.c.state.in_(live))
-                .values(
-                    state=state,
-                    ended_ms=now_ms(),
-                    reason=reason_of(reason),
-                    reserved_tokens=None,
-                    reserved_usd=None,
-                )
-            )
-            connection.execute(
-                update(ATTEMPTS)
-                .where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None))
-                .values(ended_ms=now_ms(), state=state, reason=reason_of(reason))
-            )
-            return done.rowcount == 1
+            return _end_in(connection, job_id, state, reason)
+
+        return await self._database.write(act)
+
+    async def end_lost(self, job: Job, *, reason: str) -> bool:
+        """End a job whose workflow has ended without it; False if it is not at work, or by a later admission.
+
+        One that waits for its next try is not lost: its last workflow has ended as it should.
+        """
+
+        def act(connection: Connection) -> bool:
+            now = get_in(connection, job.id, to_change=True)
+            if now is None or now.state not in ACTIVE or now.workflow_id != job.workflow_id:
+                return False
+            state = JobState.CANCELLED if now.is_cancel_asked else JobState.INFRASTRUCTURE
+            return _end_in(connection, job.id, state, reason)
 
         return await self._database.write(act)
 
@@ -274,6 +272,20 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
         values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
     return get_in(connection, job_id)
+
+
+def _end_in(connection: Connection, job_id: str, state: JobState, reason: str) -> bool:
+    live = [each.value for each in JobState if not each.is_terminal]
+    ended = {"state": state, "ended_ms": now_ms(), "reason": reason_of(reason)}
+    done = connection.execute(
+        update(JOBS)
+        .where(JOBS.c.id == job_id, JOBS.c.state.in_(live))
+        .values(**ended, reserved_tokens=None, reserved_usd=None)
+    )
+    connection.execute(
+        update(ATTEMPTS).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None)).values(**ended)
+    )
+    return done.rowcount == 1
 
 
 def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> Job | None:
