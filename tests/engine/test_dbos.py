@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tests.engine.grounds import DatabaseGround
 from tests.postgres import Cluster, cluster
 
 from ringfence.engine import WorkflowState, open_engine
+from ringfence.engine.dbos import launch
+from ringfence.engine.dbos.engine import DbosEngine
+from ringfence.engine.dbos.work import Work
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.testing.engine import workflows
 from ringfence.testing.engine.ground import Notes, until
@@ -51,6 +55,50 @@ async def test_runs_in_the_callers_loop(tmp_path: Path):
             await began.wait()
         assert seen[0] in {task.id for task in anyio.get_running_tasks()}
     assert seen[0] not in {task.id for task in anyio.get_running_tasks()}
+
+
+async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What stops an executor happens once, though it is told to leave and loses its right to run at the same time."""
+    file = tmp_path / "engine.db"
+    began, leaving, may_end = anyio.Event(), anyio.Event(), anyio.Event()
+    inside, overlaps, destroy = threading.Lock(), list[bool](), launch.destroy
+
+    def watched() -> None:
+        is_alone = inside.acquire(blocking=False)
+        overlaps.append(not is_alone)
+        try:
+            destroy()
+        finally:
+            if is_alone:
+                inside.release()
+
+    async def slow(_: object, __: object) -> None:
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            leaving.set()
+            with anyio.CancelScope(shield=True):
+                await may_end.wait()
+
+    async def take_over(work: Work) -> None:
+        await leaving.wait()
+        with sqlite3.connect(file) as database:
+            database.execute("DELETE FROM ringfence_executors")
+        while work.lost is None:  # noqa: ASYNC110 -- its own beat finds out
+            await anyio.sleep(0.01)
+        may_end.set()
+
+    monkeypatch.setattr(launch, "destroy", watched)
+    url = f"sqlite:///{file}"
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks, open_engine(url, workflows={"slow": slow}) as engine:
+            assert isinstance(engine, DbosEngine)
+            assert engine._work is not None
+            await engine.enqueue("slow", id="slow")
+            await began.wait()
+            tasks.start_soon(take_over, engine._work)
+    assert (len(overlaps) > 0, any(overlaps)) == (True, False)
 
 
 def test_nothing_is_kept_but_json(tmp_path: Path):

@@ -59,6 +59,8 @@ class Work:
         self._tasks = anyio.create_task_group()
         self._beats = 0
         self._is_leaving = False
+        self._ceasing = anyio.Lock()
+        self._has_ceased = False
         self.lost: str | None = None
         """Why it has lost the right to run anything."""
         self.stopped = anyio.Event()
@@ -95,9 +97,14 @@ class Work:
                 await self._end()
 
     async def _cease(self) -> None:
-        await self._running.close(grace_s=_GRACE_S)
-        await anyio.to_thread.run_sync(launch.destroy)
-        launch.restore(asyncio.get_running_loop())
+        """Run nothing any more; once, though it may lose its right to run while it leaves."""
+        async with self._ceasing:
+            if self._has_ceased:
+                return
+            await self._running.close(grace_s=_GRACE_S)
+            await anyio.to_thread.run_sync(launch.destroy)
+            launch.restore(asyncio.get_running_loop())
+            self._has_ceased = True
 
     async def _end(self) -> None:
         await anyio.to_thread.run_sync(launch.destroy)
