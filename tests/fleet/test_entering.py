@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import pytest
+from tests.postgres import Cluster, cluster
 
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.loading import load_fleet
@@ -14,6 +16,13 @@ from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A Postgres of these tests' own."""
+    with cluster() as running:
+        yield running
 
 
 @pytest.fixture
@@ -49,6 +58,30 @@ async def test_skip_leaves_the_new_one_out(database: Database, tmp_path: Path):
     assert (second.job, first.job.id in second.reason) == (None, True)
     await Jobs(database).end(first.job.id, JobState.SUCCEEDED, reason="")
     assert (await _enter(database, tmp_path, "skip", slot="3")).is_new
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["one for each", "one for all"])
+@pytest.mark.parametrize("overlap", ["skip", "replace"])
+async def test_many_at_once_leave_one(
+    postgres: Cluster, tmp_path: Path, overlap: Literal["skip", "replace"], key: str
+):
+    """Where others may write at the same time, too: one job is live, and none of those who asked fails."""
+    database = Database(postgres.make_database())
+    database.create_tables()
+    (tmp_path / "ringfence.yaml").write_text("agents: {a: {prompt: x}}\n")
+    agent = load_fleet(tmp_path / "ringfence.yaml", environ={}).agents["a"]
+
+    async def ask(number: int) -> None:
+        own = str(number) if key == "one for each" else "same"
+        await enter(database, Wanted(agent, "webhook", name="hook", dedupe_key=own, overlap=overlap))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(ask, number)
+    live = [job for job in await Jobs(database).list() if not job.state.is_terminal]
+    assert len(live) == 1
+    database.close()
 
 
 async def test_queue_has_it_wait(database: Database, tmp_path: Path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from ringfence.errors import UsageError
 from ringfence.fleet.config.crew import Agent
@@ -119,6 +119,7 @@ def enter_in(connection: Connection, new: NewJob, overlap: Overlap) -> Entered:
         job, is_new = add_in(connection, new)
         return Entered(job, is_new)
     mine = {"of": new.agent, "by": new.trigger, "called": new.trigger_name}
+    _have_alone(connection, "/".join(mine.values()))
     others = tuple(sensible(connection.execute(_LIVE, mine).mappings()))
     if others and overlap == "skip":
         return Entered(
@@ -129,6 +130,12 @@ def enter_in(connection: Connection, new: NewJob, overlap: Overlap) -> Entered:
     entered = Entered(job, is_new, replaced=others if is_new else ())
     give_way_in(connection, entered)
     return entered
+
+
+def _have_alone(connection: Connection, trigger: str) -> None:
+    """Let nobody else enter a job of a trigger until this transaction ends; to SQLite one alone writes anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(trigger, 0))))
 
 
 def give_way_in(connection: Connection, entered: Entered) -> None:
