@@ -59,6 +59,17 @@ def test_long_texts_come_by_files() -> None:
     assert sum(map(len, launch.argv)) < 1000
 
 
+def test_a_task_that_it_would_not_read_is_refused() -> None:
+    """Before it is started, in bytes; the SDK sends tasks another way."""
+    most = 10 * 1024**2
+    task = Task("é" * (most // 2), "m")
+    assert len(ClaudeClient().launch(task, PLACE).stdin) == most
+    longer = Task(f"{task.prompt}.", "m")
+    with pytest.raises(UsageError, match=f"{most + 1} bytes, and claude takes at most {most}"):
+        ClaudeClient().launch(longer, PLACE)
+    ClaudeSdkClient().launch(longer, PLACE)
+
+
 def test_a_schema_that_no_argument_holds_is_refused() -> None:
     """Claude takes it by no other way; the kernel's error would say less."""
     with pytest.raises(UsageError, match="the output schema takes 200"):

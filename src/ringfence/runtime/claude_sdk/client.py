@@ -28,6 +28,7 @@ class ClaudeSdkClient(ClaudeClient):
     """
 
     knows_servers = False  # some are the SDK's options'
+    most_task_bytes = None  # the task does not come by stdin
 
     def __init__(self, servers: Sequence[str] = (), *, asks: bool = False) -> None:
         self._servers = tuple(servers)

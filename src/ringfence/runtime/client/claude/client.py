@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from ringfence.egress.gateway.provided import DUMMIES
+from ringfence.errors import UsageError
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Launch, Place, Stream
 from ringfence.runtime.client.claude.arguments import check_own, check_unattended, option_arguments
@@ -47,14 +48,22 @@ class ClaudeClient(Client):
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
     knows_servers = True
     """Whether all MCP servers are in a task's options."""
+    most_task_bytes: int | None = 10 * 1024**2
+    """It takes no more on its stdin, as 2.1.197 and 2.1.329 were seen to."""
 
     def launch(self, task: Task, place: Place) -> Launch:
         """How to start it on a task.
 
         Raises:
-            UsageError: An argument of the task's options that is not the user's to give, too long a schema, or a tool
-                that claude does not know.
+            UsageError: An argument of the task's options that is not the user's to give, too long a schema or task, or
+                a tool that claude does not know.
         """
+        stdin = task.prompt.encode("utf-8", "replace")
+        if self.most_task_bytes is not None and len(stdin) > self.most_task_bytes:
+            raise UsageError(
+                f"the task has {len(stdin)} bytes, and claude takes at most {self.most_task_bytes}; put what is long "
+                "into a file of the workspace, and name that"
+            )
         check_unattended(task.options.cli_args)
         check_tools(task.options, knows_servers=self.knows_servers)
         arguments, files, env = option_arguments(task, place, self.state_dir(place))
@@ -63,7 +72,7 @@ class ClaudeClient(Client):
             argv=(*argv, *arguments, *task.options.cli_args),
             env={**self.environment(place), **_UNATTENDED, **env},
             files=files,
-            stdin=task.prompt.encode("utf-8", "replace"),
+            stdin=stdin,
         )
 
     def interactive(self, place: Place, args: Sequence[str]) -> Launch:
