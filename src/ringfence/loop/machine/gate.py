@@ -16,8 +16,10 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.machine.who import for_checks
-from ringfence.loop.suite import Check, Report, run_check
+from ringfence.loop.suite import Check, Report, TestResult, run_check
 from ringfence.sandbox import Sandbox
+
+_FROM_BEST = ("passed", "skipped", "failed", "error")
 
 
 @frozen
@@ -38,8 +40,10 @@ class GateEnd:
 
 
 def merged(reports: Collection[Report]) -> Report:
-    """Several checks' reports as one."""
-    results = {name: each for report in reports for name, each in report.results.items()}
+    """Several checks' reports as one. Of tests that have the same id in several, the worst result counts."""
+    results: dict[str, TestResult] = {}
+    for name, each in (item for report in reports for item in report.results.items()):
+        results[name] = max(each, results.get(name, each), key=lambda one: _FROM_BEST.index(one.outcome))
     red = [report for report in reports if not report.is_green]
     told = (*red, *reports)[0]
     return Report(
