@@ -140,8 +140,10 @@ def down(
     from contextlib import suppress
 
     from ringfence.cli.escape import safe_json
-    from ringfence.errors import RingfenceError
+    from ringfence.config.paths import state_dir
+    from ringfence.errors import InfrastructureFault, RingfenceError
     from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.noted import has_died
 
     client = FleetClient()
     pid = client.post("down")["pid"]
@@ -154,6 +156,11 @@ def down(
             select.select([daemon], [], [])
         finally:
             os.close(daemon)
+    if has_died(state_dir(), pid):
+        raise InfrastructureFault(
+            f"the daemon (process {pid}) has ended before it had stopped the crew; `daemon.log` in "
+            f"{str(state_dir() / 'fleet')!r} may say why, and the next `ringfence fleet up` sees to what it left"
+        )
     if json:
         typer.echo(safe_json({"schema_version": 1, "pid": pid}, indent=2))
 

@@ -10,6 +10,8 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import UsageError
 from ringfence.flock import try_lock
 
+_LOCK = "daemon.lock"
+
 
 @contextmanager
 def only_one(state: Path) -> Iterator[None]:
@@ -28,17 +30,30 @@ def only_one(state: Path) -> Iterator[None]:
 
 @contextmanager
 def held(state: Path) -> Iterator[str | None]:
-    """Hold the state directory's crew if nobody does; else the process that does."""
-    path = make_private_dir(state / "fleet") / "daemon.lock"
+    """Hold the state directory's crew if nobody does; else the process that does.
+
+    The file of the lock names the holder; who ends in good order leaves it empty.
+    """
+    path = make_private_dir(state / "fleet") / _LOCK
     with path.open("a+b") as file:
         if not try_lock(file.fileno(), fcntl.LOCK_EX, what=f"{str(path)!r}"):
-            file.seek(0)
-            yield file.read(20).decode("ascii", "replace").strip()
+            yield _holder(path)
             return
         file.truncate(0)
         file.write(str(os.getpid()).encode())
         file.flush()
         yield None
+        file.truncate(0)
+
+
+def has_died(state: Path, pid: int) -> bool:
+    """Whether a process that held the state directory's crew, and is gone, did not end in good order."""
+    return _holder(state / "fleet" / _LOCK) == str(pid)
+
+
+def _holder(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(20).decode("ascii", "replace").strip()
 
 
 def note_file(state: Path, file: Path) -> None:

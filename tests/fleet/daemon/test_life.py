@@ -139,6 +139,21 @@ def test_stopped_twice_it_does_not_wait(crew: Crew):
     assert _kept(crew)[0] == "cancelled"
 
 
+def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
+    """Who waits for its end hears that what runs was not cancelled; the next one ends it."""
+    _write_slow(crew, drain="1h")
+    crew.up()
+    _running(crew, crew.trigger("a"))
+    stopping = crew.start("fleet", "down")
+    crew.waits(lambda: crew.log, lambda log: "stopping" in log)
+    crew.kill(crew.status()["pid"])
+    _, told = stopping.communicate(timeout=60)
+    assert (stopping.returncode, "has ended before it had stopped the crew" in told) == (75, True), told
+    crew.up()
+    crew.does("fleet", "down", "--now")
+    assert _kept(crew)[0] == "cancelled"
+
+
 def test_a_daemon_that_cannot_come_up_says_why(crew: Crew):
     """In the background as in the foreground: one line, and the exit code of what is wrong."""
     _write(crew)

@@ -147,11 +147,11 @@ class Daemon:
                 if not self._lost:  # else the jobs are another daemon's
                     await self._drain()
                 tasks.cancel_scope.cancel()
-        self.database.close()
-        line = f"fleet {self.fleet.settings.name!r} is down"
-        self.tell(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
-        if self._lost:
-            raise InfrastructureFault(f"this daemon works for its crew no more: {self._lost}")
+            self.database.close()
+            line = f"fleet {self.fleet.settings.name!r} is down"
+            self.tell(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
+            if self._lost:
+                raise InfrastructureFault(f"this daemon works for its crew no more: {self._lost}")
 
     @asynccontextmanager
     async def _owned(self) -> AsyncIterator[None]:
