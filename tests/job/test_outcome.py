@@ -84,6 +84,7 @@ ENDS_OF_CLIENTS = {
     Ending.DONE: JobState.UNVERIFIED,
     Ending.DENIED: JobState.UNVERIFIED,
     Ending.NO_STRUCTURED_OUTPUT: JobState.FAILED,
+    Ending.UNASKED: JobState.FAILED,
     Ending.NO_INNER_SANDBOX: JobState.CONFIGURATION,
     Ending.LIMIT: JobState.LIMIT,
     Ending.SILENT: JobState.INFRASTRUCTURE,

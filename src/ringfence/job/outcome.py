@@ -85,6 +85,9 @@ _AGENT_ENDS = {
     "no_structured_output": Outcome(
         JobState.FAILED, "the agent says it is done, without the answer that the output schema asks for"
     ),
+    "unasked": Outcome(
+        JobState.FAILED, "the agent says it is done, and no model was asked; word the task otherwise"
+    ),
     "context": Outcome(JobState.LIMIT, CONTEXT_FULL),
     "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }

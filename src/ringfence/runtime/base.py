@@ -47,7 +47,8 @@ class RuntimeResult:
 
     ended_by: str
     """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); of clients also
-    `denied` (done, but not permitted all that it wanted), `limit` (one of its own), `no_structured_output`."""
+    `denied` (done, but not permitted all that it wanted), `limit` (one of its own), `no_structured_output`, `unasked`
+    (it asked no model)."""
     final_text: str
     conversation: tuple[dict[str, Any], ...]
     usage: Usage

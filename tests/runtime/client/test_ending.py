@@ -30,6 +30,7 @@ EXPECTED: dict[tuple[ClientName, str], Ending] = {
     ("claude", "done"): Ending.DONE,
     ("claude", "denied"): Ending.DENIED,
     ("claude", "no-structured-output"): Ending.NO_STRUCTURED_OUTPUT,
+    ("claude", "own-command"): Ending.UNASKED,
     ("claude", "api-error"): Ending.AUTHENTICATION,
     ("claude", "refused-credential"): Ending.AUTHENTICATION,
     ("claude", "no-credential"): Ending.AUTHENTICATION,

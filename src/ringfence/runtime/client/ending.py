@@ -31,6 +31,8 @@ class Ending(StrEnum):
     """It says so, and was not permitted some of what it wanted to do."""
     NO_STRUCTURED_OUTPUT = "no_structured_output"
     """It says so, without the structured output that was asked for."""
+    UNASKED = "unasked"
+    """It says so, and has asked no model: the task was a command of its own, like `/clear`."""
     NO_INNER_SANDBOX = "no_inner_sandbox"
     """It says so, and no command ran, as the client could not make a sandbox of its own."""
     LIMIT = "limit"
@@ -117,6 +119,9 @@ _CODEX_FAULTS = (
 )
 
 
+_SAID_DONE = (Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.UNASKED)
+
+
 def ending_of(client: ClientName, seen: Seen, ended: Exit) -> Ended:
     """How a client ended, and why in a line. What we did ourselves comes before what it says.
 
@@ -132,7 +137,7 @@ def ending_of(client: ClientName, seen: Seen, ended: Exit) -> Ended:
     if seen.final is None:
         return _without_word(client, seen, ended)
     judged = _claude(seen, ended) if client == "claude" else _codex(seen, ended)
-    is_undone = judged.ending not in (Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT)
+    is_undone = judged.ending not in _SAID_DONE
     if ended.signals and (is_undone or ended.code < 0):
         return Ended(Ending.INTERRUPTED, _interrupted(client, ended))
     if not is_undone and ended.code != 0:
@@ -181,6 +186,9 @@ def _claude(seen: Seen, ended: Exit) -> Ended:
 
 
 def _claude_done(final: JSONObject, ended: Exit) -> Ended:
+    if final.get("num_turns") == 0:
+        said = _one_line(text_of(final.get("result"))) or "it said nothing"
+        return Ended(Ending.UNASKED, f"claude took the task for a command of its own: {said}")
     if ended.answer_problem is not None:
         return Ended(Ending.NO_STRUCTURED_OUTPUT, _one_line(f"claude gave {ended.answer_problem}"))
     denials = final.get("permission_denials")
