@@ -236,6 +236,17 @@ WRONG = {
         "agents: {a: {triggers: {t: {type: webhook, secret: '${secret:x}'}}}}",
         "nobody listens for it",
     ),
+    "files-left-out-only": (
+        "agents: {a: {prompt: x, workspace: ., triggers: {t: {type: files, paths: ['!x', '!y']}}}}",
+        r":1:74: agents\.a\.triggers\.t\.paths: they only leave files out",
+    ),
+    "one-label": (
+        (
+            "secrets: {t: 'env:X'}\nagents: {a: {triggers: {t: {type: github, repository: a/b, "
+            "token: '${secret:t}', label: mine, claimed_label: mine}}}}"
+        ),
+        r":2:\d+: agents\.a\.triggers\.t\.claimed_label: 'mine' is `label`, too",
+    ),
     "shared": ("agents: {a: {concurrency: 2}}", r"share one workspace"),
     "shared-session": (
         "agents: {a: {repository: {url: x}, concurrency: 2, session: {policy: always}}}",

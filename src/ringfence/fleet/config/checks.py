@@ -12,7 +12,13 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.crew import Agent
 from ringfence.fleet.config.idle import idle_keys
 from ringfence.fleet.config.lending import unnamed_secrets
-from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings, GithubTrigger, ScheduleSettings
+from ringfence.fleet.config.model import (
+    DirectoryTrigger,
+    FleetSettings,
+    GithubTrigger,
+    ScheduleSettings,
+    Trigger,
+)
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.interval import IntervalSchedule
 from ringfence.fleet.schedule.slot import EPOCH, Schedule
@@ -54,26 +60,36 @@ def _of(agent: Agent, fleet: FleetSettings, agents: Mapping[str, Agent]) -> Iter
     yield from unnamed_secrets(agent)
     yield from idle_keys(agent)
     for name, trigger in agent.settings.triggers.items():
-        key = f"triggers.{name}"
-        if trigger.prompt is not None:
-            yield from _told(agent, f"{key}.prompt", partial(_check_prompt, trigger.prompt))
-        elif agent.settings.prompt is not None and not isinstance(trigger, DirectoryTrigger | GithubTrigger):
-            yield from _told(agent, "prompt", partial(_check_prompt, agent.settings.prompt))
-        if trigger.type == "after":
-            yield from _after(agent, key, trigger.agent, trigger.states, agents)
-        if trigger.type == "webhook" and fleet.webhooks is None:
-            yield _wrong(
-                agent,
-                key,
-                "nobody listens for it; write `fleet: {webhooks: {address: HOST:PORT}}`",
-            )
-        if trigger.type == "files" and agent.settings.workspace is None:
-            yield _wrong(agent, key, "nobody changes files of a clone; give the agent a workspace")
+        yield from _trigger(agent, f"triggers.{name}", trigger, fleet, agents)
     yield from _side_by_side(agent)
     if _has_host_hooks(agent) and "host_hooks" not in agent.settings.unsafe:
         yield _wrong(
             agent, "hooks", "a hook on the host is outside of any fence; say `unsafe: [host_hooks]` beside it"
         )
+
+
+def _trigger(
+    agent: Agent, key: str, trigger: Trigger, fleet: FleetSettings, agents: Mapping[str, Agent]
+) -> Iterator[RingfenceError]:
+    if trigger.prompt is not None:
+        yield from _told(agent, f"{key}.prompt", partial(_check_prompt, trigger.prompt))
+    elif agent.settings.prompt is not None and not isinstance(trigger, DirectoryTrigger | GithubTrigger):
+        yield from _told(agent, "prompt", partial(_check_prompt, agent.settings.prompt))
+    if trigger.type == "after":
+        yield from _after(agent, key, trigger.agent, trigger.states, agents)
+    if trigger.type == "webhook" and fleet.webhooks is None:
+        yield _wrong(
+            agent,
+            key,
+            "nobody listens for it; write `fleet: {webhooks: {address: HOST:PORT}}`",
+        )
+    if trigger.type == "files" and agent.settings.workspace is None:
+        yield _wrong(agent, key, "nobody changes files of a clone; give the agent a workspace")
+    if trigger.type == "files" and all(path.startswith("!") for path in trigger.paths):
+        yield _wrong(agent, f"{key}.paths", "they only leave files out, so no change counts; name some first")
+    if trigger.type == "github" and trigger.label == trigger.claimed_label:
+        line = f"{trigger.label!r} is `label`, too, and issues that have it are taken by nobody; name another"
+        yield _wrong(agent, f"{key}.claimed_label", line)
 
 
 def _side_by_side(agent: Agent) -> Iterator[RingfenceError]:
