@@ -48,6 +48,12 @@ class ExecResult:
         """Whether the command exited by itself with code 0."""
         return self.ended_by == "exit" and self.exit_code == 0
 
+    def in_a_line(self, limit_bytes: int) -> str:
+        """What it said on stderr, or else on stdout. Some say why at the end, others at first: both are kept."""
+        said = BoundedOutput(limit_bytes)
+        said.add((self.stderr or self.stdout).strip().encode())
+        return "; ".join(said.value().decode("utf-8", "replace").split("\n"))
+
 
 class BoundedOutput:
     """Keeps the first and the last bytes of a stream and counts the rest.

@@ -169,16 +169,9 @@ class Sandbox:
             )
             yield result
             if not result.ok:
-                said = BoundedOutput(
-                    _SETUP_SAID_BYTES
-                )  # some say why at the end, others before all their options
-                said.add((result.stderr or result.stdout).strip().encode())
-                words = (
-                    ": " + "; ".join(said.value().decode(errors="replace").split("\n")) if said.total else ""
-                )
-                raise SandboxStartFailed(
-                    f"set-up command {command!r} failed with exit code {result.exit_code}{words}"
-                )
+                said = result.in_a_line(_SETUP_SAID_BYTES)
+                failed = f"set-up command {command!r} failed with exit code {result.exit_code}"
+                raise SandboxStartFailed(f"{failed}: {said}" if said else failed)
 
     async def run(
         self,
