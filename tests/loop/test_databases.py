@@ -35,6 +35,13 @@ def test_what_is_noted_comes_back_without_its_password(tmp_path: Path):
     assert _WORD in remembered()
 
 
+def test_all_of_an_address_may_be_a_variables():
+    """As on machines that are given one in their environment."""
+    found = shared_by(_postgres("${WHOLE}"), {"WHOLE": "postgresql://me@host/loops"}, Path("/src"))
+    assert found is not None
+    assert found.shown == "postgresql://me@host/loops"
+
+
 def test_a_loop_without_a_note_has_files_of_its_own(tmp_path: Path):
     """And so has one whose setting names no server."""
     assert noted(tmp_path) is None
@@ -52,8 +59,6 @@ def test_a_damaged_note_is_told(tmp_path: Path, text: str):
 @pytest.mark.parametrize(
     "url",
     [
-        "mysql://me:${WORD}@host/loops",
-        "sqlite:///${WORD}",
         "postgresql://me:${WORD}@host",
         "postgresql://me@host:${WORD}/loops",
         "${WORD}",

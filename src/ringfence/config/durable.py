@@ -9,8 +9,8 @@ from ringfence.config.values import Text
 
 
 def _of_postgres(url: str) -> str:
-    """An address of a server that we can use. No complaint shows it: it may hold a password."""
-    if not re.match(r"postgresql(\+psycopg)?://", url):
+    """An address of a server that we can use, or a variable's. No complaint shows it: it may hold a password."""
+    if not re.match(r"postgresql(\+psycopg)?://|\$\{", url):
         raise ValueError("this is no address of a Postgres; write postgresql://USER@HOST/NAME")
     return url
 

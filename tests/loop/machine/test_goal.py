@@ -83,7 +83,7 @@ def test_a_goal_that_says_nothing_is_refused(tmp_path: Path, goal: str):
 
 def test_nobody_is_paid_for_stories_of_a_place_where_no_loop_can_be_begun(tmp_path: Path):
     """What stands against the repository ends it before the planner works."""
-    project = Project.make(tmp_path, [], [])
+    project = Project.make(tmp_path, [], [case("role: planner")])
     code, told = _goal(project, "--yes", "--base", "nowhere")
     assert (code, "'nowhere' names no commit" in told, project.runs()) == (_USAGE, True, []), told
 
