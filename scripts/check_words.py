@@ -1,11 +1,14 @@
-"""Fails if something was left behind: open ends, debugging, conflicts, characters that cannot be seen."""
+"""Fails if something was left behind (open ends, debugging, conflicts, invisible characters) or is misnamed."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from identifiers import misnamed
+
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "ringfence"
 _SKIPPED = {"uv.lock", "LICENSE", "scripts/check_words.py"}
 _FORBIDDEN = (
     (r"\b(TODO|FIXME|XXX|HACK|WIP)\b", "an open end: do it, or say in the docs that it is not done"),
@@ -30,7 +33,10 @@ def main() -> int:
                 if re.search(pattern, line):
                     print(f"{file}:{number}: {why}: {line.strip()[:100]!r}", file=sys.stderr)
                     places += 1
-    return int(places > 0)
+    names = misnamed(PACKAGE)
+    for name in names:
+        print(f"{PACKAGE.relative_to(ROOT)}/{name}", file=sys.stderr)
+    return int(places + len(names) > 0)
 
 
 def _files() -> list[str]:
