@@ -1,6 +1,6 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-user test-fast test-latest test-chaos demo demo-loop docs bench lock clean
+.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos demo demo-loop docs bench lock clean
 .PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
@@ -37,17 +37,31 @@ check-words: setup
 check-examples: setup
 	$(PYTEST) -q -n $(WORKERS) tests/docs
 
-test: setup ## The whole suite
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live and not chaos" --durations=15
+test: setup ## The suite: all that a change of this repository can break
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live and not chaos and not full" --durations=15
 
-test-user: setup ## The suite without what cannot depend on who runs it (tests/any_user.py); properties on few examples
-	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast -m "not live and not chaos and not any_user" --durations=15
+test-user: setup ## The suite without what cannot depend on the user (tests/tiers.py); properties on few examples
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast \
+		-m "not live and not chaos and not full and not any_user and not docker" --durations=15
+
+test-rest: setup ## What `make test` leaves out (tests/tiers.py): combinations of engines and clients
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "full and not live and not chaos"
+
+test-user-rest: setup ## What `make test-user` leaves out, with every engine
+	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "(full or any_user or docker) and not live and not chaos"
 
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live and not chaos"
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live and not chaos and not full"
+
+test-full: ## What CI leaves out: all client versions, every engine as both users, the long storm, mutants
+	@.ci/run full
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
-	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=latest RINGFENCE_CLIENT__FORCE=true \
+	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=any RINGFENCE_CLIENT__FORCE=true \
+		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients
+
+test-oldest: setup ## The same with the oldest claude and codex that docs/reference/runtimes.md names
+	TEST_CLIENTS="$$(scripts/clients.sh --oldest)" TEST_REQUIRES_CLIENTS=any \
 		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients
 
 test-chaos: setup ## A crew of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)

@@ -3,20 +3,25 @@
 #
 #   scripts/clients.sh [DIRECTORY]            install what is missing, print the directory; TEST_CLIENTS names it to the tests
 #   scripts/clients.sh --latest [DIRECTORY]   the newest ones instead of the pinned ones
+#   scripts/clients.sh --oldest [DIRECTORY]   the oldest ones that docs/reference/runtimes.md names
 #
 # The versions are those of the image `agents`, pinned with their hashes by its package-lock.json. Nothing of them is
 # run while they are installed. As root, npm itself is installed by apt if it is missing.
 set -euo pipefail
 
-latest=
-if [[ ${1:-} == --latest ]]; then
-    latest=-latest
+versions=pinned
+if [[ ${1:-} == --latest || ${1:-} == --oldest ]]; then
+    versions=${1#--}
     shift
 fi
+readonly versions
+suffix=
+[[ $versions == pinned ]] || suffix=-$versions
+readonly suffix
 
 # What is below root's home is never shown in a sandbox.
-default=${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients$latest
-((EUID == 0)) && default=/opt/ringfence-test-clients$latest
+default=${XDG_CACHE_HOME:-$HOME/.cache}/ringfence-test-clients$suffix
+((EUID == 0)) && default=/opt/ringfence-test-clients$suffix
 readonly directory=${1:-$default}
 pinned=$(cd "$(dirname "$0")/../src/ringfence/sandbox/docker/image/context/agents" && pwd)
 readonly pinned
@@ -30,9 +35,20 @@ if ! command -v npm >/dev/null; then
 fi
 
 readonly install=(npm --prefix "$directory" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error)
-if [[ -n $latest ]]; then
+# version_of RUNTIME: the version to install.
+version_of() {
+    if [[ $versions == latest ]]; then
+        echo latest
+    else
+        "$(dirname "$0")/../.venv/bin/python" -c \
+            "from ringfence.runtime.client.registry import client_of; print(client_of('$1').tested[0])"
+    fi
+}
+
+if [[ $versions != pinned ]]; then
+    claude=$(version_of claude-cli) codex=$(version_of codex-cli)
     mkdir -p "$directory"
-    "${install[@]}" install @anthropic-ai/claude-code@latest @openai/codex@latest >&2
+    "${install[@]}" install "@anthropic-ai/claude-code@$claude" "@openai/codex@$codex" >&2
     echo "$directory"
     exit
 fi

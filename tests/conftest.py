@@ -44,8 +44,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what cannot depend on who runs it."""
-    from tests.any_user import mark
+    """Mark the tiers that each test is in."""
+    from tests.tiers import mark
 
     mark(items)
 

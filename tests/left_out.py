@@ -13,9 +13,9 @@ def is_left_out(file: Path, expression: str) -> bool:
     left_out = _names(expression)
     if not left_out or file.suffix != ".py" or not file.name.startswith("test_"):
         return False
-    from tests.any_user import reason_of
+    from tests.tiers import any_user_reason_of_file
 
-    if "any_user" in left_out and reason_of(file) is not None:
+    if "any_user" in left_out and any_user_reason_of_file(file) is not None:
         return True
     marked = _OF_FILE.search(file.read_text())
     return marked is not None and not left_out.isdisjoint(re.findall(r"pytest\.mark\.(\w+)", marked[1]))

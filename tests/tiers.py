@@ -1,18 +1,23 @@
-"""Tests whose promise cannot depend on who runs them: marked `any_user`, left out of `make test-user`.
+"""Which tests run where: in `make test`, once more as an ordinary user, or only in `make test-full`.
 
-CI runs the whole suite as root, and what may depend on the user once more as an ordinary one. What tries a fence, a
-permission, an owner, a state directory or the plain ways of a command is in both. Some of what is left out opens a
-sandbox, too, but only as the place for something else.
+What decides is what can break a test, not how long it takes:
+
+- A change of this repository can break it: it is in `make test`, which CI runs as root.
+- Who runs it can break it as well: it is in `make test-user`, too, which CI runs as an ordinary user. What cannot
+  depend on the user is marked `any_user`, by a list in this module that gives each one's reason.
+- Only a combination of two parts that `make test` tries with others, or a release of somebody else's program, can
+  break it: it is marked `full`, by a list in this module, and runs in `make test-full`.
 """
 
 import io
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path, PurePath
 
 import pytest
 
-PLACES = {
+ANY_USER: Mapping[str, str] = {
     "cli/test_sandbox_ways_out.py": "ways out of a standing sandbox, opened and shut",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
@@ -83,62 +88,99 @@ PLACES = {
     "sandbox/test_link.py": "frames of a guest that is the test",
     "testing/scripted_model/": "a server for tests, on loopback",
 }
-"""Below `tests/`, and why."""
+"""Files and directories below `tests/` whose tests cannot depend on who runs them, and why."""
 
-STAY = ("egress/gateway/test_in_", "test_proxy.py")
-"""Among them, those that open sandboxes or sockets of an engine."""
+DEPENDS_ON_USER = ("egress/gateway/test_in_", "test_proxy.py")
+"""Exceptions from `ANY_USER`: tests that open sandboxes or sockets of an engine."""
 
 GVISOR = "gVisor's sandboxes are made by Docker's daemon, and Docker's are tried"
 MARKED = "marked where it stands: another test of the same, smaller, is run as everybody"
 
+CONTAINERS = frozenset({"podman", "gvisor"})
+"""Values of a test's parameters that name an engine besides Docker."""
 
-def reason_for(item: pytest.Item) -> str | None:
-    """Why who runs a test cannot matter to it; None: it may."""
-    if "gvisor" in vars(getattr(item, "callspec", None) or object).get("params", {}).values():
+FULL: Mapping[str, str] = {
+    "egress/gateway/test_in_containers.py": "the gateway's stream is Docker's, which is tried",
+    "egress/proxy/": "the proxy's stream is Docker's, which is tried",
+    "egress/swap/": "the stream of injected credentials is Docker's, which is tried",
+    "real_clients/test_conformance.py": "each program is tried in bubblewrap and Docker, each engine by its own suite",
+    "sandbox/test_inspect_contract.py": "a peer's checks, tried in bubblewrap and Docker; ours are tried in each engine",
+}
+"""Files and directories below `tests/` that try Podman and gVisor in `make test-full` only, and why."""
+
+
+def any_user_reason(item: pytest.Item) -> str | None:
+    """Why who runs a test cannot matter to it; None if it may."""
+    if "gvisor" in _parameters(item):
         return GVISOR
-    return reason_of(item.path)
+    return any_user_reason_of_file(item.path)
 
 
-def reason_of(path: Path) -> str | None:
-    """Why who runs the tests of a file cannot matter to any of them."""
-    below = path.as_posix().rpartition("/tests/")[2]
-    if any(part in below for part in STAY):
+def any_user_reason_of_file(path: Path) -> str | None:
+    """Why who runs the tests of a file cannot matter to any of them; None if it may."""
+    if any(part in _below_tests(path) for part in DEPENDS_ON_USER):
         return None
-    return next((reason for place, reason in PLACES.items() if below.startswith(place)), None)
+    return _reason_in(ANY_USER, path)
+
+
+def full_reason(item: pytest.Item) -> str | None:
+    """Why a test is left to `make test-full`; None if it is in `make test`."""
+    return _reason_in(FULL, item.path) if _parameters(item) & CONTAINERS else None
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark them."""
+    """Mark all tests with the tiers that they are in."""
     for item in items:
-        if reason := reason_for(item):
+        if reason := any_user_reason(item):
             item.add_marker(pytest.mark.any_user(reason))
+        if reason := full_reason(item):
+            item.add_marker(pytest.mark.full(reason))
+
+
+def _parameters(item: pytest.Item) -> set[str]:
+    values = vars(getattr(item, "callspec", None) or object).get("params", {}).values()
+    return {value for value in values if isinstance(value, str)}
+
+
+def _reason_in(places: Mapping[str, str], path: Path) -> str | None:
+    below = _below_tests(path)
+    return next((reason for place, reason in places.items() if below.startswith(place)), None)
+
+
+def _below_tests(path: Path) -> str:
+    return path.as_posix().rpartition("/tests/")[2]
 
 
 class _Count:
-    """Counts the marked ones by their reasons."""
+    """Counts the marked tests by their reasons, and runs none."""
 
     def __init__(self) -> None:
-        self.reasons = Counter[str]()
+        self.reasons = {"any_user": Counter[str](), "full": Counter[str]()}
         self.total = 0
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Count, and run none."""
+        """Count what was collected."""
         self.total = len(items)
-        for marker in filter(None, (item.get_closest_marker("any_user") for item in items)):
-            self.reasons[marker.args[0] if marker.args else MARKED] += 1
+        for name, reasons in self.reasons.items():
+            for marker in filter(None, (item.get_closest_marker(name) for item in items)):
+                reasons[marker.args[0] if marker.args else MARKED] += 1
         items.clear()
 
 
 def main() -> None:
-    """Print how many are left out, and why."""
+    """Print how many tests are left out of each tier, and why."""
     count = _Count()
     tests = str(PurePath(__file__).parent)
     with redirect_stdout(io.StringIO()):
         pytest.main([tests, "-qqq", "-n0"], plugins=[count])
-    print(f"{count.reasons.total()} of {count.total} tests promise what cannot depend on who runs them")
-    for reason, number in count.reasons.most_common():
-        print(f"{number:6}  {reason}")
+    for name, title in (
+        ("any_user", "cannot depend on who runs them"),
+        ("full", "are in make test-full only"),
+    ):
+        print(f"{count.reasons[name].total()} of {count.total} tests {title}")
+        for reason, number in count.reasons[name].most_common():
+            print(f"{number:6}  {reason}")
 
 
 if __name__ == "__main__":
