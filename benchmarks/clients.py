@@ -130,14 +130,10 @@ class _Lab:
 async def _start(lab: _Lab, backend: str, promised_ms: float) -> list[Row]:
     """From the command to the client's first request, less the same of the client alone, by turns."""
     where = "from the pool" if backend == "docker" else ""
-    return [
-        row
-        for client in ("claude", "codex")
-        for row in await _start_of(lab, backend, client, promised_ms, where)
-    ]
+    return [await _start_of(lab, backend, client, promised_ms, where) for client in ("claude", "codex")]
 
 
-async def _start_of(lab: _Lab, backend: str, client: str, promised_ms: float, where: str) -> list[Row]:
+async def _start_of(lab: _Lab, backend: str, client: str, promised_ms: float, where: str) -> Row:
     state = f"state-{backend}-{client}"
     environment = lab.environment(state)
     place = lab.workspace(f"work-{backend}-{client}")
@@ -146,39 +142,23 @@ async def _start_of(lab: _Lab, backend: str, client: str, promised_ms: float, wh
     if backend == "docker":
         environment["RINGFENCE_POOL__SIZE"] = "1"
     bare_argv, bare_environment = _bare(lab, client, environment)
-    by_itself = {**environment, "RINGFENCE_STANDBY": "0"}
     alone: list[float] = []
     inside: list[float] = []
-    forked: list[float] = []
-    await anyio.run_process([*_COMMAND, "standby", "start"], env=environment)
-    try:
-        for number in range(_ROUNDS + 1):
-            _forget(lab, client)
-            alone.append(await lab.first_request_ms(bare_argv, bare_environment, place))
-            for times, given in ((inside, by_itself), (forked, environment)):
-                if backend == "docker" and number:
-                    await _pool_is_full(environment)
-                times.append(await lab.first_request_ms(fenced, given, place))
-        told = await anyio.run_process([*_COMMAND, "standby", "status", "--json"], env=environment)
-        served = json.loads(told.stdout)["standby"]
-        assert (served["served"], served["refused"]) == (_ROUNDS + 1, 0), served
-    finally:
-        await anyio.run_process([*_COMMAND, "standby", "stop", "--now"], env=environment)
+    for number in range(_ROUNDS + 1):
+        _forget(lab, client)
+        alone.append(await lab.first_request_ms(bare_argv, bare_environment, place))
+        if backend == "docker" and number:
+            await _pool_is_full(environment)
+        inside.append(await lab.first_request_ms(fenced, environment, place))
     if backend == "docker":
         await anyio.run_process([*_COMMAND, "pool", "stop"], env=environment)
-    return [
-        _added(f"{client} in {backend} {where}".rstrip(), client, promised_ms, (alone, times), how)
-        for times, how in ((inside, ""), (forked, ", from a standby"))
-    ]
+    return _added(f"{client} in {backend} {where}".rstrip(), client, promised_ms, alone[1:], inside[1:])
 
 
-def _added(
-    what: str, client: str, promised_ms: float, times: tuple[list[float], list[float]], how: str
-) -> Row:
-    alone, inside = (each[1:] for each in times)
+def _added(what: str, client: str, promised_ms: float, alone: list[float], inside: list[float]) -> Row:
     added = statistics.median(inside) - statistics.median(alone)
     return Row(
-        f"`ringfence run` with {what}, until it asks its model{how}",
+        f"`ringfence run` with {what}, until it asks its model",
         f"adds ≤ {promised_ms:.0f} ms",
         f"adds {added:.0f} ms",
         f"{client} alone: {p50_p99(alone, digits=0)}; in the fence: {p50_p99(inside, digits=0)}",

@@ -31,7 +31,7 @@ def measure() -> list[Row]:
         done = project.start("--json")
         if done.returncode:
             raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
-        rows = [_per_story(project), *_starts(Path(folder)), _steps(project)]
+        rows = [_per_story(project), _start(Path(folder)), _steps(project)]
         return [*rows, _resumed(Path(folder) / "killed")]
 
 
@@ -73,31 +73,17 @@ def _suite_alone(project: Project) -> float:
     return time.monotonic() - began
 
 
-def _starts(folder: Path) -> list[Row]:
-    """Loops that start by themselves, and from a standby, by turns; each a process of its own."""
-    plain: list[tuple[float, float]] = []
-    forked: list[tuple[float, float]] = []
+def _start(folder: Path) -> Row:
+    """Loops that start, each a process of its own."""
+    times: list[tuple[float, float]] = []
     for number in range(_STARTED):
-        for times, has_standby in ((plain, False), (forked, True)):
-            project = _project(folder / f"start-{number}-{has_standby}", stories=1)
-            if has_standby:
-                _do(project, "standby", "start")
-            began = time.time() * 1000
-            try:
-                _do(project, *project.starting)
-                times.append(_first_request_s(project, began))
-                if has_standby:
-                    told = json.loads(_do(project, "standby", "status", "--json"))["standby"]
-                    assert told["served"] == 1, told
-            finally:
-                _do(project, "standby", "stop", "--now")
-    return [_start_row("", plain), _start_row(", from a standby", forked)]
-
-
-def _start_row(how: str, times: list[tuple[float, float]]) -> Row:
+        project = _project(folder / f"start-{number}", stories=1)
+        began = time.time() * 1000
+        _start_loop(project)
+        times.append(_first_request_s(project, began))
     first = statistics.median(took for took, _ in times)
     return Row(
-        f"`loop start` to the first role's request: the loop's repository, the suite on the base{how}",
+        "`loop start` to the first role's request: the loop's repository, the suite on the base",
         "≤ 1 s",
         f"median {first:.2f} s",
         f"{len(times)} new processes; of it the project's own suite on the base: "
@@ -106,15 +92,14 @@ def _start_row(how: str, times: list[tuple[float, float]]) -> Row:
     )
 
 
-def _do(project: Project, *words: str) -> str:
-    """A command in a process that imports all that it needs by itself; what it prints."""
+def _start_loop(project: Project) -> None:
+    """Work a loop in a process that imports all that it needs by itself."""
     done = subprocess.run(
-        [*COMMAND, *words], cwd=project.work, env=project.environment, stdin=subprocess.DEVNULL,
+        [*COMMAND, *project.starting], cwd=project.work, env=project.environment, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
-    return done.stdout
 
 
 def _first_request_s(project: Project, began_ms: float) -> tuple[float, float]:

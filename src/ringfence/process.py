@@ -4,7 +4,6 @@ import functools
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,11 +34,6 @@ class ProcessResult:
     def ok(self) -> bool:
         """Whether it exited with 0 in time."""
         return self.exit_code == 0 and not self.timed_out
-
-
-def interpreter_flags() -> list[str]:
-    """The options by which another Python starts as this one has."""
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
 _SYSTEM_PATH = (

@@ -45,8 +45,8 @@ def test_an_option_that_makes_no_sense(
 
 def test_a_time_that_is_none_is_told_once(ringfence: Cli):
     """With its option."""
-    ended = ringfence("standby", "start", "--idle", "soon")
-    assert _is_told(ended, 2, "--idle: 'soon' is not a duration")
+    ended = ringfence("gc", "--older-than", "soon")
+    assert _is_told(ended, 2, "--older-than: 'soon' is not a duration")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer.main
 
-from ringfence.cli.main import command
+from ringfence.cli.main import app
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.sandbox.registry import backend_names
+
+_COMMAND: Any = typer.main.get_command(app)
 
 
 def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
@@ -22,7 +25,7 @@ def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_option_is_called_as_errors_call_it(name: str):
     """Where a value is to blame, the option is named as it is typed."""
-    typed = [options for parameter, options in _declared(command()) if parameter == name]
+    typed = [options for parameter, options in _declared(_COMMAND) if parameter == name]
     assert typed
     assert all(f"--{name.replace('_', '-')}" in options for options in typed)
 
@@ -35,5 +38,5 @@ def test_an_option_sets_a_key_that_is_there(key: str):
 
 def test_the_help_of_sandbox_names_all_that_it_takes():
     """What cannot be found there is not used."""
-    option = next(each for each in command().commands["run"].params if each.name == "sandbox")
+    option = next(each for each in _COMMAND.commands["run"].params if each.name == "sandbox")
     assert {"auto", *backend_names()} <= set(re.findall(r"\w+", option.help))

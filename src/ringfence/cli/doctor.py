@@ -89,22 +89,10 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
         "machine": _machine(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
         "limits": {"by": limits.kind, "reason": limits.reason},
-        "standby": _standby(),
         "credentials": ending,
         "credentials_unknown": problem,
         "backends": backends,
     }
-
-
-def _standby() -> str:
-    """Which standby commands start from, in a word or two."""
-    from ringfence.cli.standby.starting import document
-
-    try:
-        told = document()
-    except RingfenceError as exc:
-        return str(exc)
-    return "none" if told is None else f"process {told['pid']}"
 
 
 def _machine() -> str:
@@ -215,7 +203,6 @@ def _print(document: dict[str, Any]) -> None:
     typer.echo(f"machine: {document['machine']}")
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
     typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
-    typer.echo(visible(f"standby: {document['standby']}", one_line=True))
     if document["credentials_unknown"]:
         typer.echo(visible(f"secrets: {document['credentials_unknown']}", one_line=True))
     for one in document["credentials"]:

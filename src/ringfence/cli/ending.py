@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 
-from ringfence.collector import leave_all
 from ringfence.errors import ExitCode
 
 
@@ -17,7 +16,6 @@ def end_by(act: Callable[[], int]) -> None:
     except OSError as exc:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
         code = code if isinstance(exc, BrokenPipeError) else _tell(exc)
-    leave_all()
     sys.exit(code)
 
 

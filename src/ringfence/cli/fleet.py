@@ -66,16 +66,13 @@ def up(
 async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None:
     import anyio
 
-    from ringfence.collector import loading
+    from ringfence.cli.log import Log
+    from ringfence.config.paths import state_dir
+    from ringfence.engine.opening import warm_up
+    from ringfence.fleet.daemon.daemon import Daemon
+    from ringfence.fleet.daemon.notify import Notifier
 
-    with loading():
-        from ringfence.cli.log import Log
-        from ringfence.config.paths import state_dir
-        from ringfence.engine.opening import warm_up
-        from ringfence.fleet.daemon.daemon import Daemon
-        from ringfence.fleet.daemon.notify import Notifier
-
-        warm_up().join()
+    warm_up().join()
 
     log = Log(log_format or "text")
     daemon = Daemon(path, state_dir(), os.environ, log, notifier=Notifier(os.environ), log_format=log_format)

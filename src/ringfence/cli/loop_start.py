@@ -83,17 +83,15 @@ def _warm_up(effective: "Effective") -> None:
 
 def _load(is_api: bool) -> None:
     """One after another, what is needed first at first: those that load at once keep each other and the work waiting."""
-    from ringfence.collector import loading
     from ringfence.engine.opening import warm_up
 
-    with loading():
-        warm_up().join()
-        if is_api:
-            from ringfence.model import warm_up as warm_up_model
+    warm_up().join()
+    if is_api:
+        from ringfence.model import warm_up as warm_up_model
 
-            warm_up_model().join()
-            import ringfence.runtime.api
-            import ringfence.tool.toolset  # noqa: F401
+        warm_up_model().join()
+        import ringfence.runtime.api
+        import ringfence.tool.toolset  # noqa: F401
 
 
 def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":

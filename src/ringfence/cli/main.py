@@ -2,7 +2,6 @@
 
 import re
 import sys
-from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +29,6 @@ from ringfence.cli.sandbox import sandbox_app
 from ringfence.cli.secret import secret_app
 from ringfence.cli.session import session_app
 from ringfence.cli.shell import shell
-from ringfence.cli.standby.commands import standby_app
 from ringfence.cli.work import apply, diff, undo
 from ringfence.cli.worker import worker
 from ringfence.errors import ExitCode
@@ -64,7 +62,6 @@ app.add_typer(schedule_app)
 app.command("worker")(worker)
 app.add_typer(sandbox_app)
 app.add_typer(pool_app)
-app.add_typer(standby_app)
 app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)
@@ -98,12 +95,6 @@ def _root(
     """Run AI coding agents where they can do no harm, and keep a record that proves what they did."""
 
 
-@cache
-def command() -> Any:
-    """The command with all its parts, as typer makes it: once, for it takes 15 ms."""
-    return typer.main.get_command(app)
-
-
 def run_app() -> None:
     """Run the command; every error is one line on stderr and a documented exit code."""
     end_by(_run)
@@ -111,7 +102,7 @@ def run_app() -> None:
 
 def _run() -> int:
     try:
-        result = command()(standalone_mode=False, prog_name="ringfence")
+        result = typer.main.get_command(app)(standalone_mode=False, prog_name="ringfence")
     except typer.Abort:
         return ExitCode.CANCELLED
     except Exception as exc:

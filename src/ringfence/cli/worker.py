@@ -25,13 +25,13 @@ def worker(
     """Run jobs of the crew whose database RINGFENCE_FLEET_DATABASE names, until stopped."""
     import json
     import os
-    import threading
 
     import anyio
 
     from ringfence.errors import UsageError
+    from ringfence.model import warm_up
 
-    threading.Thread(target=_load, name="warm-up", daemon=True).start()
+    warm_up()
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")
     said: dict[str, Any] = {}
     if told:
@@ -46,30 +46,18 @@ def worker(
     anyio.run(_work, url, slots, said, told)
 
 
-def _load() -> None:
-    """Load the model's SDK beside the first work."""
-    from ringfence.collector import loading
-    from ringfence.model import warm_up
-
-    with loading():
-        warm_up().join()
-
-
 async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
     import os
     import signal
 
     import anyio
 
-    from ringfence.collector import loading
+    from ringfence.cli.log import Log
+    from ringfence.config.paths import state_dir
+    from ringfence.engine.opening import warm_up
+    from ringfence.fleet.worker.worker import Worker
 
-    with loading():
-        from ringfence.cli.log import Log
-        from ringfence.config.paths import state_dir
-        from ringfence.engine.opening import warm_up
-        from ringfence.fleet.worker.worker import Worker
-
-        warm_up().join()
+    warm_up().join()
 
     log = Log(said.get("log_format", "text"))
     work = Worker(

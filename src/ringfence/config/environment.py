@@ -17,7 +17,6 @@ PREFIX = "RINGFENCE_"
 
 RESERVED: Mapping[str, str] = {
     "RINGFENCE_STATE_DIR": "Directory of runs, keys and checkpoints, instead of the XDG state directory.",
-    "RINGFENCE_STANDBY": "0: start by oneself, even if a standby is ready.",
     "RINGFENCE_HOST": "1: run on the host, without a fence, as `sandbox.backend: host` does.",
     "RINGFENCE_MODEL": "The same as RINGFENCE_RUN__MODEL.",
 }

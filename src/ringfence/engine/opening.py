@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Mapping
 
-from ringfence.collector import paused_collector
 from ringfence.engine.base import Engine, Workflow
 
 
@@ -15,8 +14,7 @@ def warm_up() -> threading.Thread:
 
 
 def _import_engine() -> None:
-    with paused_collector():
-        import ringfence.engine.dbos  # noqa: F401
+    import ringfence.engine.dbos  # noqa: F401
 
 
 def open_engine(

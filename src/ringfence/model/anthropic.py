@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from ringfence.collector import paused_collector
 from ringfence.errors import (
     AuthenticationFailed,
     InfrastructureFault,
@@ -50,9 +49,8 @@ def warm_up() -> threading.Thread:
 
 
 def _import_sdk() -> None:
-    with paused_collector():
-        import anthropic
-        import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
+    import anthropic
+    import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
 
 
 class AnthropicModel(Model):

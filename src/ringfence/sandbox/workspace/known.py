@@ -13,7 +13,6 @@ from typing import Self
 
 import msgspec
 
-from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.statuses import form, split_columns
 
 _ID_BYTES = 20
@@ -188,11 +187,10 @@ class StatCache(msgspec.Struct):
 
 def load_cache(path: Path) -> StatCache:
     """The cache at `path`; an empty one if it is absent or damaged, which costs a reading of all files."""
-    with paused_collector():
-        try:
-            return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
-        except (OSError, msgspec.DecodeError):
-            return StatCache({})
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=StatCache)
+    except (OSError, msgspec.DecodeError):
+        return StatCache({})
 
 
 def save_cache(path: Path, cache: StatCache) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.ignore import Rules
 from ringfence.sandbox.workspace.scan import is_settled
 
@@ -160,11 +159,10 @@ def _is_local(fd: int) -> bool:
 
 def load_remembered(path: Path, uid: int) -> Remembered:
     """What is remembered at `path` of what this user saw; nothing where that is absent, damaged or another's."""
-    with paused_collector():
-        try:
-            found = msgspec.msgpack.decode(path.read_bytes(), type=Remembered)
-        except (OSError, msgspec.DecodeError):
-            found = Remembered()
+    try:
+        found = msgspec.msgpack.decode(path.read_bytes(), type=Remembered)
+    except (OSError, msgspec.DecodeError):
+        found = Remembered()
     return found if found.uid == uid else Remembered(uid=uid)
 
 

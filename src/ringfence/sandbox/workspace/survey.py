@@ -16,7 +16,6 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringfence.collector import paused_collector
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.protected import PROTECTED, TRUSTED_NAMES, is_trusted
 from ringfence.sandbox.workspace.remembered import DIRECTORY, FILE, LINK, SPECIAL, Folders, Held, Remembered
@@ -131,8 +130,7 @@ def survey(
         with Tree(root, unlock=unlock, shut=shut or ()) as tree:
             folders = Folders(tree.directory(b""), remembered, began_ns or time.time_ns())
             surveyor = _Surveyor(tree, folders, leave_out, gathers=gathers, known=known)
-            with paused_collector():
-                surveyor.look_over()
+            surveyor.look_over()
             surveyor.found.unlocked = tuple(tree.unlocked)
             surveyor.found.recalled = folders.recalled
             surveyor.found.is_news = folders.end()

@@ -10,7 +10,6 @@ from functools import partial
 
 import anyio
 
-from ringfence.collector import leave_all
 from ringfence.engine import Engine, open_engine
 from ringfence.engine.opening import warm_up
 from ringfence.testing.engine.workflows import workflows
@@ -39,4 +38,3 @@ async def _work(url: str, concurrency: int, recoveries: int, edition: int) -> No
 if __name__ == "__main__":
     warm_up().join()
     anyio.run(partial(_work, sys.argv[1], *map(int, sys.argv[2:5])))
-    leave_all()
