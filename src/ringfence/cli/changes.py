@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ringfence.cli.escape import visible
+from ringfence.cli.plural import counted
+from ringfence.cli.saying import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,8 +21,6 @@ _UNKEPT_SHOWN = 100
 
 def show_unkept(diff: "Diff") -> None:
     """Tell what differs and is in no patch."""
-    from ringfence.cli.plural import counted
-
     for unkept in diff.unkept[:_UNKEPT_SHOWN]:
         say(f"in no patch: {unkept}")
     if len(diff.unkept) > _UNKEPT_SHOWN:
@@ -32,8 +34,6 @@ def show_stat(diff: "Diff") -> None:
 
 def show_patch(patch: bytes, *, raw: bool) -> None:
     """Print a patch, for people or as it is."""
-    from ringfence.cli.escape import visible
-
     if raw:
         sys.stdout.buffer.write(patch)
         return
@@ -48,23 +48,12 @@ def _stat_line(change: "FileChange") -> str:
 
 def print_lines(lines: "Iterable[str]") -> None:
     """Print lines that hold names from a workspace."""
-    from ringfence.cli.escape import visible
-
     for line in lines:
         typer.echo(visible(line, one_line=True))
 
 
-def say(line: str) -> None:
-    """Tell the user something."""
-    from ringfence.cli.escape import visible
-
-    typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
-
-
 def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
     """Tell what was written to the workspace, and what was not."""
-    from ringfence.cli.plural import counted
-
     files, kept = restored.diff.files, restored.kept
     print_lines(f"{change.kind:<10} {change.path}" for change in files)
     for path in kept[:_KEPT_SHOWN]:

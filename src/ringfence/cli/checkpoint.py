@@ -1,12 +1,16 @@
 """`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ringfence.cli.changes import say, show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.changes import show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.escape import safe_json
 from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.plural import counted
+from ringfence.cli.saying import say
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,9 +37,6 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Keep the state of the workspace under a name."""
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.plural import counted
-
     kept = _with(workspace, lambda by_hand: by_hand.create(name, force=force))
     for path, why in sorted(kept.skipped.items()):
         say(f"not kept: {path!r} ({why})")
@@ -57,10 +58,7 @@ def create(
 @checkpoint_app.command()
 def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None:
     """List the checkpoints of the workspace that were kept by hand, the newest first."""
-    from dataclasses import asdict
     from datetime import UTC, datetime
-
-    from ringfence.cli.escape import safe_json
 
     found = _with(workspace, lambda by_hand: by_hand.all())
     if json:

@@ -1,5 +1,7 @@
 """`ringfence sandbox`: standing sandboxes, made once, used by many commands, removed."""
 
+import os
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +10,9 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.clash import in_the_way
+from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.saying import say
+from ringfence.cli.settings import load_settings, parse_environment, warn_about
 from ringfence.cli.standing import (
     change_one,
     clear_and_tell,
@@ -17,7 +22,6 @@ from ringfence.cli.standing import (
     remove_one,
     row_of,
     run_to_the_end,
-    say,
     show_one_port,
 )
 from ringfence.errors import UsageError
@@ -58,8 +62,6 @@ def create(
     ] = _IDLE,
 ) -> None:
     """Make a sandbox that stays until it is removed. Prints its name. Its whole life is one record."""
-    from ringfence.cli.settings import load_settings, warn_about
-
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
         disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, ttl=ttl,
@@ -89,8 +91,6 @@ def create(
 @sandbox_app.command("ls")
 def list_(*, json: options.JsonOption = False) -> None:
     """List standing sandboxes: name, backend, state, age, workspace."""
-    from ringfence.cli.escape import safe_json, visible
-
     rows: list[dict[str, Any]] = []
 
     async def act() -> int:
@@ -126,10 +126,6 @@ def execute(
     timeout: options.TimeoutOption = None,
 ) -> None:
     """Run a command in a standing sandbox. Its output and exit code are passed through. Journaled."""
-    import os
-
-    from ringfence.cli.settings import parse_environment
-
     words = tuple(command[1:] if command[:1] == ["--"] else command)
     if command[0].startswith("-") and "--" in command[1:]:
         raise UsageError(
@@ -187,13 +183,9 @@ def copy(
 @sandbox_app.command()
 def inspect(name: _Name) -> None:
     """Print what is known of a standing sandbox, as JSON. State, effective policy, facts."""
-    from ringfence.cli.escape import safe_json
-
     document: dict[str, Any] = {}
 
     async def act() -> int:
-        from dataclasses import asdict
-
         place, state = await living(name)
         document.update(
             schema_version=1,
@@ -220,8 +212,6 @@ def stats(
     json: options.JsonOption = False,
 ) -> None:
     """Print what standing sandboxes use now. Memory, processor time, processes."""
-    from ringfence.cli.escape import safe_json
-
     rows: list[dict[str, Any]] = []
 
     async def act() -> int:

@@ -1,13 +1,12 @@
 """What a person should know, beside what a command prints."""
 
 import sys
+from contextlib import suppress
+
+from ringfence.cli.escape import visible
 
 
 def say(line: str) -> None:
     """A line on stderr; nothing happens if that is gone."""
-    from contextlib import suppress
-
-    from ringfence.cli.escape import visible
-
     with suppress(OSError):  # a terminal that was closed
         sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")

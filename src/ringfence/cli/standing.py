@@ -1,15 +1,21 @@
 """What the commands about standing sandboxes do."""
 
 import sys
+import time
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from ringfence.errors import UsageError
+from ringfence.cli.flagged import warnings
+from ringfence.cli.plural import counted
+from ringfence.cli.private_copy import how_to_apply
+from ringfence.cli.saying import say
+from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ringfence.sandbox.holder.place import HolderPlace
-    from ringfence.sandbox.holder.state import BriefState, HolderState
+    from ringfence.sandbox.holder.state import HolderState
 
 
 def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
@@ -17,7 +23,6 @@ def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
     import anyio
 
     from ringfence.cli.signals import on_interrupt
-    from ringfence.errors import ExitCode
 
     is_stopped = False
 
@@ -45,7 +50,6 @@ def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
 
 async def clear_and_tell() -> frozenset[str]:
     """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
-    from ringfence.cli.saying import say
     from ringfence.job.standing import clear_the_gone
     from ringfence.job.sweep import close_the_dead
 
@@ -55,14 +59,6 @@ async def clear_and_tell() -> frozenset[str]:
         record = f"; its record is run {one.run_id}" if one.run_id else ""
         say(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
     return frozenset(one.name for one in gone)
-
-
-async def _briefly_living(name: str) -> "tuple[HolderPlace, BriefState]":
-    """As `living`, for who only runs a command."""
-    from ringfence.sandbox.holder.attaching import briefly_attachable
-
-    place = await _lived_in(name)
-    return place, briefly_attachable(place)
 
 
 async def living(name: str) -> "tuple[HolderPlace, HolderState]":
@@ -102,16 +98,13 @@ async def execute_in(
         UsageError: There is no sandbox of that name.
         SandboxDied: It went before the command's end.
     """
-    from contextlib import ExitStack
-
     import anyio
 
-    from ringfence.errors import ExitCode
     from ringfence.job.command import Stdio, open_null, run_command
     from ringfence.job.state import JobState
     from ringfence.sandbox.holder.attaching import attach
 
-    place, state = await _briefly_living(name)
+    place, state = await living(name)
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin and interactive else None,
@@ -189,11 +182,8 @@ async def remove_one(name: str) -> None:
         UsageError: There is none of that name.
         InfrastructureFault: Its holder does not end.
     """
-    from contextlib import suppress
-
     import typer
 
-    from ringfence.errors import InfrastructureFault, RecordError
     from ringfence.sandbox.holder.attaching import ask_to_end
     from ringfence.sandbox.holder.place import standing_place
     from ringfence.sandbox.holder.state import read_state
@@ -218,9 +208,6 @@ async def remove_one(name: str) -> None:
 
 def _tell_work(run_id: str) -> None:
     """What was made in a sandbox that is gone, as at the end of a run."""
-    from ringfence.cli.flagged import warnings
-    from ringfence.cli.plural import counted
-    from ringfence.cli.private_copy import how_to_apply
     from ringfence.events import JobEnded, WorkExported
     from ringfence.journal import read, run_dir
 
@@ -240,7 +227,6 @@ def _tell_work(run_id: str) -> None:
 
 def row_of(place: "HolderPlace") -> dict[str, Any]:
     """A standing sandbox at a glance."""
-    from ringfence.errors import RecordError
     from ringfence.sandbox.holder.state import read_state
 
     state, told = None, "starting"
@@ -259,8 +245,6 @@ def row_of(place: "HolderPlace") -> dict[str, Any]:
 
 def age_of(state: "HolderState | None") -> dict[str, Any]:
     """How old a held sandbox is, for people and for programs."""
-    import time
-
     from ringfence.config.units import format_duration
 
     age_s = None if state is None else max(0.0, time.monotonic() - state.born_s)
@@ -287,11 +271,3 @@ def duration_of(option: str, text: str) -> float:
         return parse_duration(text)
     except ValueError as exc:
         raise UsageError(f"{option}: {exc}") from exc
-
-
-def say(line: str) -> None:
-    """Tell something, on stderr."""
-    from ringfence.cli.escape import visible
-
-    sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
-    sys.stderr.flush()

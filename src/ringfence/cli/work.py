@@ -1,12 +1,15 @@
 """`ringfence diff`, `apply`, `undo`: what a run changed, into the workspace or out of it."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.changes import print_lines, say, show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.changes import print_lines, show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.flagged import listing, warnings
 from ringfence.cli.options import RunArgument
-from ringfence.errors import UsageError
+from ringfence.cli.saying import say
+from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +38,6 @@ def diff(
     """Show what a run changed in its workspace."""
     import anyio
 
-    from ringfence.cli.flagged import listing, warnings
     from ringfence.sandbox.workspace.work import diff_run, open_store, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
@@ -71,7 +73,6 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Take a run's changes back out of the workspace."""
     import anyio
 
-    from ringfence.errors import RingfenceError
     from ringfence.sandbox.workspace.work import is_applied, undo_run
 
     record, state = _load(run)
@@ -101,7 +102,6 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
 
     from ringfence.cli.chosen import chosen_run
     from ringfence.config.paths import state_dir
-    from ringfence.errors import RingfenceError
     from ringfence.job.closing import completed_work
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.work import load_record
@@ -122,8 +122,6 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
 def _act(
     act: "Callable[..., Awaitable[Restored]]", record: "WorkRecord", state: "Path", *, force: bool
 ) -> "Restored":
-    from functools import partial
-
     import anyio
 
     return anyio.run(partial(act, record, state, force=force))

@@ -3,8 +3,7 @@
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import cast
 
 import anyio
 
@@ -13,13 +12,9 @@ from ringfence.sandbox.base import Death, Fence
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.holder.peer import END
 from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.holder.state import BriefState, HolderState, read_briefly, read_state
+from ringfence.sandbox.holder.state import HolderState, read_state
 from ringfence.sandbox.sandbox import Sandbox
 
-if TYPE_CHECKING:
-    from ringfence.sandbox.spec import SandboxSpec
-
-_State = TypeVar("_State", HolderState, BriefState)
 _END_S = 60.0
 _WORD_S = 2.0
 _STEP_S = 0.01
@@ -32,9 +27,7 @@ class HeldFence(Fence):
     is_greeted = True
     is_relayed = True
 
-    def __init__(
-        self, connection: socket.socket, place: HolderPlace, state: HolderState | BriefState
-    ) -> None:
+    def __init__(self, connection: socket.socket, place: HolderPlace, state: HolderState) -> None:
         self.facts = state.facts
         self.read_fd = self.write_fd = connection.fileno()
         self._connection = connection
@@ -60,13 +53,13 @@ class HeldFence(Fence):
 
 @asynccontextmanager
 async def attach(
-    place: HolderPlace, state: HolderState | BriefState, *, env: Mapping[str, str] | None = None
+    place: HolderPlace, state: HolderState, *, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Sandbox]:
     """A held sandbox, to be used like one's own; leaving the context kills what was started through it.
 
     Args:
         place: Where its holder is.
-        state: What that has written there. By a `BriefState`, `spec` of the sandbox has its `Terms` alone.
+        state: What that has written there.
         env: Further variables of every command.
 
     Raises:
@@ -77,7 +70,7 @@ async def attach(
         connection = place.connect()
     except OSError as exc:
         raise gone(state) from exc
-    spec = _asked(state, env or {})
+    spec = state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **(env or {})}})
     fence = HeldFence(connection, place, state)
     async with Sandbox.over(
         fence, spec, state.placement, sandbox_id=state.sandbox_id, chosen_because=state.chosen_because
@@ -85,14 +78,7 @@ async def attach(
         yield sandbox
 
 
-def _asked(state: HolderState | BriefState, env: Mapping[str, str]) -> "SandboxSpec":
-    if isinstance(state, BriefState):
-        terms = replace(state.terms, env={**state.terms.env, **env})
-        return cast("SandboxSpec", terms)  # all that a session asks of a spec
-    return state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **env}})
-
-
-def gone(state: HolderState | BriefState) -> SandboxDied:
+def gone(state: HolderState) -> SandboxDied:
     """That a held sandbox is no more, and why if that is known."""
     reason, detail = state.end or ("killed", f"sandbox {state.sandbox_id} is gone: its holder has died")
     return SandboxDied(detail, sandbox_id=state.sandbox_id, reason=cast("DeathReason", reason))
@@ -137,15 +123,7 @@ def attachable(place: HolderPlace) -> HolderState:
         SandboxStartFailed: It is not ready yet.
         SandboxDied: It is dead.
     """
-    return _living(place, read_state(place))
-
-
-def briefly_attachable(place: HolderPlace) -> BriefState:
-    """As `attachable`, for a client that only runs commands."""
-    return _living(place, read_briefly(place))
-
-
-def _living(place: HolderPlace, state: _State | None) -> _State:
+    state = read_state(place)
     if not place.is_alive():
         if state is None:
             raise SandboxStartFailed(f"sandbox {place.name!r} never came up; remove it and create it again")

@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.frozen import frozen
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FORMAT = 2
 _LIMIT_BYTES = 8 * 1024**2
 Kind = Literal["standing", "pool"]
-_State = TypeVar("_State")
 
 
 @frozen
@@ -50,29 +49,6 @@ class HolderState:
         return replace(self, end=(reason, detail))
 
 
-@frozen
-class Terms:
-    """The part of a spec that running commands goes by, in a sandbox that stands already."""
-
-    env: Mapping[str, str]
-    disk: int
-    """Bytes."""
-    setup: tuple[str, ...] = ()
-    ttl_s: float | None = None
-
-
-@frozen
-class BriefState:
-    """What a client that only runs commands needs: without the spec, whose validation takes longer than a command."""
-
-    sandbox_id: str
-    placement: Placement
-    facts: Facts
-    chosen_because: str
-    terms: Terms
-    end: tuple[str, str] | None = None
-
-
 def write_state(place: HolderPlace, state: HolderState) -> None:
     """Replace the file at once.
 
@@ -95,15 +71,6 @@ def read_state(place: HolderPlace) -> HolderState | None:
     Raises:
         RecordError: It is damaged, or of another version.
     """
-    return _read(place, _decode)
-
-
-def read_briefly(place: HolderPlace) -> BriefState | None:
-    """As `read_state`, and less of it."""
-    return _read(place, _decode_briefly)
-
-
-def _read(place: HolderPlace, decode: Callable[[Mapping[str, Any]], _State]) -> _State | None:
     try:
         with place.state_file.open("rb") as file:
             data = file.read(_LIMIT_BYTES)
@@ -115,7 +82,7 @@ def _read(place: HolderPlace, decode: Callable[[Mapping[str, Any]], _State]) -> 
         fields = json.loads(data)
         if fields["format"] != FORMAT:
             raise ValueError(f"format {fields['format']!r}")
-        return decode(fields)
+        return _decode(fields)
     except (ValueError, KeyError, TypeError) as exc:
         raise RecordError(
             f"{str(place.state_file)!r} is damaged or of another version of ringfence: {exc}"
@@ -166,52 +133,26 @@ def _encode(state: HolderState) -> bytes:
             "format": FORMAT,
             **fields,
             "spec": encode_spec(state.spec),
-            "terms": asdict(terms_of(state.spec)),
             "placement": encode_placement(state.placement),
             "facts": asdict(state.facts),
         }
     )
 
 
-def terms_of(spec: "SandboxSpec") -> Terms:
-    """What running commands goes by."""
-    return Terms(dict(spec.env), int(spec.disk), ttl_s=spec.ttl_s)
-
-
 def _decode(fields: Mapping[str, Any]) -> HolderState:
     from ringfence.sandbox.spec import SandboxSpec
 
     plain = {name: fields[name] for name in _PLAIN}
-    plain["end"] = _end(fields)
+    plain["end"] = tuple(fields["end"]) if fields["end"] else None
+    facts = dict(fields["facts"])
+    for name in ("watched_paths", "tmpfs_paths", "notes"):
+        facts[name] = tuple(facts[name])
     return HolderState(
         **plain,
         spec=SandboxSpec.model_validate(fields["spec"]),
         placement=decode_placement(fields["placement"]),
-        facts=_facts(fields),
+        facts=Facts(**facts),
     )
-
-
-def _decode_briefly(fields: Mapping[str, Any]) -> BriefState:
-    terms = fields["terms"]
-    return BriefState(
-        fields["sandbox_id"],
-        decode_placement(fields["placement"]),
-        _facts(fields),
-        fields["chosen_because"],
-        Terms(dict(terms["env"]), int(terms["disk"]), ttl_s=terms["ttl_s"]),
-        _end(fields),
-    )
-
-
-def _facts(fields: Mapping[str, Any]) -> Facts:
-    facts = dict(fields["facts"])
-    for name in ("watched_paths", "tmpfs_paths", "notes"):
-        facts[name] = tuple(facts[name])
-    return Facts(**facts)
-
-
-def _end(fields: Mapping[str, Any]) -> tuple[str, str] | None:
-    return tuple(fields["end"]) if fields["end"] else None
 
 
 _PLAIN = (
