@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
+from ringfence.cli.plural import counted
+from ringfence.cli.printing import RecordPrinter
 from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ def list_(
     """List runs, the newest first. Whether a seal is right, `audit verify` says."""
     import msgspec
 
-    from ringfence.cli.escape import safe_json
     from ringfence.journal import list_runs
 
     runs = list_runs(number)
@@ -61,7 +63,6 @@ def list_(
 @audit_app.command()
 def show(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happened in a run, in order. Text of agents is shown escaped."""
-    from ringfence.cli.printing import RecordPrinter
     from ringfence.journal import read, resolve
 
     path = resolve(run)
@@ -85,7 +86,6 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check that a record is what was written. Exit code 0 sealed, 3 open end, 1 broken or truncated."""
-    from ringfence.cli.escape import safe_json
     from ringfence.journal import verify as verify_journal
     from ringfence.journal.keys import read_public_key
 
@@ -113,7 +113,6 @@ def export(
     """Write the session as one JSON document. Every message, every tool call with its result."""
     import msgspec
 
-    from ringfence.cli.escape import safe_json
     from ringfence.journal import export as export_session
     from ringfence.journal import resolve
 
@@ -132,7 +131,6 @@ def follow(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happens in a run as it happens; ends with the run."""
     import anyio
 
-    from ringfence.cli.printing import RecordPrinter
     from ringfence.journal import follow as follow_journal
     from ringfence.journal import resolve
 
@@ -163,7 +161,6 @@ def _columns(row: "Sequence[str]", widths: "Sequence[int]") -> str:
 
 def _warn_if_damaged(path: Path) -> None:
     """Say so before a record is shown that is not what was written."""
-    from ringfence.cli.escape import visible
     from ringfence.journal import verify as verify_journal
 
     found = verify_journal(path)
@@ -182,9 +179,6 @@ def _journals(run: str | None) -> list[Path]:
 
 
 def _verification_line(found: "Verification") -> str:
-    from ringfence.cli.escape import visible
-    from ringfence.cli.plural import counted
-
     parts = [_WORDS[found.status], found.run_id or str(found.path), counted(found.events, "event")]
     if found.bad_line is not None:
         parts.append(f"line {found.bad_line}: {found.reason}")

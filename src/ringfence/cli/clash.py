@@ -1,11 +1,12 @@
 """Who is in the way: a refusal names the run that holds a workspace, and people know standing sandboxes by name."""
 
+from contextlib import suppress
+
+from ringfence.errors import RecordError
+
 
 def in_the_way(refusal: str) -> str | None:
     """What to do about the standing sandbox whose run a refusal names; None if it names none."""
-    from contextlib import suppress
-
-    from ringfence.errors import RecordError
     from ringfence.sandbox.holder.place import places_in, standing_dir
     from ringfence.sandbox.holder.state import read_state
 

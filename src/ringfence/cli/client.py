@@ -1,7 +1,9 @@
 """`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,8 +151,6 @@ class _Asked:
 
 
 def _run(asked: _Asked) -> None:
-    import os
-
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError(
             f"ringfence {asked.name} needs a terminal; in scripts use `ringfence run --runtime {asked.name}-cli`"
@@ -175,8 +175,6 @@ def _run(asked: _Asked) -> None:
 
 
 async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
-    from functools import partial
-
     from ringfence.cli.running import run_to_end
     from ringfence.config.paths import state_dir
     from ringfence.job.asked.lending import lent_to_run

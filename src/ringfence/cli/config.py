@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption
+from ringfence.cli.replacing import replace_file
 from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +36,6 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Print the effective configuration of a run in DIR."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.config import load
 
     effective = load(_directory(workspace))
@@ -50,7 +52,6 @@ def show(
 @config_app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of ringfence.yaml, for editors."""
-    from ringfence.cli.escape import safe_json
     from ringfence.fleet.config.schema import crew_schema
 
     typer.echo(safe_json(crew_schema(), indent=2))
@@ -88,8 +89,6 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
     """Write a ringfence.yaml in which every key is explained. Also its schema, for editors."""
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.replacing import replace_file
     from ringfence.config.discovery import PROJECT_FILE_NAME
     from ringfence.config.template import SCHEMA_FILE_NAME, commented_file
     from ringfence.fleet.config.schema import crew_schema
@@ -109,7 +108,6 @@ def init(
 
 def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
     """Key, value and origin of everything, in the order of the models, escaped and without secrets."""
-    from ringfence.cli.escape import visible
     from ringfence.config.fields import all_fields
 
     fields = all_fields()
@@ -167,8 +165,6 @@ def _at(settings: Any, path: tuple[str, ...]) -> Any:
 
 
 def _trust(file: Path, *, yes: bool) -> None:
-    from ringfence.cli.escape import visible
-    from ringfence.cli.herdctl import trust_herdctl
     from ringfence.config.layers import loosened_by
     from ringfence.config.trust import digest_of, is_trusted, trust_content
 
@@ -202,7 +198,6 @@ def _revoke(file: Path) -> None:
 
 
 def _list_trust(*, json: bool) -> None:
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.config.trust import trusted_files
 
     records = trusted_files()
@@ -249,6 +244,4 @@ def _directory(path: Path) -> Path:
 
 
 def _say(text: str) -> None:
-    from ringfence.cli.escape import visible
-
     typer.echo(visible(text, one_line=True), err=True)

@@ -1,11 +1,13 @@
 """What `ringfence doctor` says of credentials: whether they end soon, and with --auth whether they are good."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.saying import say
-from ringfence.errors import ExitCode
+from ringfence.errors import AuthenticationFailed, ExitCode, InfrastructureFault, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -33,8 +35,6 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
     """
     import anyio
 
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.errors import AuthenticationFailed
     from ringfence.secret import known_secrets
 
     known = known_secrets(effective.settings.secrets)
@@ -59,7 +59,6 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
 async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
     from ringfence.cli.secret import written
     from ringfence.config.paths import state_dir
-    from ringfence.errors import AuthenticationFailed, InfrastructureFault
     from ringfence.job.asked.lending import tell_warnings
     from ringfence.model.probe import probe
     from ringfence.secret import leased
@@ -87,11 +86,8 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
 
 async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
     """Credentials whose end is known without asking anybody: their names, ends and whether that is soon."""
-    import time
-
     from ringfence.cli.secret import written
     from ringfence.config.paths import state_dir
-    from ringfence.errors import RingfenceError
     from ringfence.secret import glance, known_secrets
     from ringfence.secret.book import living
 

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
+from ringfence.cli.saying import say
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient
@@ -24,7 +27,6 @@ _Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
 @agent_app.command("ls")
 def list_agents(*, json: JsonOption = False) -> None:
     """List agents, and how they stand."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("agents")
@@ -40,8 +42,6 @@ def list_agents(*, json: JsonOption = False) -> None:
 @agent_app.command("show")
 def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     """Show one agent."""
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.errors import UsageError
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
@@ -93,7 +93,6 @@ def disable(agent: _Agent, *, json: JsonOption = False) -> None:
 @schedule_app.command("ls")
 def list_schedules(*, json: JsonOption = False) -> None:
     """List schedules, and when each fires next."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("schedules")
@@ -113,8 +112,6 @@ def next_times(
     json: JsonOption = False,
 ) -> None:
     """Print when a schedule fires next, in UTC."""
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.saying import say
     from ringfence.fleet.client import FleetClient
 
     agent, name = _parts(schedule)
@@ -159,24 +156,17 @@ def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
 
 
 def _tell_configured(stands: str) -> None:
-    from ringfence.cli.escape import visible
-    from ringfence.cli.saying import say
-
     advice = "take `enabled: false` out of it, then `ringfence trust` and `ringfence fleet reload`"
     say(f"{visible(stands, one_line=True)} by its configuration; {advice}")
 
 
 def _tell(is_json: bool, **done: str | bool) -> None:
     """Say for programs what was done; people need no word."""
-    from ringfence.cli.escape import safe_json
-
     if is_json:
         typer.echo(safe_json({"schema_version": 1, **done}, indent=2))
 
 
 def _parts(schedule: str) -> tuple[str, str]:
-    from ringfence.errors import UsageError
-
     agent, slash, name = schedule.rpartition("/")
     if not slash or not agent or not name:
         raise UsageError(f"{schedule!r} is no AGENT/SCHEDULE; `ringfence schedule ls` lists them")
@@ -189,8 +179,6 @@ def _next(schedule: dict[str, Any]) -> str:
 
 def tell_former(client: "FleetClient", known: set[str]) -> None:
     """Name agents that are not configured any more, of which jobs wait."""
-    from ringfence.cli.escape import visible
-
     waiting = [job for job in client.get("jobs", state="queued", limit=1000) if job["agent"] not in known]
     for name, count in Counter(job["agent"] for job in waiting).items():
         why = next(job["waits_for"] for job in waiting if job["agent"] == name)

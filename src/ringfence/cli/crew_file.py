@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ringfence.errors import UsageError
+
 FileOption = Annotated[
     Path | None,
     typer.Option(
@@ -23,7 +25,6 @@ def fleet_file(file: Path | None) -> Path:
         UsageError: There is none.
     """
     from ringfence.config.discovery import find_project_file
-    from ringfence.errors import UsageError
 
     found = file.absolute() if file is not None else find_project_file(Path.cwd())
     if found is None and Path("herdctl.yaml").exists():

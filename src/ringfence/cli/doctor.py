@@ -1,12 +1,15 @@
 """`ringfence doctor`: can this machine hold a fence, and does the fence hold?"""
 
+import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.credentials import check_credentials, credential_line, ending_credentials
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, RingfenceError, UsageError
@@ -48,14 +51,11 @@ def doctor(
     Exit 125 if no fence can be had, or none of the image that was named.
     """
     if auth:
-        from ringfence.cli.credentials import check_credentials
-
         if attack or image is not None:
             raise UsageError("--auth looks at credentials only; leave out --attack and --image")
         raise typer.Exit(check_credentials(load_settings(Path()), json=json))
     import anyio
 
-    from ringfence.cli.escape import safe_json
     from ringfence.sandbox.registry import get_backend
 
     document = anyio.run(_examine, attack, image)
@@ -71,7 +71,6 @@ def doctor(
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
-    from ringfence.cli.credentials import ending_credentials
     from ringfence.sandbox.bubblewrap.binary import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend
@@ -96,7 +95,6 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    import os
     import platform
 
     return (
@@ -105,7 +103,6 @@ def _machine() -> str:
 
 
 async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:
-    from ringfence.errors import RingfenceError
     from ringfence.sandbox.registry import get_backend
     from ringfence.testing.attack import run_attacks
 
@@ -165,9 +162,7 @@ async def _open(name: str, image: str | None, workspace: Path) -> "AsyncIterator
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """A workspace to attack from; of an ordinary owner, also for root, so that it is shown as itself."""
-    import os
     import tempfile
-    from contextlib import suppress
 
     from ringfence.removal import remove_tree
     from ringfence.sandbox.workspace.ownership import RESERVED_ID
@@ -187,8 +182,6 @@ def _scratch() -> Iterator[Path]:
 
 def _state(one: dict[str, Any]) -> str:
     """In a word or a line; only the default's lack is alarming, the others are extras."""
-    from ringfence.cli.escape import visible
-
     if not one["usable"]:
         word = "CANNOT BE USED" if one["name"] == _DEFAULT else "not available"
         return f"{word}: {visible(one['reason'], one_line=True)}"
@@ -196,9 +189,6 @@ def _state(one: dict[str, Any]) -> str:
 
 
 def _print(document: dict[str, Any]) -> None:
-    from ringfence.cli.credentials import credential_line
-    from ringfence.cli.escape import visible
-
     limits = document["limits"]
     typer.echo(f"machine: {document['machine']}")
     typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")

@@ -1,12 +1,17 @@
 """`ringfence exec`: one command in a fence."""
 
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.escape import visible
+from ringfence.cli.flagged import warnings
+from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
@@ -65,13 +70,7 @@ async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "
 
 
 async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> int:
-    from contextlib import ExitStack
-    from functools import partial
-
-    from ringfence.cli.escape import visible
-    from ringfence.cli.flagged import warnings
     from ringfence.cli.outward import Refused
-    from ringfence.cli.private_copy import how_to_apply
     from ringfence.cli.running import run_to_end
     from ringfence.cli.unconnected import HINT, Unconnected
     from ringfence.job.command import Stdio, open_null, run_command

@@ -1,6 +1,10 @@
 """`ringfence fleet`: a standing crew of agents, and the daemon that keeps it."""
 
 import os
+import select
+import signal
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,9 +12,12 @@ import typer
 
 from ringfence.cli.crew import tell_former
 from ringfence.cli.crew_file import FileOption, fleet_file
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.herdctl import import_fleet, tell_notes, tell_of_notes
 from ringfence.cli.options import JsonOption, LogFormatOption
+from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
+from ringfence.errors import InfrastructureFault, RingfenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +57,6 @@ def up(
         log = log_file(state_dir())
         form = ["--log-format", log_format] if log_format is not None else []
         pid = start_detached(["fleet", "up", "--file", str(path), *form], log)
-        from ringfence.cli.escape import safe_json
 
         told = {"schema_version": 1, "pid": pid, "log": str(log)}
         typer.echo(safe_json(told, indent=2) if json else f"fleet is up, process {pid}; its log: {log}")
@@ -84,12 +90,7 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
 
 
 async def _obey_signals(daemon: "Daemon") -> None:
-    import signal
-    from contextlib import suppress
-
     import anyio
-
-    from ringfence.errors import RingfenceError
 
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
@@ -101,9 +102,6 @@ async def _obey_signals(daemon: "Daemon") -> None:
 
 
 def _tell_ready(daemon: "Daemon", *, is_json: bool) -> None:
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.plural import counted
-
     agents = counted(len(daemon.fleet.agents), "agent")
     if is_json:
         typer.echo(safe_json({"schema_version": 1, "pid": os.getpid(), "log": None}, indent=2))
@@ -116,8 +114,6 @@ def _tell_ready(daemon: "Daemon", *, is_json: bool) -> None:
 
 def _first_doubts(fleet: "Fleet") -> "Iterator[str]":
     """What will not work here as it stands; of a long list the beginning, and who says the rest."""
-    from itertools import islice
-
     from ringfence.fleet.config.doubts import doubts
 
     found = doubts(fleet, os.environ)
@@ -133,12 +129,7 @@ def down(
     json: JsonOption = False,
 ) -> None:
     """Stop the daemon, and wait until it is gone: nothing new starts, what runs may end, then is cancelled."""
-    import select
-    from contextlib import suppress
-
-    from ringfence.cli.escape import safe_json
     from ringfence.config.paths import state_dir
-    from ringfence.errors import InfrastructureFault, RingfenceError
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.noted import has_died
 
@@ -165,7 +156,6 @@ def down(
 @fleet_app.command("status")
 def status(*, json: JsonOption = False) -> None:
     """Show how the crew stands."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
@@ -204,8 +194,6 @@ def diff(*, json: JsonOption = False) -> None:
 
 
 def _print_changes(found: list[str], *, json: bool) -> None:
-    from ringfence.cli.escape import safe_json, visible
-
     if json:
         typer.echo(safe_json({"schema_version": 1, "changes": found}, indent=2))
         return
@@ -240,7 +228,6 @@ def trigger(
     json: JsonOption = False,
 ) -> None:
     """Have an agent do a job."""
-    from ringfence.cli.escape import safe_json
     from ringfence.cli.job import wait_for
     from ringfence.fleet.client import FleetClient
 
@@ -262,8 +249,6 @@ def trigger(
 @fleet_app.command("validate")
 def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
     """Check the crew's files, without starting anything."""
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.plural import counted
     from ringfence.fleet.config.doubts import doubts
 
     fleet = _loaded(file)
@@ -294,7 +279,6 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Print what holds for each agent."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.config.differing import said
 
     fleet = _loaded(file)

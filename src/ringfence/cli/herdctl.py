@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
+from ringfence.cli.plural import counted
+from ringfence.cli.replacing import replace_file
 from ringfence.cli.saying import say
+from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,10 +35,7 @@ def import_fleet(
 
     Exit code 0 once files are written, whatever is named; 78 if the files of herdctl are wrong, 2 if one is in the way.
     """
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.replacing import replace_file
     from ringfence.config.yaml import read_document
-    from ringfence.errors import UsageError
     from ringfence.fleet.config.herdctl.bringing import bring, is_herdctl
     from ringfence.fleet.config.herdctl.checking import unset_variables
     from ringfence.fleet.config.herdctl.writing import texts_of
@@ -88,11 +89,8 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
     Returns:
         Whether it is one.
     """
-    from ringfence.cli.escape import visible
-    from ringfence.cli.plural import counted
     from ringfence.config.trust import digest_of, trust_content
     from ringfence.config.yaml import read_document
-    from ringfence.errors import ExitCode
     from ringfence.fleet.config.herdctl.bringing import bring, is_herdctl
 
     document = read_document(file)
@@ -116,7 +114,6 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
 
 
 def _refuse_in_the_way(read: list[Path], texts: dict[Path, str], *, force: bool) -> None:
-    from ringfence.errors import UsageError
     from ringfence.fleet.config.herdctl.bringing import FILE_NAMES
 
     sources = {file.resolve() for file in read}

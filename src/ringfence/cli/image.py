@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import EngineOption, JsonOption
+from ringfence.cli.plural import counted
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
@@ -53,7 +55,6 @@ def build(
     """Build images, default: base. One that is there of the same inputs is used. Prints their names."""
     import anyio
 
-    from ringfence.cli.escape import safe_json
     from ringfence.sandbox.docker.image import BuildOptions
     from ringfence.sandbox.docker.image.bootstrap import bootstrap_inputs
 
@@ -77,8 +78,6 @@ def list_(*, engine: EngineOption = None, podman: _PodmanOption = False, json: J
     """List the images of ringfence that the engine has, the newest first."""
     import anyio
 
-    from ringfence.cli.escape import safe_json, visible
-
     images = anyio.run(_list, _Place(engine, podman))
     if json:
         typer.echo(safe_json({"schema_version": 1, "images": [_row(image) for image in images]}, indent=2))
@@ -100,8 +99,6 @@ def show(
 ) -> None:
     """Print what an image is made of. Also its size, and what its tools need beyond a plain sandbox."""
     import anyio
-
-    from ringfence.cli.escape import safe_json, visible
 
     document = anyio.run(_show, name, _Place(engine, podman))
     if json:
@@ -131,9 +128,6 @@ def rm(
 ) -> None:
     """Remove images of ringfence. One that a container uses stays, and is named."""
     import anyio
-
-    from ringfence.cli.escape import visible
-    from ringfence.cli.plural import counted
 
     if not (names or stale or every):
         raise UsageError("nothing to remove; name images, or give --stale or --all")
@@ -214,8 +208,6 @@ async def _build(
 
 
 def _tell(line: str) -> None:
-    from ringfence.cli.escape import visible
-
     typer.echo(visible(line, one_line=True), err=True)
 
 

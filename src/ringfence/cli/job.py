@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
+from ringfence.cli.printing import RecordPrinter
+from ringfence.cli.private_copy import how_to_apply
+from ringfence.cli.saying import say
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from ringfence.cli.printing import RecordPrinter
     from ringfence.fleet.client import FleetClient
 
 job_app = typer.Typer(
@@ -31,7 +35,6 @@ def ls(
     json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("jobs", agent=agent, state=state, before=before, limit=limit)
@@ -46,7 +49,6 @@ def ls(
 @job_app.command("show")
 def show(job: JobArgument, *, json: JsonOption = False) -> None:
     """Show one job."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.fleet.client import FleetClient
     from ringfence.journal import run_dir
 
@@ -71,7 +73,6 @@ def logs(
     json: JsonOption = False,
 ) -> None:
     """Print what happened in a job."""
-    from ringfence.cli.printing import RecordPrinter
     from ringfence.fleet.client import FleetClient
     from ringfence.journal import read, run_dir
 
@@ -95,9 +96,6 @@ class _Patience:
         self._until = time.monotonic() + _PATIENT_S
 
     def look(self, job: dict[str, Any]) -> None:
-        from ringfence.cli.escape import visible
-        from ringfence.cli.saying import say
-
         if job["waits_for"] not in (None, self._told) and time.monotonic() > self._until:
             self._told = job["waits_for"]
             say(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
@@ -105,9 +103,6 @@ class _Patience:
 
 def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
     """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
-    from ringfence.cli.saying import say
-    from ringfence.errors import UsageError
-
     shown, is_sealed, patience = None, False, _Patience()
     while True:
         run_id, is_over = found["run_id"], found["ended_at"] is not None
@@ -167,7 +162,6 @@ def _tell_unbegun(job: dict[str, Any]) -> None:
 
 
 def _has_record(job: dict[str, Any]) -> bool:
-    from ringfence.cli.escape import visible
     from ringfence.journal import run_dir
 
     if run_dir(job["run_id"]).is_dir():
@@ -184,7 +178,6 @@ def _has_record(job: dict[str, Any]) -> bool:
 @job_app.command("cancel")
 def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
     """Cancel a job. What its agent made so far is kept."""
-    from ringfence.cli.escape import safe_json
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().post("jobs", job, "cancel")
@@ -219,7 +212,6 @@ def fork(
 
 
 def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
-    from ringfence.cli.escape import safe_json
     from ringfence.fleet.client import FleetClient
 
     entered = FleetClient().post("jobs", job, act, body={} if prompt is None else {"prompt": prompt})
@@ -229,7 +221,6 @@ def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
 @job_app.command("rm")
 def rm(job: JobArgument, *, json: JsonOption = False) -> None:
     """Forget a job that has ended. Its runs' records stay."""
-    from ringfence.cli.escape import safe_json
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
@@ -241,8 +232,6 @@ def rm(job: JobArgument, *, json: JsonOption = False) -> None:
 
 def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
     """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.errors import InfrastructureFault, UsageError
     from ringfence.job.state import JobState, exit_code
 
     patience = _Patience()
@@ -268,9 +257,6 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
 
 def _tell_copy(job: dict[str, Any]) -> None:
     """Where a job changed files on a private copy, say on stderr what brings them in."""
-    from ringfence.cli.private_copy import how_to_apply
-    from ringfence.cli.saying import say
-    from ringfence.errors import RecordError
     from ringfence.events import WorkExported
     from ringfence.journal import read, run_dir
     from ringfence.sandbox.workspace.work import load_record

@@ -15,6 +15,7 @@ from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.crew import agent_app, schedule_app
 from ringfence.cli.doctor import doctor
 from ringfence.cli.ending import end_by
+from ringfence.cli.escape import visible
 from ringfence.cli.execute import execute
 from ringfence.cli.fleet import fleet_app
 from ringfence.cli.gc import gc
@@ -113,8 +114,6 @@ def _run() -> int:
 
 
 def _tell_misuse(error: Any) -> int:
-    from ringfence.cli.escape import visible
-
     context = getattr(error, "ctx", None)
     message = error.format_message().rstrip(".")
     if context is None or type(error).__name__ == "NoArgsIsHelpError":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, UsageError
 
@@ -69,7 +70,6 @@ def show(
     """Print the effective policy of a sandbox for this workspace. One is opened and asked."""
     import anyio
 
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.plain import policy_lines
     from ringfence.job.asked.sandbox import spec_of
 
@@ -99,7 +99,6 @@ def explain(
     json: options.JsonOption = False,
 ) -> None:
     """Say whether an address may be reached from inside, and by which rule. Exit code 0 if it may, 4 if not."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.egress.proxy.wanted import wanted_by
 
     try:
@@ -129,7 +128,6 @@ def check(
     json: options.JsonOption = False,
 ) -> None:
     """Compare what may be reached from inside with a file of expectations. Exit code 3 if one of them differs."""
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.cli.expectations import judged, read_expectations
 
     results = list(judged(read_expectations(file), _egress_rules(workspace, allow)))

@@ -1,10 +1,12 @@
 """`ringfence pool`: the sandboxes that are kept warm for runs."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
 from ringfence.cli.settings import load_settings
 from ringfence.cli.standing import age_of, run_to_the_end
@@ -23,8 +25,6 @@ pool_app = typer.Typer(
 @pool_app.command()
 def status(*, json: JsonOption = False) -> None:
     """Print the warm sandboxes that wait for a run. Also how often there was one when it was wanted."""
-    from ringfence.cli.escape import safe_json, visible
-
     document: dict[str, Any] = {}
 
     async def act() -> int:
@@ -79,8 +79,6 @@ def _pool() -> "Pool":
 
 
 def _document(pool: "Pool") -> dict[str, Any]:
-    from dataclasses import asdict
-
     waiting = [
         {
             "sandbox_id": None if state is None else state.sandbox_id,

@@ -4,6 +4,8 @@ from typing import Any
 
 import typer
 
+from ringfence.cli.escape import safe_json
+
 
 class RecordPrinter:
     """Prints one record after the other.
@@ -20,7 +22,6 @@ class RecordPrinter:
 
     def show(self, record: Any) -> None:
         """Print one."""
-        from ringfence.cli.escape import safe_json
         from ringfence.cli.transcript import print_record
         from ringfence.journal import as_json
 

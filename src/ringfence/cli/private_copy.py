@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringfence.errors import RecordError
+
 if TYPE_CHECKING:
     from ringfence.events import WorkExported
 
 
 def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
     """What brings the files that a run changed into the workspace; None where they are there already."""
-    from ringfence.errors import RecordError
     from ringfence.sandbox.workspace.work import load_record
 
     if work is None or not work.files_changed:

@@ -1,9 +1,12 @@
 """What `ringfence run` does, once its words are read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.cli.task import read_task
 from ringfence.errors import UsageError
@@ -69,9 +72,6 @@ def run_task(
 async def _run(
     prompt: str, workspace: Path, effective: "Effective", go_on: "GoingOn | None", json: bool, wait_s: float
 ) -> int:
-    from dataclasses import replace
-
-    from ringfence.cli.saying import say
     from ringfence.job.asked.agent import agent_run
 
     async with agent_run(prompt, workspace, effective, go_on=go_on, tell=say) as (run, agent):
@@ -79,8 +79,6 @@ async def _run(
 
 
 async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
-    from functools import partial
-
     from ringfence.cli.running import run_to_end
     from ringfence.job.agent import run_agent
 

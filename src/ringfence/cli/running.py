@@ -1,5 +1,6 @@
 """A run from the command line: what died before is closed first, interrupts stop it."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
     """Do a run; the first interrupt stops what is inside, the second everything."""
-    from dataclasses import replace
-
     from ringfence.config.units import format_duration
     from ringfence.job.run import JobRun
     from ringfence.job.sweep import close_the_dead

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption, WorkspaceOption
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings
-from ringfence.errors import UsageError
+from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -26,8 +27,6 @@ secret_app = typer.Typer(
 def list_secrets(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None:
     """List secrets by name and source, and what runs are lent of them now. What runs that died had is revoked."""
     import anyio
-
-    from ringfence.cli.escape import safe_json, visible
 
     document = anyio.run(_listed, load_settings(workspace))
     if json:
@@ -53,7 +52,6 @@ def try_secret(
     """See whether a secret can be had: its source is asked. Exit 77 if not, 75 if the source cannot be reached."""
     import anyio
 
-    from ringfence.cli.escape import safe_json, visible
     from ringfence.secret import known_secrets
 
     known = known_secrets(load_settings(workspace).settings.secrets)
@@ -94,7 +92,6 @@ async def _listed(effective: "Effective") -> dict[str, Any]:
 
 async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
     """A secret at a glance: no program is run for it."""
-    from ringfence.errors import RingfenceError
     from ringfence.secret import glance
 
     problem = expires_at = None

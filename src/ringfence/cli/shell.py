@@ -1,5 +1,8 @@
 """`ringfence shell`: a person's shell in a fence."""
 
+import os
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,10 +34,6 @@ def shell(
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
 ) -> None:
     """Open a shell on this terminal, in a sandbox. Afterwards `ringfence diff last` and `undo last`. Journaled."""
-    import os
-    import sys
-    from functools import partial
-
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
     effective = load_settings(

@@ -1,5 +1,7 @@
 """`ringfence worker`: this machine joins a crew."""
 
+import os
+import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import LogFormatOption
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.cli.log import Log
@@ -24,11 +27,9 @@ def worker(
 ) -> None:
     """Run jobs of the crew whose database RINGFENCE_FLEET_DATABASE names, until stopped."""
     import json
-    import os
 
     import anyio
 
-    from ringfence.errors import UsageError
     from ringfence.model import warm_up
 
     warm_up()
@@ -47,9 +48,6 @@ def worker(
 
 
 async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
-    import os
-    import signal
-
     import anyio
 
     from ringfence.cli.log import Log
@@ -94,7 +92,6 @@ def _traces(said: dict[str, Any], log: "Log") -> "Traces | None":
     """Where traces go, by what the worker was told, or finds in its environment."""
     from pydantic import ValidationError
 
-    from ringfence.errors import UsageError
     from ringfence.fleet.config.model import TraceSettings
     from ringfence.fleet.tracing.opening import open_traces
 
