@@ -29,7 +29,7 @@ _IMPORTED = (
     "ringfence.cli.loop_look",
     "ringfence.cli.loop_start",
     "ringfence.cli.main",
-    "ringfence.cli.run_task",
+    "ringfence.cli.run",
     "ringfence.cli.running",
     "ringfence.engine.dbos",
     "ringfence.loop.drafting",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import RecordPrinter
 from ringfence.errors import ExitCode, UsageError
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
     from ringfence.journal import RunSummary, Verification
 
-audit_app = typer.Typer(
-    name="audit",
-    help="List, read, verify, export and follow the records of runs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+audit_app = command_group("audit", "List, read, verify, export and follow the records of runs.")
 
 _Run = Annotated[
     str,

@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli.changes import show_patch, show_stat, show_unkept, tell_restored
 from ringfence.cli.escape import safe_json
-from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.options import JsonOption, WorkspaceOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.errors import UsageError
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
     from ringfence.sandbox.workspace.by_hand import ByHand
 
-checkpoint_app = typer.Typer(
-    name="checkpoint",
-    help="Keep a state of a workspace by hand, compare with it, go back to it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+checkpoint_app = command_group(
+    "checkpoint", "Keep a state of a workspace by hand, compare with it, go back to it."
 )
 _Result = TypeVar("_Result")
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")]

@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.herdctl import trust_herdctl
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.replacing import replace_file
 from ringfence.errors import ExitCode, UsageError
 
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.origin import Origin
 
-config_app = typer.Typer(
-    name="config",
-    help="Show what is configured, and where it comes from.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+config_app = command_group("config", "Show what is configured, and where it comes from.")
 
 _SCHEMA_VERSION = 1
 

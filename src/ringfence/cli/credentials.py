@@ -3,9 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.errors import AuthenticationFailed, ExitCode, InfrastructureFault, RingfenceError
 
@@ -42,18 +40,17 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
     if not credentials:
         raise AuthenticationFailed(_NONE)
     rows = [anyio.run(_checked, secret, effective.settings.run.model) for secret in credentials]
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "credentials": rows}, indent=2))
-    else:
-        for row in rows:
-            where = f" at {row['where']}" if row["where"] else ""
-            ends = f"; ends {row['expires_at']}" if row["expires_at"] else ""
-            line = f"{_MARKS[row['verdict']]}{row['name']} ({row['source']}){where}: {row['detail']}{ends}"
-            typer.echo(visible(line, one_line=True))
+    print_answer({"credentials": rows}, map(_checked_line, rows), json=json)
     verdicts = {row["verdict"] for row in rows}
     if verdicts & {"refused", "unusable"}:
         return ExitCode.AUTHENTICATION
     return ExitCode.INFRASTRUCTURE if verdicts & {"unreachable", "unclear"} else ExitCode.OK
+
+
+def _checked_line(row: dict[str, Any]) -> str:
+    where = f" at {row['where']}" if row["where"] else ""
+    ends = f"; ends {row['expires_at']}" if row["expires_at"] else ""
+    return f"{_MARKS[row['verdict']]}{row['name']} ({row['source']}){where}: {row['detail']}{ends}"
 
 
 async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:

@@ -5,21 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import JsonOption
+from ringfence.cli.escape import visible
+from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient
 
-agent_app = typer.Typer(name="agent", help="The crew's agents.", no_args_is_help=True, rich_markup_mode=None)
-schedule_app = typer.Typer(
-    name="schedule",
-    help="When the crew's agents work by themselves.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+agent_app = command_group("agent", "The crew's agents.")
+schedule_app = command_group("schedule", "When the crew's agents work by themselves.")
 _Agent = Annotated[str, typer.Argument(metavar="AGENT")]
 _Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
 
@@ -30,13 +26,12 @@ def list_agents(*, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("agents")
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "agents": found}, indent=2))
-        return
-    for agent in found:
-        state = "enabled" if agent["is_enabled"] else "disabled"
-        line = f"{agent['name']:<24} {state:<9} {agent['runtime']:<11} {agent['description'] or ''}"
-        typer.echo(visible(line.rstrip(), one_line=True))
+    print_answer({"agents": found}, map(_agent_line, found), json=json)
+
+
+def _agent_line(agent: dict[str, Any]) -> str:
+    state = "enabled" if agent["is_enabled"] else "disabled"
+    return f"{agent['name']:<24} {state:<9} {agent['runtime']:<11} {agent['description'] or ''}".rstrip()
 
 
 @agent_app.command("show")
@@ -54,18 +49,14 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
         hint = f"did you mean {guess!r}?" if guess else "`ringfence agent ls` lists them"
         raise UsageError(f"there is no agent {agent!r}; {hint}")
     schedules = [each for each in client.get("schedules") if each["agent"] == agent]
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **found, "schedules": schedules}, indent=2))
-        return
-    triggers = found.pop("triggers")
-    for key, value in found.items():
-        if value not in (None, ""):
-            shown = str(value).lower() if isinstance(value, bool) else value
-            typer.echo(visible(f"{key}: {shown}", one_line=True))
-    for each in schedules:
-        typer.echo(visible(f"schedule {each['name']}: {each['when']}, {_next(each)}", one_line=True))
-    for each in triggers:
-        typer.echo(visible(f"trigger {each['name']}: {each['when']}", one_line=True))
+    lines = [
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in found.items()
+        if value not in (None, "") and key != "triggers"
+    ]
+    lines += [f"schedule {each['name']}: {each['when']}, {_next(each)}" for each in schedules]
+    lines += [f"trigger {each['name']}: {each['when']}" for each in found["triggers"]]
+    print_answer({**found, "schedules": schedules}, lines, json=json)
 
 
 @agent_app.command("enable")
@@ -78,7 +69,7 @@ def enable(agent: _Agent, *, json: JsonOption = False) -> None:
     is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
     if not is_enabled:
         _tell_configured(f"agent {agent!r} is disabled")
-    _tell(json, agent=agent, is_enabled=is_enabled)
+    print_answer({"agent": agent, "is_enabled": is_enabled}, (), json=json)
 
 
 @agent_app.command("disable")
@@ -87,7 +78,7 @@ def disable(agent: _Agent, *, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     FleetClient().post("agents", agent, "disable")
-    _tell(json, agent=agent, is_enabled=False)
+    print_answer({"agent": agent, "is_enabled": False}, (), json=json)
 
 
 @schedule_app.command("ls")
@@ -96,12 +87,11 @@ def list_schedules(*, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("schedules")
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "schedules": found}, indent=2))
-        return
-    for each in found:
-        name = f"{each['agent']}/{each['name']}"
-        typer.echo(visible(f"{name:<32} {each['next_at'] or 'paused':<28} {each['when']}", one_line=True))
+    lines = (
+        f"{each['agent'] + '/' + each['name']:<32} {each['next_at'] or 'paused':<28} {each['when']}"
+        for each in found
+    )
+    print_answer({"schedules": found}, lines, json=json)
 
 
 @schedule_app.command("next")
@@ -119,11 +109,7 @@ def next_times(
     found = client.get("schedules", agent, name, "next", count=count)
     if _is_paused(client, agent, name):
         say("it is paused; these would be its times")
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "next": found}, indent=2))
-        return
-    for moment in found:
-        typer.echo(moment)
+    print_answer({"next": found}, found, json=json)
 
 
 @schedule_app.command("pause")
@@ -133,7 +119,7 @@ def pause(schedule: _Schedule, *, json: JsonOption = False) -> None:
 
     agent, name = _parts(schedule)
     FleetClient().post("schedules", agent, name, "pause")
-    _tell(json, agent=agent, schedule=name, is_paused=True)
+    print_answer({"agent": agent, "schedule": name, "is_paused": True}, (), json=json)
 
 
 @schedule_app.command("resume")
@@ -147,7 +133,7 @@ def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
     is_paused = _is_paused(client, agent, name)
     if is_paused:
         _tell_configured(f"schedule {schedule!r} rests")
-    _tell(json, agent=agent, schedule=name, is_paused=is_paused)
+    print_answer({"agent": agent, "schedule": name, "is_paused": is_paused}, (), json=json)
 
 
 def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
@@ -158,12 +144,6 @@ def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
 def _tell_configured(stands: str) -> None:
     advice = "take `enabled: false` out of it, then `ringfence trust` and `ringfence fleet reload`"
     say(f"{visible(stands, one_line=True)} by its configuration; {advice}")
-
-
-def _tell(is_json: bool, **done: str | bool) -> None:
-    """Say for programs what was done; people need no word."""
-    if is_json:
-        typer.echo(safe_json({"schema_version": 1, **done}, indent=2))
 
 
 def _parts(schedule: str) -> tuple[str, str]:

@@ -14,8 +14,9 @@ from ringfence.cli.crew import tell_former
 from ringfence.cli.crew_file import FileOption, fleet_file
 from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.herdctl import import_fleet, tell_notes, tell_of_notes
-from ringfence.cli.options import JsonOption, LogFormatOption
+from ringfence.cli.options import JsonOption, LogFormatOption, command_group
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RingfenceError
 
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
     from ringfence.fleet.config.model import LogFormat
     from ringfence.fleet.daemon.daemon import Daemon
 
-fleet_app = typer.Typer(
-    name="fleet",
-    help="Keep a crew of agents working: on schedules, on triggers, as durable jobs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+fleet_app = command_group(
+    "fleet", "Keep a crew of agents working: on schedules, on triggers, as durable jobs."
 )
 _DOUBTS = 5
 """That `fleet up` tells."""
@@ -58,8 +56,8 @@ def up(
         form = ["--log-format", log_format] if log_format is not None else []
         pid = start_detached(["fleet", "up", "--file", str(path), *form], log)
 
-        told = {"schema_version": 1, "pid": pid, "log": str(log)}
-        typer.echo(safe_json(told, indent=2) if json else f"fleet is up, process {pid}; its log: {log}")
+        lines = [f"fleet is up, process {pid}; its log: {log}"]
+        print_answer({"pid": pid, "log": str(log)}, lines, json=json)
         tell_of_notes(fleet.notes)
         for doubt in _first_doubts(fleet):
             say(doubt)
@@ -103,8 +101,7 @@ async def _obey_signals(daemon: "Daemon") -> None:
 
 def _tell_ready(daemon: "Daemon", *, is_json: bool) -> None:
     agents = counted(len(daemon.fleet.agents), "agent")
-    if is_json:
-        typer.echo(safe_json({"schema_version": 1, "pid": os.getpid(), "log": None}, indent=2))
+    print_answer({"pid": os.getpid(), "log": None}, (), json=is_json)
     line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
     daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
     tell_of_notes(daemon.fleet.notes)
@@ -149,8 +146,7 @@ def down(
             f"the daemon (process {pid}) has ended before it had stopped the crew; `daemon.log` in "
             f"{str(state_dir() / 'fleet')!r} may say why, and the next `ringfence fleet up` sees to what it left"
         )
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "pid": pid}, indent=2))
+    print_answer({"pid": pid}, (), json=json)
 
 
 @fleet_app.command("status")
@@ -194,11 +190,7 @@ def diff(*, json: JsonOption = False) -> None:
 
 
 def _print_changes(found: list[str], *, json: bool) -> None:
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "changes": found}, indent=2))
-        return
-    for line in found or ["nothing has changed"]:
-        typer.echo(visible(line, one_line=True))
+    print_answer({"changes": found}, found or ["nothing has changed"], json=json)
 
 
 @fleet_app.command("systemd")
@@ -238,11 +230,8 @@ def trigger(
     )
     if wait:
         raise typer.Exit(wait_for(client, entered["job"]["id"], json=json))
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **entered}, indent=2))
-        return
-    typer.echo(entered["job"]["id"])
-    if not entered["is_new"]:
+    print_answer(entered, [entered["job"]["id"]], json=json)
+    if not json and not entered["is_new"]:
         say("it was there already")
 
 
@@ -285,15 +274,11 @@ def show(
     if agent is not None:
         fleet.agent(agent)
     rows = [row for row in said(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
-    if json:
-        found: dict[str, Any] = {"schema_version": 1, "values": {row.key: row.value for row in rows}}
-        if origin:
-            found["origins"] = {row.key: row.origin.data() for row in rows}
-        typer.echo(safe_json(found, indent=2))
-        return
-    for row in rows:
-        tail = f"  # {visible(str(row.origin), one_line=True)}" if origin else ""
-        typer.echo(visible(f"{row.key}: {safe_json(row.value)}", one_line=True) + tail)
+    found: dict[str, Any] = {"values": {row.key: row.value for row in rows}}
+    if origin:
+        found["origins"] = {row.key: row.origin.data() for row in rows}
+    lines = (f"{row.key}: {safe_json(row.value)}" + (f"  # {row.origin}" if origin else "") for row in rows)
+    print_answer(found, lines, json=json)
 
 
 def _loaded(file: Path | None) -> "Fleet":

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.escape import visible
 from ringfence.cli.options import JsonOption
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_answer
 from ringfence.cli.replacing import replace_file
 from ringfence.cli.saying import say
 from ringfence.errors import ExitCode, UsageError
@@ -54,15 +55,9 @@ def import_fleet(
     _refuse_in_the_way([each.file for each in brought.documents], texts, force=force)
     for target, text in reversed(texts.items()):
         replace_file(target, text)
-    if json:
-        written = [str(target) for target in texts]
-        rows = [_row(note) for note in notes.items]
-        typer.echo(
-            safe_json({"schema_version": 1, "written": written, "notes": rows, "unset": unset}, indent=2)
-        )
-    else:
-        for target in texts:
-            typer.echo(str(target))
+    written = [str(target) for target in texts]
+    rows = [_row(note) for note in notes.items]
+    print_answer({"written": written, "notes": rows, "unset": unset}, written, json=json)
     tell_notes(notes.items)
     if unset:
         say(f"not checked as a whole, as these variables are not set: {', '.join(unset)}")

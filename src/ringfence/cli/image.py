@@ -1,15 +1,16 @@
 """`ringfence image`: build, list, remove and show the images for containers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import EngineOption, JsonOption
+from ringfence.cli.escape import visible
+from ringfence.cli.options import EngineOption, JsonOption, command_group
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_answer
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.docker.client import Engine
     from ringfence.sandbox.docker.image import BuildOptions, Built, StoredImage, Target
 
-image_app = typer.Typer(
-    name="image",
-    help="Build, list, remove and show the images for containers.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+image_app = command_group("image", "Build, list, remove and show the images for containers.")
 
 _PodmanOption = Annotated[
     bool, typer.Option("--podman", help="An engine of Podman, where the configuration does not say so.")
@@ -66,11 +62,10 @@ def build(
         bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
     )
     built = anyio.run(_build, wanted, options, _Place(engine, podman), json)
-    if json:
-        rows = [
-            {**_row(one.image), "was_there": one.was_there, "seconds": round(one.seconds, 1)} for one in built
-        ]
-        typer.echo(safe_json({"schema_version": 1, "images": rows}, indent=2))
+    rows = [
+        {**_row(one.image), "was_there": one.was_there, "seconds": round(one.seconds, 1)} for one in built
+    ]
+    print_answer({"images": rows}, (), json=json)
 
 
 @image_app.command("ls")
@@ -79,14 +74,14 @@ def list_(*, engine: EngineOption = None, podman: _PodmanOption = False, json: J
     import anyio
 
     images = anyio.run(_list, _Place(engine, podman))
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "images": [_row(image) for image in images]}, indent=2))
-        return
-    if not images:
+    if not images and not json:
         typer.echo("no images yet; `ringfence image build` makes one", err=True)
-    for image in images:
-        state = "current" if _row(image)["is_current"] else "STALE"
-        typer.echo(visible(f"{image.name}  {state:7}  {_size(image)}  {image.created}", one_line=True))
+    rows = [_row(image) for image in images]
+    lines = (
+        f"{image.name}  {'current' if row['is_current'] else 'STALE':7}  {_size(image)}  {image.created}"
+        for image, row in zip(images, rows, strict=True)
+    )
+    print_answer({"images": rows}, lines, json=json)
 
 
 @image_app.command()
@@ -101,20 +96,19 @@ def show(
     import anyio
 
     document = anyio.run(_show, name, _Place(engine, podman))
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
-        return
+    print_answer(document, _lines(document), json=json)
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
     for key, value in _for_people(document).items():
         title = _TITLES.get(key, key)
         if value in (None, "", [], {}):
             continue
         if isinstance(value, dict):
-            typer.echo(f"{title}:")
-            for what, needed in value.items():
-                typer.echo(visible(f"  {what}: {needed}", one_line=True))
+            yield f"{title}:"
+            yield from (f"  {what}: {needed}" for what, needed in value.items())
         else:
-            shown = ", ".join(value) if isinstance(value, list) else value
-            typer.echo(visible(f"{title}: {shown}", one_line=True))
+            yield f"{title}: {', '.join(value) if isinstance(value, list) else value}"
 
 
 @image_app.command()

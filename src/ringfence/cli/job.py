@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import JsonOption
-from ringfence.cli.printing import RecordPrinter
+from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.printing import RecordPrinter, print_answer
 from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
@@ -15,9 +15,7 @@ from ringfence.errors import InfrastructureFault, RecordError, UsageError
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient
 
-job_app = typer.Typer(
-    name="job", help="Look at the crew's jobs, and act on them.", no_args_is_help=True, rich_markup_mode=None
-)
+job_app = command_group("job", "Look at the crew's jobs, and act on them.")
 _LOOK_S = 0.2
 _PATIENT_S = 3.0
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or the end of it.")]
@@ -38,12 +36,11 @@ def ls(
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("jobs", agent=agent, state=state, before=before, limit=limit)
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "jobs": found}, indent=2))
-        return
-    for job in found:
-        why = job["waits_for"] or job["reason"]
-        typer.echo(visible(f"{job['id']}  {job['state']:<14} {job['agent']:<20} {why}", one_line=True))
+    lines = (
+        f"{job['id']}  {job['state']:<14} {job['agent']:<20} {job['waits_for'] or job['reason']}"
+        for job in found
+    )
+    print_answer({"jobs": found}, lines, json=json)
 
 
 @job_app.command("show")
@@ -181,10 +178,8 @@ def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().post("jobs", job, "cancel")
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
-        return
-    typer.echo(f"{found['id']}: {found['state'] if found['state'] == 'cancelled' else 'is being cancelled'}")
+    state = found["state"] if found["state"] == "cancelled" else "is being cancelled"
+    print_answer(found, [f"{found['id']}: {state}"], json=json)
 
 
 @job_app.command("retry")
@@ -215,7 +210,7 @@ def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
     from ringfence.fleet.client import FleetClient
 
     entered = FleetClient().post("jobs", job, act, body={} if prompt is None else {"prompt": prompt})
-    typer.echo(safe_json({"schema_version": 1, **entered}, indent=2) if json else entered["job"]["id"])
+    print_answer(entered, [entered["job"]["id"]], json=json)
 
 
 @job_app.command("rm")
@@ -226,8 +221,7 @@ def rm(job: JobArgument, *, json: JsonOption = False) -> None:
     client = FleetClient()
     removed = client.get("jobs", job)["id"]
     client.delete("jobs", removed)
-    if json:
-        typer.echo(safe_json({"schema_version": 1, "id": removed}, indent=2))
+    print_answer({"id": removed}, (), json=json)
 
 
 def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
@@ -247,10 +241,8 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
             break
         patience.look(job)
         time.sleep(_LOOK_S)
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **job}, indent=2))
-    else:
-        typer.echo(visible(f"{job['id']}  {job['state']}  {job['reason']}", one_line=True))
+    print_answer(job, [f"{job['id']}  {job['state']}  {job['reason']}"], json=json)
+    if not json:
         _tell_copy(job)
     return exit_code(JobState(job["state"]), require_verified=False)
 

@@ -5,6 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
+
+def command_group(name: str, help_text: str) -> typer.Typer:
+    """A command with commands of its own; without one of them it prints its help."""
+    return typer.Typer(name=name, help=help_text, no_args_is_help=True, rich_markup_mode=None)
+
+
 RunArgument = Annotated[
     str,
     typer.Argument(

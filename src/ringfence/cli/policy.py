@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, UsageError
 
@@ -79,11 +79,7 @@ def show(
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]
     if rules:
         document |= _rules()
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
-        return
-    for line in policy_lines(document):
-        typer.echo(visible(line, one_line=True))
+    print_answer(document, policy_lines(document), json=json)
 
 
 @policy_app.command()
@@ -106,16 +102,14 @@ def explain(
     except ValueError as exc:
         raise UsageError(str(exc)) from exc
     decision = _egress_rules(workspace, allow).decide(wanted)
-    if json:
-        document = {"schema_version": 1, "url": url, "target": wanted.target, **_shown(decision)}
-        typer.echo(safe_json(document, indent=2))
-    elif decision.is_allowed:
-        typer.echo(visible(f"allowed: {url}, by rule {decision.rule!r}", one_line=True))
-        typer.echo("its addresses are checked when it is called: those of private networks are refused")
-    else:
-        typer.echo(visible(f"refused: {url}, by rule {decision.rule!r}: {decision.reason}", one_line=True))
-        if decision.remedy:
-            typer.echo(visible(decision.remedy, one_line=True))
+    lines = [f"refused: {url}, by rule {decision.rule!r}: {decision.reason}"]
+    lines += [decision.remedy] if decision.remedy else []
+    if decision.is_allowed:
+        lines = [
+            f"allowed: {url}, by rule {decision.rule!r}",
+            "its addresses are checked when it is called: those of private networks are refused",
+        ]
+    print_answer({"url": url, "target": wanted.target, **_shown(decision)}, lines, json=json)
     raise typer.Exit(ExitCode.OK if decision.is_allowed else ExitCode.REFUSED)
 
 
@@ -132,28 +126,23 @@ def check(
 
     results = list(judged(read_expectations(file), _egress_rules(workspace, allow)))
     differing = [(one, decision) for one, decision in results if one.allowed != decision.is_allowed]
-    if json:
-        rows = [
-            {
-                "url": one.url,
-                "method": one.method,
-                "expected": one.allowed,
-                "as_expected": one.allowed == decision.is_allowed,
-                **_shown(decision),
-            }
-            for one, decision in results
-        ]
-        typer.echo(safe_json({"schema_version": 1, "results": rows}, indent=2))
-    else:
-        for one, decision in differing:
-            is_so = (
-                f"allowed by rule {decision.rule!r}" if decision.is_allowed else f"refused: {decision.reason}"
-            )
-            wanted = "allowed" if one.allowed else "refused"
-            typer.echo(
-                visible(f"differs: {one.method} {one.url} should be {wanted}, is {is_so}", one_line=True)
-            )
-        typer.echo(f"{len(results) - len(differing)} of {len(results)} as expected")
+    rows = [
+        {
+            "url": one.url,
+            "method": one.method,
+            "expected": one.allowed,
+            "as_expected": one.allowed == decision.is_allowed,
+            **_shown(decision),
+        }
+        for one, decision in results
+    ]
+    lines = []
+    for one, decision in differing:
+        found = f"allowed by rule {decision.rule!r}" if decision.is_allowed else f"refused: {decision.reason}"
+        wanted = "allowed" if one.allowed else "refused"
+        lines.append(f"differs: {one.method} {one.url} should be {wanted}, is {found}")
+    lines.append(f"{len(results) - len(differing)} of {len(results)} as expected")
+    print_answer({"results": rows}, lines, json=json)
     raise typer.Exit(ExitCode.CHECK_RED if differing else ExitCode.OK)
 
 

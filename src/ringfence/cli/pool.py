@@ -7,33 +7,26 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.settings import load_settings
 from ringfence.cli.standing import age_of, run_to_the_end
 
 if TYPE_CHECKING:
     from ringfence.sandbox.pool.pool import Pool
 
-pool_app = typer.Typer(
-    name="pool",
-    help="The sandboxes kept warm for runs, by `pool: {size: N}`.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+pool_app = command_group("pool", "The sandboxes kept warm for runs, by `pool: {size: N}`.")
 
 
 @pool_app.command()
 def status(*, json: JsonOption = False) -> None:
     """Print the warm sandboxes that wait for a run. Also how often there was one when it was wanted."""
-    document: dict[str, Any] = {}
 
-    async def act() -> int:
+    async def act() -> dict[str, Any]:
         pool = _pool()
         await pool.sweep()
-        document.update(_document(pool))
-        return 0
+        return _document(pool)
 
-    run_to_the_end(act)
+    document = run_to_the_end(act)
     if json:
         typer.echo(safe_json(document, indent=2))
         return
@@ -60,14 +53,7 @@ def status(*, json: JsonOption = False) -> None:
 @pool_app.command()
 def stop() -> None:
     """End all warm sandboxes that wait; those that runs use are theirs. The next run fills the pool again."""
-    ended = 0
-
-    async def act() -> int:
-        nonlocal ended
-        ended = await _pool().drain()
-        return 0
-
-    run_to_the_end(act)
+    ended = run_to_the_end(lambda: _pool().drain())
     typer.echo(f"warm sandboxes ended: {ended}", err=True)
 
 

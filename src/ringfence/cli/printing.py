@@ -1,10 +1,26 @@
-"""Records of a journal as they are read on a terminal, or as JSON."""
+"""What commands print: lines for people, or JSON for programs."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 
-from ringfence.cli.escape import safe_json
+from ringfence.cli.escape import safe_json, visible
+
+
+def print_answer(document: Mapping[str, Any], lines: Iterable[str], *, json: bool) -> None:
+    """Print what a command found out.
+
+    Args:
+        document: All of it, for programs.
+        lines: The same for people; nothing in them need be escaped.
+        json: Whether the document is printed, and not the lines.
+    """
+    if json:
+        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        return
+    for line in lines:
+        typer.echo(visible(line, one_line=True))
 
 
 class RecordPrinter:

@@ -1,12 +1,23 @@
 """`ringfence run`: one task, one fence, one record."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.run_task import run_task
+from ringfence.cli.saying import say
+from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.cli.task import read_task
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.job.asked.session import GoingOn
+    from ringfence.job.request import AgentRequest, Part, RunRequest
+    from ringfence.runtime.limits import Limits
 
 
 def run(
@@ -69,9 +80,16 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
     """Let an agent work on a task inside a fence. Verify it; keep the record."""
-    code = run_task(
-        prompt, file, workspace, json=json, wait=wait, continue_=continue_, resume=resume, fork=fork,
-        sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
+    from ringfence.job.asked.session import going_on
+
+    text = read_task(prompt, file)
+    if verify is not None and not verify.strip():
+        raise UsageError(
+            f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
+        )
+    go_on = going_on(continue_=continue_, resume=resume, fork=fork)
+    effective = load_settings(
+        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
         toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
         disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
         max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
@@ -80,4 +98,58 @@ def run(
         output_schema=output_schema, idle_timeout=idle_timeout, cli_path=cli_path,
         cli_arg=cli_arg, plugin=plugin, settings_source=settings_source, force=force,
     )  # fmt: skip
-    raise typer.Exit(code)
+    warn_about(effective)
+    if effective.settings.run.runtime == "api":  # a client brings its own
+        from ringfence.model import warm_up
+
+        warm_up()
+    import anyio
+
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))
+
+
+async def _run(
+    prompt: str, workspace: Path, effective: "Effective", go_on: "GoingOn | None", json: bool, wait_s: float
+) -> int:
+    from ringfence.job.asked.agent import agent_run
+
+    async with agent_run(prompt, workspace, effective, go_on=go_on, tell=say) as (run, agent):
+        return await _watched(replace(run, wait_s=wait_s), agent, json)
+
+
+async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
+    from ringfence.cli.running import run_to_end
+    from ringfence.job.agent import run_agent
+
+    part = partial(run_agent, agent)
+    if not json:
+        return await _shown(run, part, agent.limits)
+    from ringfence.cli.ndjson import print_event
+
+    result = await run_to_end(run, part, view=print_event)
+    if result.is_unwatched:
+        from ringfence.cli.summary import say_end
+
+        say_end(result)
+    return result.exit_code
+
+
+async def _shown(run: "RunRequest", part: "Part", limits: "Limits") -> int:
+    import anyio
+
+    from ringfence.cli.console import open_console
+    from ringfence.cli.live import LiveView
+    from ringfence.cli.running import run_to_end
+    from ringfence.cli.summary import print_summary, say_end
+
+    console = open_console()
+    live = LiveView(console, limits)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live.tick)
+        result = await run_to_end(run, part, view=live.show)
+        tasks.cancel_scope.cancel()
+    if result.is_unwatched:
+        say_end(result)
+    else:
+        print_summary(console, result)
+    return result.exit_code

@@ -11,12 +11,12 @@ import typer
 from ringfence.cli import options
 from ringfence.cli.clash import in_the_way
 from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
-from ringfence.cli.settings import load_settings, parse_environment, warn_about
+from ringfence.cli.settings import duration_of, load_settings, parse_environment, warn_about
 from ringfence.cli.standing import (
     change_one,
     clear_and_tell,
-    duration_of,
     execute_in,
     living,
     remove_one,
@@ -26,11 +26,8 @@ from ringfence.cli.standing import (
 )
 from ringfence.errors import UsageError
 
-sandbox_app = typer.Typer(
-    name="sandbox",
-    help="Make a standing sandbox once, run many commands in it, remove it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+sandbox_app = options.command_group(
+    "sandbox", "Make a standing sandbox once, run many commands in it, remove it."
 )
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The sandbox's name.")]
 _IDLE = "1d"
@@ -91,16 +88,10 @@ def create(
 @sandbox_app.command("ls")
 def list_(*, json: options.JsonOption = False) -> None:
     """List standing sandboxes: name, backend, state, age, workspace."""
-    rows: list[dict[str, Any]] = []
+    from ringfence.sandbox.holder.place import places_in, standing_dir
 
-    async def act() -> int:
-        from ringfence.sandbox.holder.place import places_in, standing_dir
-
-        await clear_and_tell()
-        rows.extend(row_of(place) for place in places_in(standing_dir()))
-        return 0
-
-    run_to_the_end(act)
+    run_to_the_end(clear_and_tell)
+    rows = [row_of(place) for place in places_in(standing_dir())]
     if json:
         typer.echo(safe_json(rows, indent=2))
         return
@@ -183,26 +174,19 @@ def copy(
 @sandbox_app.command()
 def inspect(name: _Name) -> None:
     """Print what is known of a standing sandbox, as JSON. State, effective policy, facts."""
-    document: dict[str, Any] = {}
-
-    async def act() -> int:
-        place, state = await living(name)
-        document.update(
-            schema_version=1,
-            **row_of(place),
-            sandbox_id=state.sandbox_id,
-            holder_pid=state.pid,
-            run=state.run_id,
-            created_at=state.created_at,
-            chosen_because=state.chosen_because,
-            idle_s=state.idle_s,
-            policy=state.policy,
-            facts=asdict(state.facts),
-        )
-        return 0
-
-    run_to_the_end(act)
-    typer.echo(safe_json(document, indent=2))
+    place, state = run_to_the_end(partial(living, name))
+    document = {
+        **row_of(place),
+        "sandbox_id": state.sandbox_id,
+        "holder_pid": state.pid,
+        "run": state.run_id,
+        "created_at": state.created_at,
+        "chosen_because": state.chosen_because,
+        "idle_s": state.idle_s,
+        "policy": state.policy,
+        "facts": asdict(state.facts),
+    }
+    print_answer(document, (), json=True)
 
 
 @sandbox_app.command()
@@ -212,12 +196,12 @@ def stats(
     json: options.JsonOption = False,
 ) -> None:
     """Print what standing sandboxes use now. Memory, processor time, processes."""
-    rows: list[dict[str, Any]] = []
 
-    async def act() -> int:
+    async def act() -> list[dict[str, Any]]:
         from ringfence.sandbox.holder.attaching import attach
         from ringfence.sandbox.holder.place import places_in, standing_dir
 
+        rows = []
         for name in names or [place.name for place in places_in(standing_dir()) if place.is_alive()]:
             place, state = await living(name)
             async with attach(place, state) as sandbox:
@@ -225,9 +209,9 @@ def stats(
             rows.append(
                 {"name": name, "memory_bytes": use.memory_bytes, "cpu_s": use.cpu_s, "pids": use.pids}
             )
-        return 0
+        return rows
 
-    run_to_the_end(act)
+    rows = run_to_the_end(act)
     if json:
         typer.echo(safe_json(rows, indent=2))
         return
@@ -277,12 +261,11 @@ def remove(
 ) -> None:
     """End standing sandboxes. Everything inside is killed, the work is brought out, the record is sealed."""
 
-    async def act() -> int:
+    async def act() -> None:
         for name in names:
             await remove_one(name)
-        return 0
 
-    raise typer.Exit(run_to_the_end(act))
+    run_to_the_end(act)
 
 
 def _split(word: str) -> tuple[str, str] | None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
-from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.options import JsonOption, WorkspaceOption, command_group
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings
 from ringfence.errors import RingfenceError, UsageError
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.secret import KnownSecret
 
-secret_app = typer.Typer(
-    name="secret",
-    help="Secrets by name: where they come from, and which run has them. Values are never shown.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+secret_app = command_group(
+    "secret", "Secrets by name: where they come from, and which run has them. Values are never shown."
 )
 
 
@@ -29,16 +26,14 @@ def list_secrets(*, workspace: WorkspaceOption = Path(), json: JsonOption = Fals
     import anyio
 
     document = anyio.run(_listed, load_settings(workspace))
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
-        return
-    for one in document["secrets"]:
-        row = (one["name"], one["source"], one["expires_at"] or "-", one["problem"] or one["said_by"])
-        typer.echo(visible("{:<24}  {:<32}  {:<25}  {}".format(*row), one_line=True))
-    for one in document["leases"]:
-        row = (one["name"], one["source"], one["expires_at"] or "-", one["run"] or f"process {one['pid']}")
-        typer.echo(visible("{:<24}  {:<32}  {:<25}  lent to {}".format(*row), one_line=True))
-    if not document["secrets"]:
+    rows = [(one, one["problem"] or one["said_by"]) for one in document["secrets"]]
+    rows += [(one, f"lent to {one['run'] or 'process ' + str(one['pid'])}") for one in document["leases"]]
+    lines = [
+        f"{one['name']:<24}  {one['source']:<32}  {one['expires_at'] or '-':<25}  {last}"
+        for one, last in rows
+    ]
+    print_answer(document, lines, json=json)
+    if not json and not document["secrets"]:
         typer.echo("no secret is named; `secrets:` in ringfence.yaml names them", err=True)
 
 
@@ -58,11 +53,8 @@ def try_secret(
     if name not in known:
         raise UsageError(f"there is no secret {name!r}; known: {', '.join(known) or 'none'}")
     found = anyio.run(_tested, known[name])
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
-        return
     ends = f", ends {found['expires_at']}" if found["expires_at"] else ""
-    typer.echo(visible(f"{name} ({found['source']}): it can be had{ends}", one_line=True))
+    print_answer(found, [f"{name} ({found['source']}): it can be had{ends}"], json=json)
 
 
 async def _listed(effective: "Effective") -> dict[str, Any]:

@@ -90,11 +90,18 @@ def wait_of(text: str) -> float:
     Raises:
         UsageError: It is no duration.
     """
+    return 0.0 if text.strip() == "0" else duration_of("--wait", text)
+
+
+def duration_of(option: str, text: str) -> float:
+    """Seconds in an option's value.
+
+    Raises:
+        UsageError: It is no duration.
+    """
     from ringfence.config.units import parse_duration
 
-    if text.strip() == "0":
-        return 0.0
     try:
         return parse_duration(text)
     except ValueError as exc:
-        raise UsageError(f"--wait: {exc}") from exc
+        raise UsageError(f"{option}: {exc}") from exc

@@ -3,7 +3,7 @@
 import sys
 import time
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.cli.flagged import warnings
 from ringfence.cli.plural import counted
@@ -17,17 +17,23 @@ if TYPE_CHECKING:
     from ringfence.sandbox.holder.place import HolderPlace
     from ringfence.sandbox.holder.state import HolderState
 
+_Result = TypeVar("_Result")
 
-def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
-    """Run to the end; an interrupt ends it with the exit code for that."""
+
+def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
+    """Run to the end.
+
+    Raises:
+        KeyboardInterrupt: The user stopped it, whatever it broke by then.
+    """
     import anyio
 
     from ringfence.cli.signals import on_interrupt
 
-    is_stopped = False
+    results: list[_Result] = []
 
-    async def guarded() -> int:
-        code: int = ExitCode.CANCELLED
+    async def guarded() -> None:
+        is_stopped = False
 
         def stop() -> None:
             nonlocal is_stopped
@@ -37,15 +43,16 @@ def run_to_the_end(act: "Callable[[], Awaitable[int]]") -> int:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(on_interrupt, stop)
-                code = await act()
+                results.append(await act())
                 tasks.cancel_scope.cancel()
         except Exception:
             if not is_stopped:
                 raise
-            return ExitCode.CANCELLED  # it broke because it was interrupted
-        return code
 
-    return anyio.run(guarded)
+    anyio.run(guarded)
+    if not results:
+        raise KeyboardInterrupt
+    return results[0]
 
 
 async def clear_and_tell() -> frozenset[str]:
@@ -257,17 +264,3 @@ def _coarse(seconds: float) -> float:
         if seconds >= unit:
             return seconds // unit * unit
     return float(int(seconds)) or 1.0
-
-
-def duration_of(option: str, text: str) -> float:
-    """Seconds in an option's value.
-
-    Raises:
-        UsageError: It is no duration.
-    """
-    from ringfence.config.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as exc:
-        raise UsageError(f"{option}: {exc}") from exc
