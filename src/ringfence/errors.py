@@ -15,7 +15,6 @@
     │   ├── SandboxFileError    a file operation inside was not possible   exit 1
     │   └── SandboxPortError    a port or socket inside cannot be used     exit 1
     ├── RecordError             the record is damaged or absent            exit 1
-    ├── Diverged                a replay went another way: look at it      exit 1
     └── InfrastructureFault     try again later                            exit 75
         └── Unparseable         ask the agent again                        exit 75
 
@@ -204,20 +203,6 @@ class SandboxPortError(SandboxError):
 
 class RecordError(RingfenceError):
     """A journal is damaged, unsealed where a seal is needed, or absent."""
-
-
-class Diverged(RingfenceError):
-    """A replay did something else than the record.
-
-    Args:
-        turn: The request to the model at which it was noticed, counted from 1.
-        what: What differs.
-    """
-
-    def __init__(self, turn: int, what: str) -> None:
-        self.turn = turn
-        self.what = what
-        super().__init__(f"the replay differs from the record at turn {turn}: {what}")
 
 
 class InfrastructureFault(RingfenceError):

@@ -158,9 +158,7 @@ def test_a_script_that_is_not_there(ringfence: Cli, workspace: Path):
     )
 
 
-@pytest.mark.parametrize(
-    "command", [["diff"], ["undo"], ["apply"], ["replay"], ["audit", "show", "last"]], ids=" ".join
-)
+@pytest.mark.parametrize("command", [["diff"], ["undo"], ["apply"], ["audit", "show", "last"]], ids=" ".join)
 def test_a_run_that_is_not_there(ringfence: Cli, command: list[str]):
     """The way to the list is named."""
     assert _is_told(ringfence(*command), 2, "audit ls")

@@ -90,13 +90,6 @@ def test_a_clone_goes_on_where_the_earlier_one_ended(
     assert (ringfence("apply", "last").code, (workspace / "made").read_text()) == (0, "1\n2\n")
 
 
-@pytest.mark.usefixtures("cloned")
-def test_a_continued_run_is_replayed_from_where_it_began(run: Cli, ringfence: Cli, script: Cli, says: Cli):
-    """Its replica holds the earlier run's work too."""
-    run(script(says("x", "cat made"), says()), "--continue", "--mode", "clone")
-    assert ringfence("replay", "last").code == 0
-
-
 @pytest.mark.parametrize("mode", ["bind", "read_only"])
 @pytest.mark.usefixtures("cloned")
 def test_another_mode_refuses_to_lose_a_clone(run: Cli, script: Cli, says: Cli, mode: str):

@@ -242,62 +242,6 @@ def test_the_host_refuses_what_it_cannot_keep(run: Cli, workspace: Path, options
     assert (ended.code, (workspace / "made").exists()) == (4, False)
 
 
-def test_a_run_on_the_host_is_not_replayed(run: Cli, ringfence: Cli):
-    """Its commands are not executed on this machine a second time."""
-    run("true", "--sandbox", "host")
-    assert ringfence("replay", "last").code == 4
-
-
-def test_a_replay_is_the_same(run: Cli, ringfence: Cli):
-    """Commands that depend on nothing but the workspace come out alike."""
-    run("cat app.py; echo two > app.py")
-    assert "the same" in ringfence("replay", "last").out
-
-
-def test_a_replay_of_listings_and_dates_is_the_same(run: Cli, ringfence: Cli, workspace: Path):
-    """Times are tolerated and told; the copy has the rights of the workspace."""
-    workspace.chmod(0o755)
-    run("ls -la; date; date -R; date -Ins", "--mode", "bind")
-    ended = ringfence("replay", "last")
-    assert (ended.code, "the same" in ended.out, "tolerated" in ended.err) == (0, True, True)
-    listed = ringfence("replay", "last", "--verbose").err.splitlines()
-    assert any(line.strip().startswith("drwxr-xr-x") and line.endswith(" .") for line in listed)
-
-
-def test_a_replay_of_a_run_that_failed_says_that_the_record_ends_there(
-    ringfence: Cli, workspace: Path, script: Cli, says: Cli
-):
-    """The model's error is no divergence."""
-    model = script(says("x", "cat app.py"), {"error": {"status": 401, "message": "bad", "times": 9}})
-    ringfence("run", "x", "-C", workspace, "--model", model)
-    ended = ringfence("replay", "last")
-    assert (ended.code, "the same; the record ends there (authentication: " in ended.out) == (0, True)
-
-
-def test_a_replay_that_differs_exits_1(run: Cli, ringfence: Cli):
-    """The first difference is told."""
-    run("od -An -N8 -x /dev/urandom")
-    ended = ringfence("replay", "last")
-    assert (ended.code, "DIVERGED" in ended.out) == (1, True)
-
-
-def test_a_replay_prints_the_verdict(run: Cli, ringfence: Cli):
-    """One turn is one turn, and the run itself is shown only when asked for."""
-    run("cat app.py")
-    quiet, verbose = ringfence("replay"), ringfence("replay", "--verbose")
-    assert "replayed 2 turns of" in quiet.out
-    assert ("$ cat app.py" in quiet.err, "$ cat app.py" in verbose.err) == (False, True)
-
-
-def test_a_replay_refuses_a_record_that_was_edited(run: Cli, ringfence: Cli, workspace: Path):
-    """What somebody put into a record is not carried out; `audit show` warns of it."""
-    run("cat app.py")
-    journal = resolve("last") / "journal.jsonl"
-    journal.write_bytes(journal.read_bytes().replace(b"cat app.py", b"rm  app.py"))
-    refused, shown = ringfence("replay", "last"), ringfence("audit", "show", "last")
-    assert (refused.code, "is broken" in refused.err, shown.err.count("WARNING")) == (1, True, 1)
-
-
 def test_last_is_the_newest_run_with_work_here(
     run: Cli, ringfence: Cli, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -313,7 +257,7 @@ def test_last_is_the_newest_run_with_work_here(
     assert ("made" in ended.out, ended.err) == (True, f"run {name}  {workspace}  x\n")
 
 
-@pytest.mark.parametrize("command", ["diff", "undo", "apply", "replay"])
+@pytest.mark.parametrize("command", ["diff", "undo", "apply"])
 def test_last_is_nothing_where_nothing_was_run(
     run: Cli, ringfence: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ):
@@ -394,8 +338,8 @@ def test_gc_removes_what_is_nested_without_end(run: Cli, ringfence: Cli):
     assert list(runs_dir().iterdir()) == []
 
 
-def test_gc_removes_what_a_killed_replay_left(ringfence: Cli):
-    """Its replica; not that of one that may still go on."""
+def test_gc_removes_what_a_killed_verification_left(ringfence: Cli):
+    """Its replica is removed, but not the replica of a verification that may still be running."""
     for name, age_s in (("replica-old", 2 * 86_400), ("replica-new", 0)):
         left = make_private_dir(state_dir() / "tmp" / name)
         os.utime(left, (time.time() - age_s,) * 2)

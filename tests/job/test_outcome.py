@@ -9,7 +9,6 @@ from ringfence.cli.option_settings import SETTINGS
 from ringfence.errors import (
     AuthenticationFailed,
     ConfigurationError,
-    Diverged,
     InfrastructureFault,
     LimitReached,
     PolicyRefused,
@@ -37,7 +36,6 @@ CASES = [
     (SandboxDied("x", sandbox_id="s", reason="killed"), JobState.INFRASTRUCTURE),
     (SandboxFileError("x", path="p", errno_name="ENOSPC"), JobState.INFRASTRUCTURE),
     (RecordError("x"), JobState.INFRASTRUCTURE),
-    (Diverged(1, "x"), JobState.INFRASTRUCTURE),
     (InfrastructureFault("x"), JobState.INFRASTRUCTURE),
     (ZeroDivisionError("x"), JobState.INFRASTRUCTURE),
 ]

@@ -34,7 +34,7 @@ async def test_a_whole_run(bench: Bench, make_reply: Make, make_use: Make) -> No
 
 
 async def test_the_reply_is_recorded_with_the_digest_of_its_request(bench: Bench, make_reply: Make) -> None:
-    """A replay compares it."""
+    """It says which request the reply answers."""
     await bench.run(make_reply("Done."))
     assert bench.of(ModelReplied)[0].request_digest == bench.model.requests[0].digest()
 

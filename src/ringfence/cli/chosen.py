@@ -6,28 +6,25 @@ import typer
 
 from ringfence.errors import RecordError, UsageError
 
-_NO_AGENT = frozenset({"exec", "shell", "standing", "imported"})
 
-
-def chosen_run(reference: str, *, of_agents: bool = False) -> Path:
+def chosen_run(reference: str) -> Path:
     """The directory of the run that `reference` means; a line on stderr says which one that is.
 
     Args:
         reference: A run id or the beginning of one, from anywhere; or `last`: the newest run with work on the
             workspace that the current directory is in.
-        of_agents: `last` means an agent's run.
 
     Raises:
         UsageError: No run fits, or several do.
     """
     from ringfence.journal import resolve
 
-    path = _last_here(of_agents) if reference == "last" else resolve(reference)
+    path = _last_here() if reference == "last" else resolve(reference)
     _tell(path)
     return path
 
 
-def _last_here(of_agents: bool) -> Path:
+def _last_here() -> Path:
     from ringfence.journal import run_dirs
 
     try:
@@ -38,7 +35,7 @@ def _last_here(of_agents: bool) -> Path:
         ) from exc
     places = {str(place) for place in (here, *here.parents)}
     for path in run_dirs():
-        if _workspace(path) in places and not (of_agents and _is_no_agents(path)):
+        if _workspace(path) in places:
             return path
     raise UsageError(
         f"there is no run with work on {str(here)!r} or a directory above it; go to its workspace or name a run, "
@@ -53,13 +50,6 @@ def _workspace(path: Path) -> str | None:
         return load_record(path).workspace
     except RecordError:
         return None
-
-
-def _is_no_agents(path: Path) -> bool:
-    from ringfence.job.continuing import creation_of
-
-    created = creation_of(path)
-    return created is not None and created.runtime in _NO_AGENT
 
 
 def _tell(path: Path) -> None:

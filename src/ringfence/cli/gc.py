@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from ringfence.fleet.retention import Forgotten
 
-_REPLAY_S = 24 * 3600.0
-"""No replay takes longer."""
+_VERIFICATION_S = 24 * 3600.0
+"""No verification takes longer."""
 
 
 def gc(
@@ -193,5 +193,5 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     if not dry_run:
         await clear_removed()
         await remove_runs(paths, store)
-        await remove_all([*abandoned_replicas(_REPLAY_S), *abandoned_sessions(store)])
+        await remove_all([*abandoned_replicas(_VERIFICATION_S), *abandoned_sessions(store)])
     return paths, containers, named

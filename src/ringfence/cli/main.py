@@ -24,7 +24,6 @@ from ringfence.cli.job import job_app
 from ringfence.cli.loop import loop_app
 from ringfence.cli.policy import policy_app
 from ringfence.cli.pool import pool_app
-from ringfence.cli.replay import replay
 from ringfence.cli.run import run
 from ringfence.cli.sandbox import sandbox_app
 from ringfence.cli.secret import secret_app
@@ -67,7 +66,6 @@ app.command("diff")(diff)
 app.command("apply")(apply)
 app.command("undo")(undo)
 app.add_typer(checkpoint_app)
-app.command("replay")(replay)
 app.add_typer(audit_app)
 app.add_typer(session_app)
 app.add_typer(image_app)

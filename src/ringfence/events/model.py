@@ -15,7 +15,7 @@ class ModelRetried(Event, frozen=True, kw_only=True, tag="model.retried"):
 
 
 class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
-    """A whole reply. `content` is in the Messages API's shape, untouched; `replay` serves from it."""
+    """A whole reply. `content` is in the Messages API's shape, untouched."""
 
     model: str
     message_id: str
@@ -25,7 +25,7 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
     cost_usd: float | None
     duration_ms: float
     request_digest: str
-    """SHA-256 of the request's canonical JSON: `replay` compares it."""
+    """SHA-256 of the request's canonical JSON."""
 
 
 class ModelAsked(Event, frozen=True, kw_only=True, tag="model.asked"):

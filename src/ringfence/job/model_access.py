@@ -5,25 +5,20 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import anyio.to_thread
 
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, DUMMIES, Provided, base_url_of
+from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.frozen import frozen
 from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
-from ringfence.secret import Credential, CredentialKind, Provider
-
-if TYPE_CHECKING:
-    from ringfence.egress.gateway.recorded import RecordedUpstream
-
-_NOWHERE = "http://127.0.0.1:1"
+from ringfence.secret import Credential, Provider
 
 
 @frozen
@@ -54,19 +49,6 @@ class ModelAccess:
     def gateway(self) -> Gateway:
         """The gateway, always the same one: what is used inside and outside counts together."""
         return Gateway(self._provided(), policy=self.policy, budget=self.budget)
-
-    def replaying(self, upstream: "RecordedUpstream", kinds: Mapping[Provider, CredentialKind]) -> Gateway:
-        """The gateway of a run that is held again, which asks nobody.
-
-        Args:
-            upstream: What answers.
-            kinds: The providers that the run could ask, and the kind of credential that it had for each.
-        """
-        nobody = [
-            Provided(each, Credential("api_key", DUMMIES[each, "api_key"][1], provider=each), kind, _NOWHERE)
-            for each, kind in kinds.items()
-        ]
-        return Gateway(nobody, policy=self.policy, budget=self.budget, upstream=lambda: upstream)
 
     def checked(self) -> Self:
         """This one, after its base URLs were seen to be some: sooner than the first request would.

@@ -70,7 +70,7 @@ def _all_runs() -> list[Path]:
 
 
 def abandoned_replicas(older_than_s: float) -> list[Path]:
-    """Workspaces of replays that were killed; a replay that ends removes its own."""
+    """Workspaces of verifications that were killed; a verification that ends removes its own."""
     oldest_kept = time.time() - older_than_s
     replicas = (state_dir() / "tmp").glob("replica-*")
     return sorted(path for path in replicas if path.stat().st_mtime < oldest_kept)

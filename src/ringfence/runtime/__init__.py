@@ -1,4 +1,4 @@
-"""Who thinks: the contract of a runtime, our own loop over the Messages API, limits, the recorded model."""
+"""Who thinks: the contract of a runtime, our own loop over the Messages API, limits."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from ringfence.runtime.conversation import Conversation
     from ringfence.runtime.function import FunctionRuntime
     from ringfence.runtime.limits import Limits, Meter
-    from ringfence.runtime.recorded import RecordedModel
     from ringfence.runtime.registry import runtime_class, runtime_names
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "FunctionRuntime",
     "Limits",
     "Meter",
-    "RecordedModel",
     "Runtime",
     "RuntimeResult",
     "Task",
@@ -32,7 +30,6 @@ _HOMES = {
     "FunctionRuntime": "function",
     "Limits": "limits",
     "Meter": "limits",
-    "RecordedModel": "recorded",
     "Runtime": "base",
     "RuntimeResult": "base",
     "Task": "base",

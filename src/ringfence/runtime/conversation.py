@@ -1,7 +1,7 @@
 """A conversation with a model, as a fold over events.
 
-The agent's loop and a replay build it with the same few rules, so that the same events always give the same
-messages.
+The agent's loop and a run that continues an earlier one build it with the same few rules, so that the same events
+always give the same messages.
 """
 
 from collections.abc import Iterable, Sequence

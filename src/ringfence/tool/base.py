@@ -38,8 +38,7 @@ class ToolCall:
 class ToolResult:
     """What a call came to. A tool that fails is a result with `is_error`, never an exception.
 
-    `content` holds nothing that differs from run to run by itself (no durations, no process ids, no random
-    names): a replay compares it.
+    `content` holds nothing that differs from run to run by itself: no durations, no process ids, no random names.
     """
 
     content: str

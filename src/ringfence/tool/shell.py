@@ -87,7 +87,7 @@ async def _run_by(shell: str, sandbox: Sandbox, command: str, timeout_s: float) 
     encoded = command.encode()
     if len(encoded) <= _ARGUMENT_LIMIT_BYTES:
         return await sandbox.run([shell, "-c", command], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)
-    # Named by its content: the shell's own messages quote the name, and a replay must see the same.
+    # Named by its content: the shell's own messages quote the name, and results hold no random names.
     script = f"/tmp/command-{hashlib.sha256(encoded).hexdigest()[:12]}.sh"  # noqa: S108 - private /tmp of the sandbox
     await sandbox.write_file(script, encoded)
     return await sandbox.run([shell, script], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)

@@ -1,7 +1,7 @@
 """The model gateway of one run: what is asked through it has no key, leaves with one, is counted and in the record."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -23,7 +23,6 @@ from ringfence.egress.gateway.shapes import (
 from ringfence.egress.gateway.telling import exchanged, passed_on, refused
 from ringfence.egress.gateway.upstream import (
     HttpUpstream,
-    Upstream,
     UpstreamAnswer,
     UpstreamGone,
     check_base_url,
@@ -48,7 +47,6 @@ class Gateway:
         providers: The APIs that can be asked.
         policy: What may be asked of them.
         budget: What may be used; None is no limit.
-        upstream: Makes what asks the real APIs.
     """
 
     def __init__(
@@ -57,13 +55,11 @@ class Gateway:
         *,
         policy: ModelPolicy | None = None,
         budget: Budget | None = None,
-        upstream: Callable[[], Upstream] = HttpUpstream,
     ) -> None:
         self._providers = {each.provider: each for each in providers}
         self._policy = policy or ModelPolicy()
         self._budget = budget or Budget()
-        self._make_upstream = upstream
-        self._upstream: Upstream | None = None
+        self._upstream: HttpUpstream | None = None
         self._emit: Emit | None = None
         self._base_urls: dict[Provider, str] = {}
         self._redactors = Redactors()
@@ -116,7 +112,7 @@ class Gateway:
                 place = each.place
                 url = place if isinstance(place, str) else await stack.enter_async_context(place())
                 self._base_urls[name] = check_base_url(url)
-            self._upstream = self._make_upstream()
+            self._upstream = HttpUpstream()
             self._emit = emit
             self._stack = stack.pop_all()
 

@@ -1,7 +1,7 @@
 """A provider's API as the gateway asks it: where it is, who asks, and the dummy that stands for him inside."""
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from ringfence.frozen import frozen
@@ -101,13 +101,4 @@ def environment_inside(providers: Mapping[Provider, CredentialKind]) -> dict[str
         base = f"http://127.0.0.1:{PORT_INSIDE}"
         found[BASE_URL_VARIABLES[provider]] = base if provider == "anthropic" else f"{base}/v1"
         found[name] = value
-    return found
-
-
-def kinds_inside(names: Collection[str]) -> dict[Provider, CredentialKind]:
-    """For which providers and kinds `environment_inside` has set these variables; a record holds names only."""
-    found: dict[Provider, CredentialKind] = {}
-    for (provider, kind), (name, _) in DUMMIES.items():
-        if name in names and BASE_URL_VARIABLES[provider] in names:
-            found.setdefault(provider, kind)
     return found

@@ -58,25 +58,6 @@ Tell = Callable[[], Awaitable[None]]
 """Writes the request down."""
 
 
-class Upstream(Protocol):
-    """Something that answers requests to a model's API."""
-
-    async def ask(
-        self,
-        method: str,
-        base_url: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        tell: Tell,
-    ) -> UpstreamAnswer:
-        """Ask. `tell` is awaited before anything of the answer is given. Raises `UpstreamGone`."""
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-
-
 def warm_up() -> threading.Thread | None:
     """Begin to import the client for proxies, which takes a fifth of a second, in a thread; None: there are none."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):

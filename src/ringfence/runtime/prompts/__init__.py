@@ -1,6 +1,6 @@
 """System prompts, one text file per toolset.
 
-They hold nothing that differs from run to run: a replay compares them.
+They hold nothing that differs from run to run, so that requests to the model can be cached and compared.
 """
 
 from collections.abc import Sequence
