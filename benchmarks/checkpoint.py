@@ -5,9 +5,8 @@
 Builds a workspace of that size with as many megabytes in `.git` again: minutes, and three times the size on disk.
 
 Exits with 1 where 50,000 files take more than 0.3 s to fork, 0.3 s to compare with what is there or 0.5 s to roll
-back, or an overlay (as root with the right to mount) more than 20 ms. Git's way is a tree in an index beside the
-user's: `add -A`, `write-tree`; `diff-tree`; `read-tree -u --reset`. It looks for no sockets and repositories, and does
-not guard against files that somebody else changed since.
+back. Git's way is a tree in an index beside the user's: `add -A`, `write-tree`; `diff-tree`; `read-tree -u --reset`.
+It looks for no sockets and repositories, and does not guard against files that somebody else changed since.
 """
 
 import os
@@ -24,14 +23,12 @@ from pathlib import Path
 import anyio
 
 from benchmarks.claim import Row
-from ringfence.sandbox.workspace.layers import Layer, why_no_layers
 from ringfence.sandbox.workspace.restore import restore
 from ringfence.sandbox.workspace.store import CheckpointStore
 
 _FORK_MS = 300.0
 _DIFF_MS = 300.0
 _ROLL_BACK_MS = 500.0
-_LAYER_MS = 20.0
 _ROUNDS = 5
 _BLOB_MB = 50
 _EDITED, _ADDED, _DELETED = 50, 20, 10
@@ -46,7 +43,6 @@ async def measure(count: int = 50_000, megabytes: int = 1000) -> list[Row]:
             Path(name, "workspace"),
             Path(name, "state"),
             Path(name, "side-index"),
-            Path(name, "layers"),
             count,
             megabytes,
         )
@@ -61,11 +57,6 @@ async def measure(count: int = 50_000, megabytes: int = 1000) -> list[Row]:
         first = await bench.store.take("bench/before")
         for number in range(_ROUNDS):
             await bench.round(number)
-        why = why_no_layers(bench.layers)
-        if why:
-            print(f"no overlays here: {why}", file=sys.stderr)
-        for number in range(0 if why else _ROUNDS):
-            bench.layer_round(number)
         return [bench.first_row(first.duration_ms, add_ms), *bench.rows()]
 
 
@@ -74,7 +65,6 @@ class _Bench:
     workspace: Path
     state: Path
     side_index: Path
-    layers: Path
     count: int
     megabytes: int
     ours: dict[str, list[float]] = field(default_factory=dict)
@@ -139,27 +129,8 @@ class _Bench:
             raise SystemExit(f"the comparison tells of {len(found.files)} changes")
         return after.id
 
-    def layer_round(self, number: int) -> None:
-        """The same by an overlay."""
-        began = time.perf_counter()
-        layer = Layer(self.workspace, self.layers)
-        self._note(self.ours, "layer fork", _since(began))
-        self._change(number, layer.merged)
-        began = time.perf_counter()
-        changes = layer.changes()
-        self._note(self.ours, "layer diff", _since(began))
-        if len(changes.files) != _EDITED + _ADDED + _DELETED:
-            raise SystemExit(f"the view tells of {len(changes.files)} changes")
-        began = time.perf_counter()
-        layer.roll_back()
-        self._note(self.ours, "layer roll back", _since(began))
-        layer.tidy()
-        began = time.perf_counter()
-        layer.drop()
-        self._note(self.ours, "layer drop", _since(began))
-
-    def _change(self, number: int, root: Path | None = None) -> None:
-        root = root or self.workspace
+    def _change(self, number: int) -> None:
+        root = self.workspace
         step = self.count // (_EDITED + _DELETED)
         for place in range(_EDITED):
             at = place * step
@@ -211,18 +182,7 @@ class _Bench:
             self._row("listed anew", "fork after names changed, beside `git status`", None),
             self._row("diff", f"diff of the workspace with a checkpoint, {small}", _DIFF_MS),
             self._row("roll back", f"roll back {small}, the state before being kept", _ROLL_BACK_MS),
-            *(
-                self._layer_row(act, f"{act.removeprefix('layer ')} by an overlay, {self._size}")
-                for act in self.ours
-                if act.startswith("layer ")
-            ),
         ]
-
-    def _layer_row(self, act: str, claim: str) -> Row:
-        median = statistics.median(self.ours[act])
-        beside = self.peers.get(act.removeprefix("layer "))
-        told = f"git: {statistics.median(beside):.0f} ms" if beside else "-"
-        return Row(claim, f"≤ {_LAYER_MS:.0f} ms", f"p50 {median:.1f} ms", told, median <= _LAYER_MS)
 
     def _row(self, act: str, claim: str, promised_ms: float | None) -> Row:
         median, peer = statistics.median(self.ours[act]), statistics.median(self.peers[act])

@@ -1,26 +1,20 @@
-"""Closing what a dead process left: its runs' records, its sandboxes' remains, its views of directories."""
+"""Closing what a dead process left: its runs' records, its sandboxes' remains."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import anyio.to_thread
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
 from ringfence.journal import is_alive, mark_interrupted, run_dir, summarize
 from ringfence.sandbox.registry import backend_names, get_backend
-from ringfence.sandbox.workspace.layers import sweep as sweep_views
 
 
 async def sweep(store: JobStore) -> list[str]:
     """Close runs whose process died and remove what their sandboxes left; returns those that it marked interrupted."""
     dead = [row for row in store.unfinished() if not is_alive(run_dir(row.id))]
-    interrupted = [row.id for row in dead if await _close(row, store) is JobState.INTERRUPTED]
-    with suppress(RingfenceError):  # one that cannot be removed now is tried again the next time
-        await anyio.to_thread.run_sync(sweep_views)
-    return interrupted
+    return [row.id for row in dead if await _close(row, store) is JobState.INTERRUPTED]
 
 
 async def close_the_dead(tell: Callable[[str], None]) -> JobStore:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
-    from ringfence.sandbox.workspace.layers import Layer
 
 __all__ = [
     "Connection",
@@ -19,7 +18,6 @@ __all__ = [
     "EndedBy",
     "ExecResult",
     "Facts",
-    "Layer",
     "Mount",
     "Placement",
     "ProcessEnd",
@@ -34,7 +32,6 @@ _MODULES = {
     "EndedBy": "result",
     "ExecResult": "result",
     "Facts": "base",
-    "Layer": "workspace.layers",
     "Mount": "spec",
     "Placement": "base",
     "ProcessEnd": "process",
