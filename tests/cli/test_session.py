@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.events import JobCreated, JobEnded, MessageSent, Origin, SessionImported, TranscriptFile, Usage
+from ringfence.journal import Journal, new_run_id, run_dir
+
 SAMPLES = Path(__file__).parent.parent / "runtime" / "transcript" / "samples"
 CLAUDE_ID = "00000001-0000-4000-8000-000000000001"
 CODEX_ID = "0000002a-0000-4000-8000-00000000002a"
@@ -48,10 +51,50 @@ def evil(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def imported() -> str:
+    """A record as `session import` of version 0.1 wrote it; its run id."""
+    run_id = new_run_id()
+    origin = Origin(file=f"{CLAUDE_ID}.jsonl", line=1)
+    file = TranscriptFile(path=f"/{CLAUDE_ID}.jsonl", size_bytes=1, sha256="0" * 64)
+    with Journal.create(run_dir(run_id), run_id) as journal:
+        journal.append(
+            SessionImported(client="claude", client_version="2.1.329", session_id=CLAUDE_ID, files=[file])
+        )
+        journal.append(
+            JobCreated(
+                origin=origin,
+                job_id=run_id,
+                session_id=CLAUDE_ID,
+                prompt="Do the thing",
+                model="unknown",
+                runtime="imported",
+                toolset="claude",
+                workspace="/home/dev/project",
+                version="2.1.329",
+            )
+        )
+        journal.append(MessageSent(origin=origin, content="Do the thing"))
+        journal.append(
+            JobEnded(
+                state="imported",
+                exit_code=0,
+                reason="imported from the claude CLI",
+                turns=0,
+                tool_calls=0,
+                usage=Usage(),
+                cost_usd=None,
+                duration_s=0.0,
+            )
+        )
+        journal.seal()
+    return run_id
+
+
 @pytest.mark.parametrize("json_", [[], ["--json"]], ids=["text", "json"])
 @pytest.mark.parametrize(
     "arguments",
-    [["ls"], ["show", "e"], ["show", "e", "--all"], ["follow", "e", "--idle", "0.3s"], ["import", "e"]],
+    [["ls"], ["show", "e"], ["show", "e", "--all"], ["follow", "e", "--idle", "0.3s"]],
     ids=" ".join,
 )
 def test_no_text_of_a_transcript_acts_on_the_terminal(
@@ -63,9 +106,8 @@ def test_no_text_of_a_transcript_acts_on_the_terminal(
     assert not set(ended.out + ended.err) & set("\x1b\r\u202e")
 
 
-def test_sessions_of_all_are_listed(ringfence: Callable[..., Any]) -> None:
+def test_sessions_of_all_are_listed(imported: str, ringfence: Callable[..., Any]) -> None:
     """Both clients' and our own, each with its workspace and task."""
-    ringfence("session", "import", CLAUDE_ID)
     listed = json.loads(ringfence("session", "ls", "--json").out)
     assert {one["client"] for one in listed} == {"claude", "codex", "ringfence"}
     assert {(one["workspace"], one["prompt"]) for one in listed} == {("/home/dev/project", "Do the thing")}
@@ -115,18 +157,18 @@ def test_json_lines_say_where_each_event_was_read(ringfence: Callable[..., Any])
     assert all(line["origin"]["file"].startswith("rollout-") for line in lines)
 
 
-def test_an_import_is_shown_and_verified_like_a_run(ringfence: Callable[..., Any]) -> None:
-    """It says what it proves; the usual commands take it; a second time it names the first."""
-    first = ringfence("session", "import", CLAUDE_ID)
-    assert "it proves what the file held when it was read, not that it happened" in first.out
-    run = first.out.split()[1]
-    assert ringfence("audit", "verify", run).out.startswith("sealed")
-    shown = ringfence("audit", "show", run).out
+def test_a_session_that_version_0_1_imported_is_shown_and_verified(
+    imported: str, ringfence: Callable[..., Any]
+) -> None:
+    """The commands for records read it, and say what it proves; no run continues it."""
+    assert ringfence("audit", "verify", imported).out.startswith("sealed")
+    shown = ringfence("audit", "show", imported).out
     assert "imported from the claude CLI 2.1.329" in shown
+    assert "what follows proves what these files held, not that it happened" in shown
     assert "imported: imported from the claude CLI" in shown
-    assert ringfence("session", "show", run).code == 0
-    again = ringfence("session", "import", CLAUDE_ID, "--json")
-    assert (json.loads(again.out)["run_id"], json.loads(again.out)["is_new"]) == (run, False)
+    assert ringfence("session", "show", imported).code == 0
+    assert json.loads(ringfence("audit", "export", imported).out)["message_count"] == 1
+    assert ringfence("run", "more", "--resume", imported, "--model", "scripted:x").code == 2
 
 
 @pytest.mark.parametrize(
@@ -141,9 +183,7 @@ def test_an_import_is_shown_and_verified_like_a_run(ringfence: Callable[..., Any
         ("nosuchid", 2, "no file and no session"),
     ],
 )
-@pytest.mark.parametrize("command", ["show", "import"])
 def test_bad_input_gets_one_line(
-    command: str,
     name: str,
     code: int,
     reason: str,
@@ -158,7 +198,7 @@ def test_bad_input_gets_one_line(
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("hello\n")
     (tmp_path / "link").symlink_to("text")
-    ended = ringfence("session", command, name)
+    ended = ringfence("session", "show", name)
     assert (ended.code, ended.out, ended.err.count("\n")) == (code, "", 1)
     assert reason in ended.err
     assert json.loads(ringfence("audit", "ls", "--json").out) == []
@@ -179,11 +219,9 @@ def test_a_wrong_option_is_said(arguments: list[str], reason: str, ringfence: Ca
     assert reason in ended.err
 
 
-def test_a_run_of_ours_is_not_imported_or_followed_here(ringfence: Callable[..., Any]) -> None:
-    """It has its record, and a command of its own."""
-    run = ringfence("session", "import", CLAUDE_ID).out.split()[1]
-    assert "has its record already" in ringfence("session", "import", run).err
-    assert f"ringfence audit follow {run}" in ringfence("session", "follow", run).err
+def test_a_run_of_ours_is_not_followed_here(imported: str, ringfence: Callable[..., Any]) -> None:
+    """It has a command of its own."""
+    assert f"ringfence audit follow {imported}" in ringfence("session", "follow", imported).err
 
 
 @pytest.mark.slow

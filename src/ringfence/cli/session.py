@@ -1,4 +1,4 @@
-"""`ringfence session`: sessions of the claude and codex CLIs, listed, shown, followed, taken into our records."""
+"""`ringfence session`: sessions of the claude and codex CLIs, listed, shown and followed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +10,10 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.events import Event
-    from ringfence.runtime.transcript import ImportedSession
 
 session_app = typer.Typer(
     name="session",
-    help="List, show, follow and import sessions of the claude and codex CLIs.",
+    help="List, show and follow sessions of the claude and codex CLIs.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -120,29 +119,6 @@ def follow(
     printer.tell_hidden()
 
 
-@session_app.command("import")
-def import_(
-    session: _Session,
-    *,
-    again: Annotated[
-        bool, typer.Option("--again", help="Even if these very bytes were imported before.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Take a transcript into the records as a sealed run of its own, without secrets.
-
-    The record proves what the files held when they were read, not that it happened: whoever could write them could
-    write anything.
-    """
-    from ringfence.runtime.transcript import import_session, login_secrets
-
-    path = _found(session)
-    if path is None:
-        raise UsageError(f"{session!r} is a run of ringfence, and has its record already; name a transcript")
-    imported = import_session(path, secrets=login_secrets(), is_again=again)
-    _tell_import(imported, json=json)
-
-
 def _seconds(idle: str) -> float:
     from ringfence.config.units import parse_duration
 
@@ -165,36 +141,6 @@ def _found(reference: str) -> Path | None:
         except UsageError:
             raise exc from None
         return None
-
-
-def _tell_import(imported: "ImportedSession", *, json: bool) -> None:
-    from ringfence.cli.console import open_console, print_line
-    from ringfence.cli.plural import counted
-
-    if json:
-        import dataclasses
-
-        import msgspec
-
-        from ringfence.cli.escape import safe_json
-
-        document = msgspec.to_builtins(dataclasses.asdict(imported))
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
-        return
-    console = open_console()
-    if not imported.is_new:
-        print_line(
-            console,
-            f"run {imported.run_id}  these very bytes were imported before; --again does so once more",
-        )
-        return
-    events, files = counted(imported.events, "event"), counted(len(imported.files), "file")
-    print_line(console, f"run {imported.run_id}  imported and sealed: {events} of {files}")
-    if imported.damaged:
-        places = counted(imported.damaged, "place")
-        print_line(console, f"{places} could not be read, or only in part; the record says which", "yellow")
-    print_line(console, "what looks like a secret was taken out; other secrets in it were not found", "dim")
-    print_line(console, "it proves what the file held when it was read, not that it happened", "dim")
 
 
 class _Printer:

@@ -8,7 +8,7 @@ from ringfence.events.event import Event
 
 
 class TranscriptFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was imported: as many of its bytes as there were, and their hash."""
+    """A file that version 0.1 imported: as many of its bytes as there were, and their hash."""
 
     path: str
     size_bytes: int
@@ -17,7 +17,10 @@ class TranscriptFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionImported(Event, frozen=True, kw_only=True, tag="session.imported"):
-    """What follows was read from files of another program. It proves what they held then, not that it happened."""
+    """What follows was read from files of another program. It proves what they held then, not that it happened.
+
+    Only version 0.1 wrote this event.
+    """
 
     client: str
     """`claude` or `codex`."""

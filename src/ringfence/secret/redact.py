@@ -2,8 +2,7 @@
 
 Found are the value itself and the forms in which programs usually print it: JSON-escaped (once or twice), percent-
 encoded, hexadecimal, base64 (standard and URL-safe, at each of the three alignments it can have inside a longer
-text). On demand also what looks like a secret, whosever it is (`shapes`). Not found: a value cut in two, compressed,
-encrypted, or spelled out of order.
+text). Not found: a value cut in two, compressed, encrypted, or spelled out of order.
 Redaction is the second wall; the first is that secrets do not enter the fence.
 """
 
@@ -17,7 +16,6 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from ringfence.events import Event
-from ringfence.secret.shapes import without_shapes
 
 MINIMUM_LENGTH = 8
 """Shorter values are not looked for: they would stand in innocent text, and be guessed from the gaps."""
@@ -62,14 +60,12 @@ class Redactor:
 
     Args:
         values: The secrets. Blanks around them do not count.
-        shapes: Replace also what looks like a secret, in text: for what was not made under our eyes.
 
     Attributes:
         ignored: Why a value is not looked for, one line for each; the value itself is not told.
     """
 
-    def __init__(self, values: Iterable[str | bytes] = (), *, shapes: bool = False) -> None:
-        self._shapes = shapes
+    def __init__(self, values: Iterable[str | bytes] = ()) -> None:
         self._secrets: set[bytes] = set()
         self.ignored: tuple[str, ...] = ()
         self.learn(values)
@@ -99,7 +95,7 @@ class Redactor:
 
         Looks into strings, bytes, lists, tuples, mappings (keys too) and structs; leaves all else alone.
         """
-        return cast("T", self._redact(value)) if self._in_text.forms or self._shapes else value
+        return cast("T", self._redact(value)) if self._in_text.forms else value
 
     def undecided(self, text: str) -> int:
         """How many characters at the end of `text` may be the beginning of a secret that goes on."""
@@ -117,8 +113,7 @@ class Redactor:
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self._in_text.replace(value) if self._in_text.forms else value
-            return without_shapes(text, REPLACEMENT) if self._shapes else text
+            return self._in_text.replace(value)
         if isinstance(value, bytes):
             return self._in_bytes.replace(value)
         if isinstance(value, Mapping):

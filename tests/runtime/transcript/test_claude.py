@@ -44,7 +44,7 @@ def _block(message: str, *content: dict[str, Any], output_tokens: int = 5, **mor
 
 def test_a_session_reads_as_one_of_ours(claude: Path) -> None:
     """Prompt, replies, calls and results of a real session come in the order and shape of our own events."""
-    events = list(file_events(claude, claude, "claude", None, until=None))
+    events = list(file_events(claude, claude, "claude", None))
     names = [event.name for event in events if not isinstance(event, TranscriptNoted)]
     assert names == [
         "message.sent",
@@ -70,7 +70,7 @@ def test_a_session_reads_as_one_of_ours(claude: Path) -> None:
 
 def test_the_conversation_can_be_held_again(claude: Path) -> None:
     """The events fold to a conversation with alternating roles in which every call has its result."""
-    messages = Conversation.from_events(file_events(claude, claude, "claude", None, until=None)).messages
+    messages = Conversation.from_events(file_events(claude, claude, "claude", None)).messages
     assert [message["role"] for message in messages] == ["user", "assistant"] * 3
     calls = [block["id"] for message in messages for block in message["content"] if "input" in block]
     results = [
@@ -84,7 +84,7 @@ def test_the_conversation_can_be_held_again(claude: Path) -> None:
 
 def test_every_event_says_where_it_was_read(claude: Path) -> None:
     """File, line and the time in the transcript."""
-    events = list(file_events(claude, claude, "claude", None, until=None))
+    events = list(file_events(claude, claude, "claude", None))
     first = next(event for event in events if isinstance(event, MessageSent))
     assert first.origin == Origin(file=claude.name, line=3, at="2026-01-02T03:04:05.583Z")
     assert all(isinstance(event.origin, Origin) for event in events)

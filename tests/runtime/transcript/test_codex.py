@@ -30,7 +30,7 @@ def _item(**payload: Any) -> dict[str, Any]:
 
 def test_a_rollout_reads_as_one_of_ours(codex: Path) -> None:
     """Prompt, replies, calls and results of a real rollout come in the order and shape of our own events."""
-    events = list(file_events(codex, codex, "codex", None, until=None))
+    events = list(file_events(codex, codex, "codex", None))
     names = [event.name for event in events if not isinstance(event, TranscriptNoted)]
     assert names == [
         *(["message.sent"] * 2),
@@ -53,7 +53,7 @@ def test_a_rollout_reads_as_one_of_ours(codex: Path) -> None:
 
 def test_what_a_reply_used_is_counted_once(codex: Path) -> None:
     """The replies' usages add up to what the rollout says of the thread; cached input is told apart."""
-    events = file_events(codex, codex, "codex", None, until=None)
+    events = file_events(codex, codex, "codex", None)
     total = sum((event.usage for event in events if isinstance(event, ModelReplied)), Usage())
     assert total == Usage(input_tokens=180, cache_read_input_tokens=120, output_tokens=60)
 
@@ -69,7 +69,7 @@ def test_usage_that_comes_late_is_not_lost() -> None:
 
 def test_the_conversation_can_be_held_again(codex: Path) -> None:
     """The events fold to a conversation with alternating roles."""
-    messages = Conversation.from_events(file_events(codex, codex, "codex", None, until=None)).messages
+    messages = Conversation.from_events(file_events(codex, codex, "codex", None)).messages
     assert [message["role"] for message in messages] == ["user", "assistant"] * 3
 
 

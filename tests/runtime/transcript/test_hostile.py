@@ -3,6 +3,7 @@
 import io
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from rich.console import Console
 from tests.cases import examples, slow_after
 
 from ringfence.cli.transcript import print_event
-from ringfence.events import TranscriptDamaged, TranscriptNoted
-from ringfence.journal import read, run_dir, verify
-from ringfence.runtime.transcript import import_session, read_events
+from ringfence.events import Event, TranscriptDamaged, TranscriptNoted
+from ringfence.journal import Journal, new_run_id, read, verify
+from ringfence.runtime.transcript import read_events
 
 _TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(
     ["\ud800", "\x1b[2J", "$blob", "\0", "\u202e"]
@@ -83,6 +84,14 @@ _FIRST = {
 }
 
 
+def _journal(directory: Path, events: Iterable[Event]) -> None:
+    """Write events into a record of their own."""
+    with Journal.create(directory, new_run_id()) as journal:
+        for event in events:
+            journal.append(event)
+        journal.seal()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "records"), slow_after(1, [("claude", _CLAUDE), ("codex", _CODEX)]), ids=["claude", "codex"]
@@ -90,7 +99,7 @@ _FIRST = {
 def test_any_records_can_be_read_recorded_and_shown(
     client: str, records: st.SearchStrategy[dict[str, Any]]
 ) -> None:
-    """No record makes an import fail; the journal verifies, holds what was read, and shows nothing active."""
+    """Every record is an event that the journal takes and gives back, and that shows nothing active."""
 
     @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(records, max_size=4))
@@ -98,14 +107,15 @@ def test_any_records_can_be_read_recorded_and_shown(
         with tempfile.TemporaryDirectory(prefix="ringfence-hostile-") as folder:
             path = Path(folder, "s.jsonl")
             path.write_text("".join(json.dumps(value) + "\n" for value in [_FIRST[client], *values]))
-            imported = import_session(path, is_again=True)
+            events = list(read_events(path))
             shown = io.StringIO()
             console = Console(file=shown, width=80)
-            for event in read_events(path):
+            for event in events:
                 print_event(console, event, None)
-        directory = run_dir(imported.run_id)
-        assert verify(directory).ok
-        assert len(list(read(directory))) == imported.events + 5
+            directory = Path(folder, "run")
+            _journal(directory, events)
+            assert verify(directory).ok
+            assert len(list(read(directory))) == len(events) + 2
         assert not set(shown.getvalue()) & set("\x1b\0\u202e")
 
     check()
@@ -118,8 +128,8 @@ def test_large_numbers_are_kept(tmp_path: Path) -> None:
     path.write_text(
         f'{{"type":"later","sessionId":"s","n":{number}}}\n{{"type":"later","n":{"9" * 10_000}}}\n'
     )
-    run = import_session(path).run_id
-    event, damage = [record.event for record in read(run_dir(run))][3:5]
+    _journal(tmp_path / "run", read_events(path))
+    event, damage = [record.event for record in read(tmp_path / "run")][1:3]
     assert isinstance(event, TranscriptNoted)
     assert event.record["n"] == int(number)
     assert isinstance(damage, TranscriptDamaged)

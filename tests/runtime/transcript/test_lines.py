@@ -40,11 +40,3 @@ def test_a_line_that_is_too_long_is_told_by_size_and_hash() -> None:
     long, short = LineSplitter(limit_bytes=10).feed(b"x" * 11 + b"\nshort\n")
     assert (long.data, long.size, short.data, short.number) == (None, 11, b"short", 2)
     assert long.digest == sha256(b"x" * 11).hexdigest()
-
-
-def test_reading_goes_on_at_an_offset() -> None:
-    """A splitter that begins where another stopped goes on with its numbers."""
-    first = LineSplitter()
-    first.feed(b"one\ntw")
-    second = LineSplitter(offset=first.offset, number=first.number)
-    assert second.feed(b"two\n") == [Line(2, 4, 3, b"two")]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.transcript import claude_project_dir, find_session, list_sessions, login_secrets
+from ringfence.runtime.transcript import claude_project_dir, find_session, list_sessions
 from ringfence.runtime.transcript.places import encode_workspace
 
 
@@ -79,16 +79,3 @@ def test_an_unclear_id_is_refused(reference: str, reason: str, environ: dict[str
     """None or several: the error says so and what to do."""
     with pytest.raises(UsageError, match=reason):
         find_session(reference, environ)
-
-
-def test_tokens_of_the_clients_logins_are_known(tmp_path: Path) -> None:
-    """They are what an import must not take along; what is no token is not looked for."""
-    (tmp_path / ".claude").mkdir()
-    (tmp_path / ".codex").mkdir()
-    (tmp_path / ".claude" / ".credentials.json").write_text(
-        '{"claudeAiOauth": {"accessToken": "one-token", "refreshToken": "two-token", "scopes": ["user"]}}'
-    )
-    (tmp_path / ".codex" / "auth.json").write_text(
-        '{"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "tokens": {"id_token": "three-token"}}'
-    )
-    assert login_secrets({"HOME": str(tmp_path)}) == ("one-token", "three-token", "two-token")

@@ -30,16 +30,6 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
         assert reader.take() is None
 
 
-def test_a_reader_begins_where_another_ended(tmp_path: Path) -> None:
-    """Offset and line are all that is needed to go on, in another process too."""
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(b'{"a":1}\n{"a":2}\n{"a":')
-    with TranscriptReader(path) as first:
-        first.take(limit_bytes=10)
-        with TranscriptReader(path, offset=first.offset, line=first.line) as second:
-            assert [item.line for item in second.take() or []] == [2]
-
-
 def test_a_file_is_taken_as_if_it_ended_earlier(tmp_path: Path) -> None:
     """Nothing behind the bound is read, and half a line before it is told."""
     path = tmp_path / "s.jsonl"

@@ -1,4 +1,4 @@
-"""Sessions that the claude and codex CLIs wrote, read as events of ours: listed, shown, followed, imported."""
+"""Sessions that the claude and codex CLIs wrote, read as events of ours: listed, shown and followed."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence.runtime.transcript.base import ClientName, Overview
     from ringfence.runtime.transcript.client import identify, survey
-    from ringfence.runtime.transcript.importing import ImportedSession, import_session
     from ringfence.runtime.transcript.places import (
         FoundSession,
         claude_project_dir,
         encode_workspace,
         find_session,
         list_sessions,
-        login_secrets,
     )
     from ringfence.runtime.transcript.reading import TranscriptReader, read_items
     from ringfence.runtime.transcript.session import follow_events, opening, read_events
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "ClientName": "base",
     "FoundSession": "places",
-    "ImportedSession": "importing",
     "Overview": "base",
     "TranscriptReader": "reading",
     "claude_project_dir": "places",
@@ -29,9 +26,7 @@ _HOMES = {
     "find_session": "places",
     "follow_events": "session",
     "identify": "client",
-    "import_session": "importing",
     "list_sessions": "places",
-    "login_secrets": "places",
     "opening": "session",
     "read_events": "session",
     "read_items": "reading",
@@ -41,7 +36,6 @@ _HOMES = {
 __all__ = [
     "ClientName",
     "FoundSession",
-    "ImportedSession",
     "Overview",
     "TranscriptReader",
     "claude_project_dir",
@@ -49,9 +43,7 @@ __all__ = [
     "find_session",
     "follow_events",
     "identify",
-    "import_session",
     "list_sessions",
-    "login_secrets",
     "opening",
     "read_events",
     "read_items",

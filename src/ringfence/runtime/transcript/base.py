@@ -29,11 +29,10 @@ class Overview(msgspec.Struct, kw_only=True):
     prompt: str = ""
     model: str = ""
     started_at: str = ""
-    last_at: str = ""
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing more to find out but when it ended."""
+        """Whether there is nothing more to find out."""
         return bool(self.client_version and self.session_id and self.workspace and self.prompt and self.model)
 
 

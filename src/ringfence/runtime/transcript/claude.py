@@ -94,8 +94,7 @@ class ClaudeTranslator(Translator):
         overview.session_id = overview.session_id or short(value.get("sessionId"))
         overview.client_version = overview.client_version or short(value.get("version"))
         overview.workspace = overview.workspace or text_of(value.get("cwd"))
-        at = time_of(value.get("timestamp"))
-        overview.started_at, overview.last_at = overview.started_at or at, at or overview.last_at
+        overview.started_at = overview.started_at or time_of(value.get("timestamp"))
         message = dict_of(value.get("message"))
         if value.get("type") == "user" and not value.get("isMeta") and not overview.prompt:
             asked = _asked(message.get("content"))

@@ -29,14 +29,14 @@ def client_of(value: JSONObject) -> ClientName | None:
     return "claude" if _CLAUDE_KEYS & value.keys() else None
 
 
-def identify(path: Path, *, below: Path | None = None) -> ClientName:
+def identify(path: Path) -> ClientName:
     """Whose transcript a file is.
 
     Raises:
         RecordError: It is nobody's; the text says at which line, and what was expected.
         UsageError: It is no file that can hold one.
     """
-    items = itertools.islice(read_items(path, below=below), _LOOKED_AT)
+    items = itertools.islice(read_items(path), _LOOKED_AT)
     first: Item | None = None
     for item in items:
         first = first or item
@@ -60,26 +60,18 @@ def translator(client: ClientName, file: str, agent: str | None = None) -> Trans
     return _TRANSLATORS[client](file, agent)
 
 
-def survey(
-    path: Path, *, limit_bytes: int = _HEAD_BYTES, to_end: bool = False, below: Path | None = None
-) -> Overview:
+def survey(path: Path) -> Overview:
     """What the beginning of a transcript says of its session.
-
-    Args:
-        path: The file.
-        limit_bytes: How much is read at most.
-        to_end: Read on when all is known but when it ended.
-        below: As `SourceFile`.
 
     Raises:
         RecordError, UsageError: As `identify`.
     """
-    client = identify(path, below=below)
+    client = identify(path)
     overview, reader = Overview(client=client), translator(client, str(path))
-    for item in read_items(path, below=below, until_bytes=limit_bytes):
+    for item in read_items(path, until_bytes=_HEAD_BYTES):
         if isinstance(item, Record):
             reader.look(item, overview)
-            if overview.is_complete and not to_end:
+            if overview.is_complete:
                 break
     return overview
 

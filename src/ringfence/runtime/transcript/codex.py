@@ -94,8 +94,7 @@ class CodexTranslator(Translator):
     def look(self, record: Record, overview: Overview) -> None:
         """Who, where, what was asked and which model answered."""
         kind, payload = record.value.get("type"), dict_of(record.value.get("payload"))
-        at = time_of(record.value.get("timestamp"))
-        overview.started_at, overview.last_at = overview.started_at or at, at or overview.last_at
+        overview.started_at = overview.started_at or time_of(record.value.get("timestamp"))
         if kind == "session_meta" and not overview.session_id:
             overview.session_id = short(payload.get("id"))
             overview.client_version = short(payload.get("cli_version"))

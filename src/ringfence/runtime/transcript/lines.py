@@ -24,15 +24,13 @@ class LineSplitter:
     """Cuts a stream of bytes into lines.
 
     Args:
-        offset: Where in the file the first byte to be fed stands; a line must begin there.
-        number: The number of that line.
         limit_bytes: The longest line that is let through.
     """
 
-    def __init__(self, *, offset: int = 0, number: int = 1, limit_bytes: int = MAX_LINE_BYTES) -> None:
-        self.offset = offset
+    def __init__(self, *, limit_bytes: int = MAX_LINE_BYTES) -> None:
+        self.offset = 0
         """Where the line begins that is not whole yet."""
-        self.number = number
+        self.number = 1
         """Which line that is."""
         self._limit = limit_bytes
         self._pieces: list[bytes] = []

@@ -5,21 +5,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.runtime.transcript.base import ClientName
-from ringfence.runtime.transcript.source import SourceFile
-from ringfence.secret import looks_secret
 
 _LONGEST_NAME = 200
 _NAME = re.compile(r"(?P<id>[A-Za-z0-9-]{1,100})\.jsonl")
 _ROLLOUT = re.compile(r"rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-(?P<id>[A-Za-z0-9-]{1,100})\.jsonl")
 _DAY_FOLDERS = 3
-_LOGIN_BYTES = 64 * 1024
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -108,18 +102,6 @@ def find_session(reference: str, environ: Mapping[str, str] | None = None) -> Pa
     return found[0].path
 
 
-def login_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The tokens that both clients keep in their directories, for redaction; none where there are none."""
-    found: set[str] = set()
-    for file in (claude_home(environ) / ".credentials.json", codex_home(environ) / "auth.json"):
-        try:
-            with SourceFile(file) as source:
-                found |= _tokens(msgspec.json.decode(source.read(_LOGIN_BYTES)))
-        except (RingfenceError, ValueError, RecursionError):
-            continue  # not there, or not theirs
-    return tuple(sorted(found))
-
-
 def _home(variable: str, folder: str, environ: Mapping[str, str] | None) -> Path:
     known = os.environ if environ is None else environ
     if known.get(variable):
@@ -165,19 +147,4 @@ def _files(client: ClientName, folder: Path, name: re.Pattern[str]) -> list[Foun
                     found.append(FoundSession(client, match["id"], path, status.st_mtime, status.st_size))
     except OSError:
         return found
-    return found
-
-
-def _tokens(value: Any) -> set[str]:
-    found: set[str] = set()
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            found |= {item for key, item in node.items() if isinstance(item, str) and looks_secret(key)}
-        waiting += [
-            item
-            for item in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(item, dict | list)
-        ]
     return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ringfence.runtime.transcript.lines import LineSplitter
 from ringfence.runtime.transcript.record import Damage, Item, parse, parse_rest
@@ -16,25 +16,18 @@ class TranscriptReader:
 
     Args:
         path: The file.
-        offset: Where to begin; as `offset` of an earlier reader said, or the size of a file of whole lines.
-        line: The number of the line that begins there.
         below: As `SourceFile`.
-        digest: A hash that takes in all bytes that are read.
 
     Raises:
         UsageError, RecordError: As `SourceFile`.
     """
 
-    def __init__(
-        self, path: Path, *, offset: int = 0, line: int = 1, below: Path | None = None, digest: Any = None
-    ) -> None:
+    def __init__(self, path: Path, *, below: Path | None = None) -> None:
         self.path = path
         self._below = below
-        self._digest = digest
         self._is_removal_told = False
         self._source = SourceFile(path, below=below)
-        self._source.seek(offset)
-        self._splitter = LineSplitter(offset=offset, number=line)
+        self._splitter = LineSplitter()
 
     def __enter__(self) -> Self:
         return self
@@ -73,8 +66,6 @@ class TranscriptReader:
         chunk = self._source.read(min(limit_bytes, _CHUNK_BYTES))
         if not chunk:
             return None
-        if self._digest is not None:
-            self._digest.update(chunk)
         return [item for line in self._splitter.feed(chunk) for item in parse(line)]
 
     def rest(self) -> list[Item]:
@@ -106,21 +97,18 @@ class TranscriptReader:
         return told
 
 
-def read_items(
-    path: Path, *, below: Path | None = None, until_bytes: int | None = None, digest: Any = None
-) -> Iterator[Item]:
+def read_items(path: Path, *, below: Path | None = None, until_bytes: int | None = None) -> Iterator[Item]:
     """All that a file holds, in order.
 
     Args:
         path: The file.
         below: As `SourceFile`.
         until_bytes: Take the file as if it ended there.
-        digest: A hash that takes in all bytes that are read.
 
     Raises:
         UsageError, RecordError: As `SourceFile`.
     """
-    with TranscriptReader(path, below=below, digest=digest) as reader:
+    with TranscriptReader(path, below=below) as reader:
         while until_bytes is None or reader.position < until_bytes:
             items = reader.take(_CHUNK_BYTES if until_bytes is None else until_bytes - reader.position)
             if items is None:

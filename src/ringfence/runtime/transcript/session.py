@@ -1,9 +1,8 @@
 """A session as events: that of its own file, and those of its sub-agents' files."""
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -49,30 +48,21 @@ def label(path: Path, session: Path) -> str:
     return str(path.relative_to(session.parent))
 
 
-def read_events(session: Path, sizes: Mapping[Path, int] | None = None) -> Iterator[Event]:
+def read_events(session: Path) -> Iterator[Event]:
     """The events of a session in the order of its file, then those of each sub-agent's.
-
-    Args:
-        session: The session's file.
-        sizes: Read only these files, each as if it ended there.
 
     Raises:
         RecordError, UsageError: The session's file is no transcript, or cannot be read.
     """
     client = identify(session)
-    yield from file_events(session, session, client, None, until=(sizes or {}).get(session))
+    yield from file_events(session, session, client, None)
     for one in subagent_files(session)[:MAX_FILES]:
-        if sizes is None or one.path in sizes:
-            yield from _subagent_events(
-                one.path, session, client, one.agent, until=(sizes or {}).get(one.path)
-            )
+        yield from _subagent_events(one.path, session, client, one.agent)
     if len(subagent_files(session)) > MAX_FILES:
         yield unread(session, session, f"there are more than {MAX_FILES} sub-agents; the others are not read")
 
 
-def file_events(
-    path: Path, session: Path, client: ClientName, agent: str | None, *, until: int | None, digest: Any = None
-) -> Iterator[Event]:
+def file_events(path: Path, session: Path, client: ClientName, agent: str | None) -> Iterator[Event]:
     """The events of one file of a session.
 
     Args:
@@ -80,23 +70,19 @@ def file_events(
         session: The session's own file.
         client: Who wrote it.
         agent: The sub-agent whose it is.
-        until: Take it as if it ended there.
-        digest: A hash that takes in all bytes that are read.
 
     Raises:
         RecordError, UsageError: It cannot be read.
     """
     told = translator(client, label(path, session), agent)
-    for item in read_items(path, below=session.parent, until_bytes=until, digest=digest):
+    for item in read_items(path, below=session.parent):
         yield from told.translate(item)
     yield from told.flush()
 
 
-def _subagent_events(
-    path: Path, session: Path, client: ClientName, agent: str, *, until: int | None
-) -> Iterator[Event]:
+def _subagent_events(path: Path, session: Path, client: ClientName, agent: str) -> Iterator[Event]:
     try:
-        yield from file_events(path, session, client, agent, until=until)
+        yield from file_events(path, session, client, agent)
     except RingfenceError as exc:  # one that is not there or no file does not hide the others
         yield unread(path, session, str(exc), agent)
 

@@ -61,10 +61,6 @@ class SourceFile:
             os.close(self._fd)
             self._fd = -1
 
-    def seek(self, offset: int) -> None:
-        """Go on reading at `offset`."""
-        self.position, self._last = offset, b""
-
     def read(self, size: int) -> bytes:
         """Up to `size` more bytes; none at its end.
 
