@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.engine import Engine, open_engine
-from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.testing.engine import Worker, workflows
 
 _START_S = 60.0

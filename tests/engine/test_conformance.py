@@ -7,7 +7,7 @@ import pytest
 from tests.engine.grounds import DatabaseGround, MemoryGround
 from tests.postgres import Cluster
 
-from ringfence.testing.engine import DEATH, LIFE, PAUSING, SLOW, Check, Ground
+from ringfence.testing.engine import DEATH, LIFE, PAUSING, Check, Ground
 
 BACKENDS = ["memory", "sqlite", "postgres"]
 
@@ -43,13 +43,7 @@ async def at_work(
         yield ground
 
 
-_LIVES = [
-    pytest.param(check, id=check.__name__, marks=[pytest.mark.slow] if check in SLOW else [])
-    for check in LIFE
-]
-
-
-@pytest.mark.parametrize("check", _LIVES)
+@pytest.mark.parametrize("check", LIFE, ids=lambda check: check.__name__)
 async def test_workflows_conform(at_work: Ground, check: Check) -> None:
     """While nobody dies."""
     await check(at_work)

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.engine.memory import Memory, MemoryEngine
 from tests.postgres import Cluster, cluster
 
+from ringfence.engine.base import Context, Json
 from ringfence.engine.liveness.database import RECOVERIES
 from ringfence.engine.liveness.database import Database as EngineDatabase
-from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetentionSettings
@@ -28,6 +29,7 @@ from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
 from ringfence.journal import Journal, run_dir, runs_dir, summarize
+from ringfence.testing.engine.ground import until
 
 pytestmark = pytest.mark.anyio
 BOUNDS = Bounds({"mender": AgentBounds(concurrency=100)}, concurrency=100)
@@ -170,12 +172,16 @@ async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Da
 async def test_counts_of_recoveries_go_with_their_workflows(database: Database, url: str):
     """Of a job that is forgotten nothing is left in the engine, nor how often it was taken over."""
     job = await ended(database)
-    async with open_engine(url) as engine:
+
+    async def work(_: Context, argument: Json) -> Json:
+        return argument
+
+    async with open_engine(url, workflows={"job": work}) as engine:
         tables = EngineDatabase(url)
         with tables.engine.begin() as connection:
             connection.execute(sa.insert(RECOVERIES).values(workflow_id=job.workflow_id, count=2))
         await engine.enqueue("job", id=job.workflow_id)
-        await engine.cancel(job.workflow_id)
+        await until(engine, str(job.workflow_id))
         done = await Retention(database, engine).round(RetentionSettings(age=0.001))
         with tables.engine.connect() as connection:
             counts = connection.execute(sa.select(RECOVERIES)).all()
@@ -185,7 +191,7 @@ async def test_counts_of_recoveries_go_with_their_workflows(database: Database, 
 
 ROUND = """
 import anyio, sys
-from ringfence.engine.memory import Memory, MemoryEngine
+from tests.engine.memory import Memory, MemoryEngine
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.retention import Retention
 from ringfence.fleet.store.database import Database

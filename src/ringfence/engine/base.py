@@ -24,7 +24,7 @@ class WorkflowState(StrEnum):
     FAILED = "failed"
     """It raised, or brought down too many executors."""
     CANCELLED = "cancelled"
-    """It was cancelled. What it was doing is interrupted within a second."""
+    """It was discarded while it ran. What it was doing is interrupted within a second."""
 
     @property
     def is_end(self) -> bool:
@@ -52,7 +52,7 @@ class Context(ABC):
     """What a workflow does durably. A workflow is a plain async function of a context and its argument.
 
     It may be interrupted anywhere and is then begun again from its start, by this executor or another. What came out of
-    steps, sleeps and messages is remembered and not done again; all else in it must be free of effects and do the same
+    steps and sleeps is remembered and not done again; all else in it must be free of effects and do the same
     things in the same order.
     """
 
@@ -69,16 +69,8 @@ class Context(ABC):
         """
 
     @abstractmethod
-    async def receive(self, topic: str, *, timeout_s: float) -> Json:
-        """The next message sent to this workflow on a topic; None if none comes in time."""
-
-    @abstractmethod
     async def sleep(self, seconds: float) -> None:
         """Wait. A workflow that is begun again sleeps only for what is left."""
-
-    @abstractmethod
-    async def publish(self, key: str, value: Json) -> None:
-        """Let others see a value under a key, by `Engine.events`."""
 
 
 class StepFailed(Exception):
@@ -105,9 +97,7 @@ class Engine(ABC):
     """The name of this executor; None if it is none. No two are ever named alike."""
 
     @abstractmethod
-    async def enqueue(
-        self, workflow: str, *, id: str, argument: Json = None, priority: int = 0, delay_s: float = 0.0
-    ) -> bool:
+    async def enqueue(self, workflow: str, *, id: str, argument: Json = None, priority: int = 0) -> bool:
         """Have some executor run a workflow; False if there is one with this id already, which stays as it is.
 
         Args:
@@ -115,29 +105,6 @@ class Engine(ABC):
             id: Of the workflow; what makes asking twice the same as asking once.
             argument: JSON.
             priority: Higher ones are taken first, 0 to 1000.
-            delay_s: Not before so many seconds.
-        """
-
-    @abstractmethod
-    async def cancel(self, id: str) -> bool:
-        """End a workflow, wherever it runs; False if it has ended already, or is not known.
-
-        What it is doing is interrupted as by a cancel scope: it can clean up, shielded, and nothing it does afterwards
-        is remembered.
-        """
-
-    @abstractmethod
-    async def signal(self, id: str, topic: str, value: Json, *, key: str | None = None) -> None:
-        """Send a message to a workflow, which it gets by `Context.receive`, also if it has not begun.
-
-        Args:
-            id: Of the workflow.
-            topic: What it is about.
-            value: JSON.
-            key: Two messages with one key are one.
-
-        Raises:
-            UsageError: There is no such workflow.
         """
 
     @abstractmethod
@@ -150,10 +117,6 @@ class Engine(ABC):
         limit: int = 1000,
     ) -> "list[WorkflowStatus]":
         """Workflows, the newest first."""
-
-    @abstractmethod
-    async def events(self, id: str) -> dict[str, Json]:
-        """What a workflow has published, by key."""
 
     @abstractmethod
     async def forget(self, ids: Sequence[str]) -> int:
@@ -177,7 +140,8 @@ class Engine(ABC):
     async def stopped(self) -> str:
         """Wait until this executor has lost its right to run anything, and say why; one that is none waits for ever.
 
-        Others have taken over what it ran, or will: it is interrupted as by `cancel`, and nothing new is begun. What
+        Others have taken over what it ran, or will: it is interrupted as by a cancel scope, so that it can clean up,
+        shielded, and nothing it does afterwards is remembered. Nothing new is begun. What
         is left to do is to leave the context, and to open another.
         """
 

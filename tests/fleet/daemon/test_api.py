@@ -15,9 +15,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tests.cases import slow_after
+from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.config.trust import trust_content
-from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.api import api
 from ringfence.fleet.daemon.daemon import Daemon

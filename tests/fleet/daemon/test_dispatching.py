@@ -9,9 +9,9 @@ import anyio
 import pytest
 from sqlalchemy import Connection
 from tests.cases import slow_after
+from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.engine.base import WorkflowState, WorkflowStatus
-from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatching import Dispatcher
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.memory import Memory, MemoryEngine
 
-from ringfence.engine.memory import Memory, MemoryEngine
 from ringfence.loop.machine.workflow import LoopWorkflow, StoryWorkflow
 
 _ATTEMPTS = 3

@@ -8,8 +8,6 @@ from dbos import DBOS
 from ringfence.engine.base import Context, Json, StepFailed
 from ringfence.engine.plain import plain
 
-PUBLISHED = "published"
-"""The one event of DBOS that holds all that a workflow has published: a client can ask only for events it can name."""
 _ERROR_LIMIT = 4000
 
 
@@ -23,7 +21,6 @@ class DbosContext(Context):
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self._published: dict[str, Json] = {}
 
     async def step(self, name: str, function: Callable[..., Awaitable[Json]], *arguments: Any) -> Json:
         """See `Context.step`."""
@@ -39,15 +36,6 @@ class DbosContext(Context):
             raise StepFailed(done["error"])
         return done["value"]
 
-    async def receive(self, topic: str, *, timeout_s: float) -> Json:
-        """See `Context.receive`."""
-        return await DBOS.recv_async(topic, timeout_s)
-
     async def sleep(self, seconds: float) -> None:
         """See `Context.sleep`."""
         await DBOS.sleep_async(seconds)
-
-    async def publish(self, key: str, value: Json) -> None:
-        """See `Context.publish`."""
-        self._published = {**self._published, key: plain(value, what=f"what is published as {key!r}")}
-        await DBOS.set_event_async(PUBLISHED, self._published)

@@ -10,10 +10,9 @@ from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
 
 from ringfence.engine.base import Json, WorkflowState, WorkflowStatus
-from ringfence.engine.dbos.context import PUBLISHED
 from ringfence.engine.dbos.serializer import JsonSerializer
 from ringfence.engine.liveness import Database, Liveness, Recoveries
-from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.errors import InfrastructureFault
 
 QUEUE = "ringfence"
 """The queue of who names none. Admission is decided before.
@@ -74,7 +73,7 @@ class Control:
         """Have the queue, before an executor is launched: DBOS looks for new ones but once a second."""
         self.client.register_queue(self._queue, worker_concurrency=concurrency, polling_interval_sec=POLL_S)
 
-    def enqueue(self, workflow: str, id: str, argument: Json, priority: int, delay_s: float) -> bool:
+    def enqueue(self, workflow: str, id: str, argument: Json, priority: int) -> bool:
         """As `Engine.enqueue`."""
         options: Any = {
             "queue_name": self._queue,
@@ -85,25 +84,14 @@ class Control:
             "priority": 1 + LOWEST - priority,
             "attributes": {"workflow": workflow},
         }
-        if delay_s > 0:
-            options["delay_seconds"] = delay_s
         try:
             self.client.enqueue(options, workflow, argument)
         except dbos_error.DBOSWorkflowIDInUseError:
             return False
         return True
 
-    def cancel(self, id: str) -> bool:
-        """As `Engine.cancel`. In turn with take-overs, one of which would bring it back."""
-        with self._liveness.turn():
-            found = self.find(ids=[id])
-            if not found or found[0].state.is_end:
-                return False
-            self.client.cancel_workflow(id)
-            return self.find(ids=[id])[0].state is WorkflowState.CANCELLED
-
     def forget(self, ids: Sequence[str]) -> list[str]:
-        """As `Engine.forget`; which were removed. In turn with take-overs, as `cancel`."""
+        """As `Engine.forget`; which were removed. In turn with take-overs, one of which would bring it back."""
         with self._liveness.turn():
             known = self.find(ids=ids, limit=max(1, len(ids)))
             ended = [one.id for one in known if one.state.is_end]
@@ -117,7 +105,7 @@ class Control:
         """As `Engine.discard`."""
         while found := self.find(limit=_AT_ONCE):
             for one in found:
-                self.cancel(one.id)
+                self._cancel(one.id)
             if not self.forget([one.id for one in found]):
                 raise InfrastructureFault(
                     f"workflows of queue {self._queue!r} go on; stop who runs them, and try again"
@@ -128,16 +116,11 @@ class Control:
             with self._database.engine.begin() as link:
                 link.execute(_VERSIONS, {"queue": self._queue})
 
-    def signal(self, id: str, topic: str, value: Json, key: str | None) -> None:
-        """As `Engine.signal`."""
-        try:
-            self.client.send(id, value, topic, key)
-        except dbos_error.DBOSNonExistentWorkflowError as error:
-            raise UsageError(f"there is no workflow {id!r}") from error
-
-    def events(self, id: str) -> dict[str, Json]:
-        """As `Engine.events`."""
-        return self.client.get_event(id, PUBLISHED, 0) or {}
+    def _cancel(self, id: str) -> None:
+        """End a workflow, wherever it runs. In turn with take-overs, one of which would bring it back."""
+        with self._liveness.turn():
+            if any(not one.state.is_end for one in self.find(ids=[id])):
+                self.client.cancel_workflow(id)
 
     def find(
         self,

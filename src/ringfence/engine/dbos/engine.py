@@ -108,22 +108,12 @@ class DbosEngine(Engine):
             raise UsageError("the engine is not open: use `async with`")
         return self._control
 
-    async def enqueue(
-        self, workflow: str, *, id: str, argument: Json = None, priority: int = 0, delay_s: float = 0.0
-    ) -> bool:
+    async def enqueue(self, workflow: str, *, id: str, argument: Json = None, priority: int = 0) -> bool:
         """See `Engine.enqueue`."""
         if not 0 <= priority <= LOWEST:
             raise UsageError(f"a priority is 0 to {LOWEST}, not {priority}")
         argument = plain(argument, what="the argument of a workflow")
-        return await self._block(self._client.enqueue, workflow, id, argument, priority, delay_s)
-
-    async def cancel(self, id: str) -> bool:
-        """See `Engine.cancel`."""
-        return await self._block(self._client.cancel, id)
-
-    async def signal(self, id: str, topic: str, value: Json, *, key: str | None = None) -> None:
-        """See `Engine.signal`."""
-        await self._block(self._client.signal, id, topic, plain(value, what="a message"), key)
+        return await self._block(self._client.enqueue, workflow, id, argument, priority)
 
     async def list(
         self,
@@ -135,10 +125,6 @@ class DbosEngine(Engine):
     ) -> list[WorkflowStatus]:
         """See `Engine.list`."""
         return await self._block(self._client.find, ids=ids, states=states, workflow=workflow, limit=limit)
-
-    async def events(self, id: str) -> dict[str, Json]:
-        """See `Engine.events`."""
-        return await self._block(self._client.events, id)
 
     async def forget(self, ids: Sequence[str]) -> int:
         """See `Engine.forget`."""

@@ -13,9 +13,7 @@ LIFE: tuple[Check, ...] = life.CHECKS
 """Promises about workflows, while nobody dies."""
 DEATH: tuple[Check, ...] = death.CHECKS
 """Promises about executors that come and go."""
-SLOW: frozenset[Check] = frozenset({life.delayed, life.cancel_waiting})
-"""Those of `LIFE` that take more than a second: they wait for what is to wait."""
 PAUSING: frozenset[Check] = frozenset({death.a_stopped_executor_is_fenced})
 """Those that stop a process without killing it; they take as long as it takes to be missed."""
 
-__all__ = ["DEATH", "LIFE", "PAUSING", "SLOW", "Check", "Ground", "Worker", "workflows"]
+__all__ = ["DEATH", "LIFE", "PAUSING", "Check", "Ground", "Worker", "workflows"]

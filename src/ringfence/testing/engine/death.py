@@ -102,26 +102,6 @@ async def poison_is_given_up(ground: Ground) -> None:
     assert harmless.state is WorkflowState.DONE
 
 
-async def a_take_over_revives_nothing(ground: Ground) -> None:
-    """A workflow that was cancelled after its executor died is not taken over."""
-    cancelled, other = Notes(ground, "cancelled"), Notes(ground, "other")
-    async with ground.open() as engine:
-        async with ground.start() as first:
-            for one in (cancelled, other):
-                await engine.enqueue("gated", id=one.path.name, argument=one.argument)
-                await one.until("hold")
-            await first.kill()
-        assert await engine.cancel("cancelled")
-        async with ground.start():
-            await other.until("hold", times=2)
-            other.open_gate()
-            await until(engine, "other")
-            found = await engine.get("cancelled")
-    assert found is not None
-    assert found.state is WorkflowState.CANCELLED
-    assert cancelled.lines.count("hold") == 1
-
-
 async def executors_share_the_work(ground: Ground) -> None:
     """Two executors on one database do each workflow once, no more at a time than they may."""
     notes = [Notes(ground, f"shared-{number}") for number in range(20)]
@@ -175,7 +155,6 @@ CHECKS: tuple[Check, ...] = (
     a_stopped_executor_is_fenced,
     leaving_is_no_death,
     poison_is_given_up,
-    a_take_over_revives_nothing,
     executors_share_the_work,
     priorities,
     another_edition_goes_on,

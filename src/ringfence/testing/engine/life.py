@@ -2,8 +2,6 @@
 
 import time
 
-import anyio
-
 from ringfence.engine import WorkflowState
 from ringfence.errors import UsageError
 from ringfence.testing.engine.ground import Check, Ground, Notes, error_of, until
@@ -37,109 +35,6 @@ async def steps_in_order(ground: Ground) -> None:
     assert ended.result == notes.lines == ["0", "1", "2", "3", "4"]
 
 
-async def delayed(ground: Ground) -> None:
-    """A workflow that is to wait begins no sooner."""
-    notes = Notes(ground, "delayed")
-    async with ground.open() as engine:
-        began = time.time()
-        await engine.enqueue("sleeps", id="delayed", argument={**notes.argument, "seconds": 0.0}, delay_s=1.0)
-        early = await engine.get("delayed")
-        await notes.until("asleep")
-        passed_s = time.time() - began
-    assert early is not None
-    assert early.state is WorkflowState.WAITING
-    assert passed_s >= 0.99
-
-
-async def cancel_waiting(ground: Ground) -> None:
-    """A workflow that is cancelled while it waits never begins."""
-    notes = Notes(ground, "cancel-waiting")
-    async with ground.open() as engine:
-        await engine.enqueue("steps", id="cancel-waiting", argument=notes.argument, delay_s=1.0)
-        cancelled = await engine.cancel("cancel-waiting")
-        await engine.enqueue("echo", id="after it", delay_s=2.0)
-        await until(engine, "after it")
-        ended = await engine.get("cancel-waiting")
-    assert cancelled
-    assert ended is not None
-    assert (ended.state, notes.lines) == (WorkflowState.CANCELLED, [])
-
-
-async def cancel_running(ground: Ground) -> None:
-    """What a cancelled workflow is doing is interrupted, can clean up, shielded, and nothing follows."""
-    notes = Notes(ground, "cancel-running")
-    async with ground.open() as engine:
-        await engine.enqueue("gated", id="cancel-running", argument=notes.argument)
-        await notes.until("hold")
-        first, second = await engine.cancel("cancel-running"), await engine.cancel("cancel-running")
-        await notes.until("cleaned up")
-        notes.open_gate()
-        await engine.enqueue("echo", id="after that")
-        await until(engine, "after that")
-        ended = await engine.get("cancel-running")
-    assert (first, second) == (True, False)
-    assert ended is not None
-    assert (ended.state, ended.result) == (WorkflowState.CANCELLED, None)
-    assert notes.lines == ["first", "hold", "cleaned up"]
-
-
-async def cancel_ended(ground: Ground) -> None:
-    """A workflow that has ended, or is not known, cannot be cancelled, and stays as it is."""
-    async with ground.open() as engine:
-        await engine.enqueue("echo", id="cancel-ended", argument="done")
-        await until(engine, "cancel-ended")
-        cancelled = [await engine.cancel("cancel-ended"), await engine.cancel("cancel-unknown")]
-        ended = await engine.get("cancel-ended")
-    assert cancelled == [False, False]
-    assert ended is not None
-    assert (ended.state, ended.result) == (WorkflowState.DONE, "done")
-
-
-async def signal_before_begin(ground: Ground) -> None:
-    """A message that is sent before its workflow begins is received; two with one key are one."""
-    async with ground.open() as engine:
-        await engine.enqueue("listens", id="early", argument={"patience_s": 0.5}, delay_s=0.5)
-        await engine.signal("early", "other", "not this")
-        await engine.signal("early", "topic", {"a": 1}, key="one")
-        await engine.signal("early", "topic", {"a": 2}, key="one")
-        ended = await until(engine, "early")
-    assert ended.result == [{"a": 1}, None]
-
-
-async def signals_in_order(ground: Ground) -> None:
-    """Messages are received in the order in which they were sent; one key is not one across workflows."""
-    async with ground.open() as engine:
-        for name in ("order-1", "order-2"):
-            await engine.enqueue("listens", id=name, argument={"patience_s": 30.0})
-            await engine.signal(name, "topic", f"{name} first", key="same")
-            await engine.signal(name, "topic", f"{name} second")
-        results = [(await until(engine, name)).result for name in ("order-1", "order-2")]
-    assert results == [[f"{name} first", f"{name} second"] for name in ("order-1", "order-2")]
-
-
-async def signal_nobody(ground: Ground) -> None:
-    """A message to a workflow that is not known is refused."""
-    async with ground.open() as engine:
-        error = await error_of(UsageError, engine.signal("nobody", "topic", 1))
-    assert "'nobody'" in str(error)
-
-
-async def published(ground: Ground) -> None:
-    """Others see what a workflow has published last under each key, while it runs and afterwards."""
-    async with ground.open() as engine:
-        await engine.enqueue("listens", id="published", argument={"patience_s": 0.0})
-        with anyio.fail_after(40):
-            while "more" not in (during := await engine.events("published")):  # noqa: ASYNC110 -- of another process
-                await anyio.sleep(0.02)
-        await engine.signal("published", "topic", "go")
-        await until(engine, "published")
-        after = await engine.events("published")
-        nothing = await engine.events("unknown")
-    assert during == {"state": "listening", "more": [1, {"two": 2.5}]}
-    assert after == {**during, "state": "heard"}
-    assert nothing == {}
-
-
 async def failing_steps(ground: Ground) -> None:
     """A step that raises ends its workflow as failed, with its text, and is not tried again."""
     notes = Notes(ground, "failing")
@@ -152,7 +47,7 @@ async def failing_steps(ground: Ground) -> None:
 
 
 async def json_only(ground: Ground) -> None:
-    """What is no JSON is refused as an argument or message, and fails the workflow as a result or a step's."""
+    """What is no JSON is refused as an argument, and fails the workflow as a result or a step's."""
     notes = Notes(ground, "json-only")
     async with ground.open() as engine:
         for value in ({1, 2}, b"bytes", (1,), {1: 2}, float("nan"), object()):
@@ -163,7 +58,6 @@ async def json_only(ground: Ground) -> None:
             ended = await until(engine, name)
             assert ended.state is WorkflowState.FAILED
             assert "JSON" in str(ended.error)
-        await error_of(UsageError, engine.signal("step without json", "topic", {1, 2}))
 
 
 async def unknown_workflows(ground: Ground) -> None:
@@ -186,28 +80,29 @@ async def wrong_priorities(ground: Ground) -> None:
 
 async def listing(ground: Ground) -> None:
     """Workflows are listed by id, state and name, up to a limit."""
+    notes = Notes(ground, "listing-2")
     async with ground.open() as engine:
-        for number in range(3):
-            await engine.enqueue(
-                "echo", id=f"listing-{number}", argument=number, delay_s=3600.0 * (number == 2)
-            )
         for number in range(2):
+            await engine.enqueue("echo", id=f"listing-{number}", argument=number)
             await until(engine, f"listing-{number}")
+        await engine.enqueue("gated", id="listing-2", argument=notes.argument)
+        await notes.until("hold")
         mine = [f"listing-{number}" for number in range(3)]
         done = await engine.list(ids=mine, states=[WorkflowState.DONE])
-        waiting = await engine.list(ids=mine, states=[WorkflowState.WAITING])
-        assert {one.id for one in await engine.list(ids=mine, workflow="echo")} == {*mine}
+        running = await engine.list(ids=mine, states=[WorkflowState.RUNNING])
+        assert {one.id for one in await engine.list(ids=mine, workflow="echo")} == {"listing-0", "listing-1"}
         assert await engine.list(ids=mine, workflow="steps") == []
         assert len(await engine.list(ids=mine, limit=2)) == 2
         assert await engine.list(ids=[]) == await engine.list(states=[]) == []
-        await engine.cancel("listing-2")
+        notes.open_gate()
+        await until(engine, "listing-2")
     assert {one.id: one.result for one in done} == {"listing-0": 0, "listing-1": 1}
-    assert [one.id for one in waiting] == ["listing-2"]
+    assert [one.id for one in running] == ["listing-2"]
     assert all(one.executor for one in done)
 
 
 async def sleeping(ground: Ground) -> None:
-    """A workflow sleeps as long as it asked for, and no message in time is None."""
+    """A workflow sleeps as long as it asked for."""
     notes = Notes(ground, "sleeping")
     async with ground.open() as engine:
         began = time.time()
@@ -230,32 +125,27 @@ async def living(ground: Ground) -> None:
 
 async def forgetting(ground: Ground) -> None:
     """Who has ended can be forgotten, and asked for again; who has not stays, whoever says so."""
+    notes = Notes(ground, "at-work")
     async with ground.open() as engine:
         await engine.enqueue("echo", id="forgotten", argument=1)
         await until(engine, "forgotten")
-        await engine.enqueue("echo", id="to-come", delay_s=3600)
-        removed = await engine.forget(["forgotten", "to-come", "never-there"])
+        await engine.enqueue("gated", id="at-work", argument=notes.argument)
+        await notes.until("hold")
+        removed = await engine.forget(["forgotten", "at-work", "never-there"])
         again = await engine.enqueue("echo", id="forgotten", argument=2)
         ended = await until(engine, "forgotten")
-        waiting = await engine.get("to-come")
-        await engine.cancel("to-come")
+        running = await engine.get("at-work")
+        notes.open_gate()
+        await until(engine, "at-work")
     assert (removed, again, ended.result) == (1, True, 2)
-    assert waiting is not None
-    assert waiting.state is WorkflowState.WAITING
+    assert running is not None
+    assert running.state is WorkflowState.RUNNING
 
 
 CHECKS: tuple[Check, ...] = (
     results,
     enqueue_twice,
     steps_in_order,
-    delayed,
-    cancel_waiting,
-    cancel_running,
-    cancel_ended,
-    signal_before_begin,
-    signals_in_order,
-    signal_nobody,
-    published,
     failing_steps,
     json_only,
     unknown_workflows,

@@ -58,14 +58,6 @@ async def _gated_otherwise(context: Context, argument: Json) -> Json:
     return held
 
 
-async def _listens(context: Context, argument: Json) -> Json:
-    await context.publish("state", "listening")
-    await context.publish("more", [1, {"two": 2.5}])
-    first = await context.receive("topic", timeout_s=30.0)
-    await context.publish("state", "heard")
-    return [first, await context.receive("topic", timeout_s=argument["patience_s"])]
-
-
 async def _fail(argument: dict[str, Any]) -> Json:
     _note(argument, "failing")
     raise ValueError("no good")
@@ -124,7 +116,6 @@ def workflows(die: Callable[[], None], *, edition: int = 1) -> dict[str, Workflo
         "echo": _echo,
         "steps": _steps,
         "gated": _gated if edition == 1 else _gated_otherwise,
-        "listens": _listens,
         "fails": _fails,
         "catches": _catches,
         "step without json": _step_without_json,

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -40,7 +39,6 @@ class _Record:
     name: str
     argument: Json
     priority: int
-    not_before: float
     number: int
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     state: WorkflowState = WorkflowState.WAITING
@@ -51,9 +49,6 @@ class _Record:
     error: str | None = None
     recoveries: int = 0
     kept: dict[int, _Kept] = field(default_factory=dict)
-    messages: dict[str, deque[Json]] = field(default_factory=lambda: defaultdict(deque))
-    keys: set[str] = field(default_factory=set)
-    published: dict[str, Json] = field(default_factory=dict)
 
 
 class Memory:
@@ -102,26 +97,11 @@ class _MemoryContext(Context):
             raise StepFailed(kept.error)
         return kept.value
 
-    async def receive(self, topic: str, *, timeout_s: float) -> Json:
-        place = next(self._places)
-        end = time.time() + timeout_s
-        while place not in self._record.kept:
-            messages = self._record.messages[topic]
-            if messages or time.time() >= end:
-                self._keep(place, _Kept(messages.popleft() if messages else None))
-                break
-            await self._memory.wait(end - time.time())
-        return self._record.kept[place].value
-
     async def sleep(self, seconds: float) -> None:
         place = next(self._places)
         if place not in self._record.kept:
             self._keep(place, _Kept(time.time() + seconds))
         await anyio.sleep(max(0.0, self._record.kept[place].value - time.time()))
-
-    async def publish(self, key: str, value: Json) -> None:
-        if self._record.claim is self._claim:
-            self._record.published[key] = plain(value, what=f"what is published as {key!r}")
 
 
 class MemoryEngine(Engine):
@@ -193,18 +173,14 @@ class MemoryEngine(Engine):
                 await self._take()
 
     async def _take(self) -> None:
-        now = time.time()
         waiting = [one for one in self._memory.records.values() if one.state is WorkflowState.WAITING]
-        ready = sorted(
-            (one for one in waiting if one.not_before <= now), key=lambda one: (-one.priority, one.number)
-        )
+        ready = sorted(waiting, key=lambda one: (-one.priority, one.number))
         for record in ready[: max(0, self._concurrency - len(self._running))]:
             record.state, record.executor, record.claim = WorkflowState.RUNNING, self.executor, object()
             record.scope = anyio.CancelScope()
             self._running[record.id] = record.scope
             self._tasks.start_soon(self._run, record, record.scope)
-        later = min((one.not_before - now for one in waiting if one.not_before > now), default=60.0)
-        await self._memory.wait(later)
+        await self._memory.wait(60.0)
 
     async def _run(self, record: _Record, scope: anyio.CancelScope) -> None:
         claim = record.claim
@@ -230,43 +206,16 @@ class MemoryEngine(Engine):
         value = await self._workflows[record.name](_MemoryContext(self._memory, record), record.argument)
         return plain(value, what=f"the result of workflow {record.name!r}")
 
-    async def enqueue(
-        self, workflow: str, *, id: str, argument: Json = None, priority: int = 0, delay_s: float = 0.0
-    ) -> bool:
+    async def enqueue(self, workflow: str, *, id: str, argument: Json = None, priority: int = 0) -> bool:
         """See `Engine.enqueue`."""
         if not 0 <= priority <= 1000:
             raise UsageError(f"a priority is 0 to 1000, not {priority}")
         argument = plain(argument, what="the argument of a workflow")
         if id in self._memory.records:
             return False
-        number, not_before = next(self._memory.numbers), time.time() + delay_s
-        self._memory.records[id] = _Record(id, workflow, argument, priority, not_before, number)
+        self._memory.records[id] = _Record(id, workflow, argument, priority, next(self._memory.numbers))
         self._memory.change()
         return True
-
-    async def cancel(self, id: str) -> bool:
-        """See `Engine.cancel`."""
-        record = self._memory.records.get(id)
-        if record is None or record.state.is_end:
-            return False
-        record.state, record.claim = WorkflowState.CANCELLED, None
-        if record.scope is not None:
-            record.scope.cancel()
-        self._memory.change()
-        return True
-
-    async def signal(self, id: str, topic: str, value: Json, *, key: str | None = None) -> None:
-        """See `Engine.signal`."""
-        if id not in self._memory.records:
-            raise UsageError(f"there is no workflow {id!r}")
-        record = self._memory.records[id]
-        value = plain(value, what="a message")
-        if key is not None and key in record.keys:
-            return
-        if key is not None:
-            record.keys.add(key)
-        record.messages[topic].append(value)
-        self._memory.change()
 
     async def list(
         self,
@@ -286,11 +235,6 @@ class MemoryEngine(Engine):
             and workflow in (None, one.name)
         ]
         return found[:limit]
-
-    async def events(self, id: str) -> dict[str, Json]:
-        """See `Engine.events`."""
-        record = self._memory.records.get(id)
-        return {} if record is None else dict(record.published)
 
     async def forget(self, ids: Sequence[str]) -> int:
         """See `Engine.forget`."""
