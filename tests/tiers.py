@@ -58,7 +58,6 @@ ANY_USER: Mapping[str, str] = {
     "loop/machine/test_faults.py": "what is nobody's attempt",
     "loop/machine/test_goal.py": "stories that are drafted",
     "loop/machine/test_limits.py": "a loop's bounds",
-    "loop/machine/test_postgres.py": "loops' rows in a shared database",
     "loop/machine/test_rejecting.py": "why attempts are rejected",
     "loop/machine/test_warming.py": "when sandboxes are opened and closed",
     "loop/machine/test_which.py": "loops beside each other",

@@ -40,9 +40,7 @@ class Database:
     """
 
     def __init__(self, url: str, tables: MetaData, *, what: str, is_patient: bool = False) -> None:
-        self.is_patient = is_patient
-        self.away: str | None = None
-        """Why it cannot be used just now, while `read` or `write` wait for it."""
+        self._is_patient = is_patient
         self._tables = tables
         self._what = what
         self._engine = _engine(url, what)
@@ -81,13 +79,10 @@ class Database:
     async def _ask(self, engine: Engine, act: Callable[[Connection], Answer]) -> Answer:
         while True:
             try:
-                answer = await anyio.to_thread.run_sync(self._in, engine, act)
-                self.away = None
-                return answer
+                return await anyio.to_thread.run_sync(self._in, engine, act)
             except InfrastructureFault as exc:
-                if not self.is_patient or not isinstance(exc.__cause__, _PASSING):
+                if not self._is_patient or not isinstance(exc.__cause__, _PASSING):
                     raise
-                self.away = str(exc)
             await anyio.sleep(_AGAIN_S)
 
     def _in(self, engine: Engine, act: Callable[[Connection], Answer]) -> Answer:

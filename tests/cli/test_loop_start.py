@@ -36,6 +36,7 @@ def test_an_untrusted_file_says_nothing_of_loops(project: Project):
         ({"atempts": 2}, "attempts"),
         ({"limits": {"tokenz": 2}}, "tokens"),
         ({"roles": {"juge": {"model": "m"}}}, "judge"),
+        ({"engine": {"type": "postgres", "url": "postgresql://host/name"}}, "loop.engine: there is no"),
     ],
 )
 def test_a_wrong_key_is_named_with_its_place(project: Project, told: dict[str, object], hint: str):

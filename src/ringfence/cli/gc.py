@@ -27,7 +27,7 @@ def gc(
     """Close what dead processes left, and remove old runs. Their clones and their checkpoints go, too.
 
     A crew's jobs that have ended go by its `fleet.retention`, and their records with them. Records that are not sealed
-    always stay. Rows in a shared database go if their loop was begun here and its directory is gone.
+    always stay.
     """
     import anyio
 
@@ -39,38 +39,15 @@ def gc(
     if forgotten is not None and not json:
         _print_forgotten(forgotten, dry_run=dry_run)
     removed, containers, named = anyio.run(_collect, age_s, keep, dry_run)
-    loops = anyio.run(_forget_loops, dry_run)
     if json:
         told = {"schema_version": 1, "is_dry_run": dry_run, **_counts(forgotten)}
-        told |= {"runs": [path.name for path in removed], "containers": containers, "loops": loops}
+        told |= {"runs": [path.name for path in removed], "containers": containers}
         typer.echo(safe_json(told, indent=2))
         return
-    for name in (*named, *(path.name for path in removed), *loops):
+    for name in (*named, *(path.name for path in removed)):
         typer.echo(name)
     left = f" and {counted(containers, 'container')} that dead processes left" if containers else ""
-    left += f" and the rows of {counted(len(loops), 'loop')} whose directory is gone" if loops else ""
     typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}{left}", err=True)
-
-
-async def _forget_loops(dry_run: bool) -> list[str]:
-    """Remove from shared databases what is left of loops whose directories are gone; their names."""
-    from ringfence.config.paths import state_dir
-
-    if not (state_dir() / "loops").is_dir():
-        return []
-    from ringfence.cli.saying import say
-    from ringfence.errors import RingfenceError
-    from ringfence.loop.forgetting import forget_lost, lost_loops
-
-    done = []
-    for name in lost_loops(state_dir()):
-        try:
-            if not dry_run:
-                await forget_lost(name, state_dir())
-            done.append(name)
-        except RingfenceError as exc:  # it is there the next time, too
-            say(f"the rows of loop {name} stay: {exc}")
-    return done
 
 
 async def _forget_jobs(dry_run: bool) -> "Forgotten | None":

@@ -36,7 +36,6 @@ def start_loop(
     """
     import anyio
 
-    from ringfence.loop.databases import see_reachable
     from ringfence.loop.drafting import draft
     from ringfence.loop.loading import load_loop
     from ringfence.loop.pull_request import gh_program
@@ -47,7 +46,6 @@ def start_loop(
     if goal is not None and not goal.strip():
         raise UsageError("--goal is empty; say what is wanted, or give stories by --prd FILE")
     settings = load_loop(effective, flags)
-    see_reachable(settings.engine)
     if settings.pr:
         gh_program(workspace)
     if goal is not None:
@@ -187,7 +185,6 @@ async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Fl
         raise UsageError(
             f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
         )
-    _refuse_other_database(place, Path(row.source))
     effective, settings = brought_back(row.configuration, loop=place.id)
     _warm_up(effective)
     if limits:
@@ -201,20 +198,6 @@ async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Fl
     await check_credentials(effective, settings, Path(row.source), say)
     begun = Begun(place, await checks_of(place, row, settings))
     return await _worked(begun, effective, settings, json=json, goes_on=True)
-
-
-def _refuse_other_database(place: "LoopPlace", source: Path) -> None:
-    """See that what is configured now is about the database that a loop lies in, as far as that can be read."""
-    from ringfence.cli.settings import load_settings
-    from ringfence.errors import RingfenceError
-    from ringfence.loop.databases import refuse_other
-    from ringfence.loop.loading import load_loop
-
-    try:
-        engine = load_loop(load_settings(source), ()).engine
-    except RingfenceError:  # it holds for new loops, and is told to who starts one
-        return
-    refuse_other(place.shared, engine, loop=place.id)
 
 
 async def _mine(said: str | None) -> "LoopPlace":
@@ -252,9 +235,7 @@ def retry_story(said: str | None, story: str, answer: str | None, *, json: bool)
     async def prepare() -> None:
         from ringfence.loop.retrying import begin_anew
 
-        place = await _mine(said)
-        _refuse_other_database(place, Path((await _row(place)).source))
-        await begin_anew(place, story, answer)
+        await begin_anew(await _mine(said), story, answer)
 
     anyio.run(prepare)
     return anyio.run(_resume, said, {}, (), json)
@@ -276,7 +257,6 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
     """Remove what a loop has on this machine besides the user's repository."""
     import anyio
 
-    from ringfence.loop.forgetting import forget
     from ringfence.loop.repository import LoopRepository
     from ringfence.loop.warming import cool_down
     from ringfence.removal import remove_tree
@@ -286,8 +266,6 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
         anyio.run(_give_up, place)
     left = anyio.run(_still_asked_for, place)
     with place.held():
-        if everything:
-            anyio.run(forget, place)  # first: while its database is away, nothing goes
         anyio.run(cool_down, place.clones)
         if place.clones.is_dir():
             anyio.run(LoopRepository.open(place.clones).clean)
@@ -299,14 +277,12 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
 
 async def _give_up(place: "LoopPlace") -> None:
     """End a loop that could be gone on with, so that nothing that passed is lost."""
-    from ringfence.errors import InfrastructureFault, RingfenceError
+    from ringfence.errors import RingfenceError
     from ringfence.loop.cancelling import give_up
 
     try:
         await _row(place)
-    except RingfenceError as exc:
-        if isinstance(exc, InfrastructureFault) and place.shared is not None:
-            raise  # while it is away, nothing goes
+    except RingfenceError:
         return  # its rows are damaged or gone, and that keeps nobody from removing it
     await give_up(place, say)
 

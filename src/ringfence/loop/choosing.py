@@ -40,9 +40,6 @@ async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> Loop
 async def _root(place: LoopPlace) -> Path | None:
     """The repository of a loop; None if its rows cannot be read."""
     try:
-        shared = place.shared
-        if shared is not None:  # whoever is away holds up nobody else
-            return await anyio.to_thread.run_sync(root_of, Path(shared.source))
         database = open_database(place.database_url)
         try:
             source = (await LoopStore(database, place.id).get()).source

@@ -8,11 +8,10 @@ from typing import Any
 from ringfence.config import Effective, Flag
 from ringfence.config.document import KeyPath
 from ringfence.config.fields import all_fields
-from ringfence.config.layer import Merged, merge, named_layer
+from ringfence.config.layer import merge, named_layer
 from ringfence.config.model import Settings
 from ringfence.config.origin import DEFAULT, Origin
 from ringfence.config.parts import part_of
-from ringfence.config.references import has_password
 from ringfence.config.trust import is_trusted
 from ringfence.config.validation import fitted
 from ringfence.errors import PolicyRefused, RecordError, UsageError
@@ -47,23 +46,11 @@ def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
         tuple(flag.key.split(".")): (flag.name, flag.value) for flag in flags if flag.value is not None
     }
     layers.append(named_layer("flag", said))
-    merged = merge(layers)
-    _refuse_plain_password(merged)
-    return fitted(merged, LoopSettings, of="loop.")
-
-
-def _refuse_plain_password(merged: Merged) -> None:
-    engine = merged.values.get("engine")
-    url = engine.get("url") if isinstance(engine, dict) else None
-    if isinstance(url, str) and has_password(url):
-        raise merged.blame(("engine", "url")).error(
-            "loop.engine.url: a password stands here in plain text; write ${VARIABLE} in its place, or leave it to "
-            "~/.pgpass"
-        )
+    return fitted(merge(layers), LoopSettings, of="loop.")
 
 
 def kept(effective: Effective, settings: LoopSettings) -> str:
-    """Both as JSON, for who goes on with the loop. Where it lies is noted beside it, not in what lies there."""
+    """Both as JSON, for who goes on with the loop."""
     run = effective.settings.model_dump(mode="json", by_alias=True)
     # A limit that somebody asked for is another thing than a default: that is known by what was given.
     run["sandbox"] = effective.settings.sandbox.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -72,7 +59,7 @@ def kept(effective: Effective, settings: LoopSettings) -> str:
         {
             "run": run,
             "said": said,
-            "loop": settings.model_dump(mode="json", by_alias=True, exclude={"engine"}),
+            "loop": settings.model_dump(mode="json", by_alias=True),
         }
     )
 

@@ -1,21 +1,16 @@
 """Where loops are kept: their rows and reports in the state directory, their clones outside of it."""
 
-import os
 import re
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
-
-if TYPE_CHECKING:
-    from ringfence.loop.databases import Shared
 
 _LOOKERS_S = 0.1
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -24,11 +19,6 @@ _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 def new_loop_id() -> str:
     """A name for a loop that nobody has used: when it was begun (UTC), and chance."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def queue_of(name: str) -> str:
-    """The queue of a loop's workflows in a database that it shares."""
-    return f"ringfence-loop-{name}"
 
 
 @frozen
@@ -45,40 +35,14 @@ class LoopPlace:
         return self.state / "loops" / self.id
 
     @property
-    def shared(self) -> "Shared | None":
-        """The database that it lies in together with others; None: it has its own.
-
-        Raises:
-            RecordError: That cannot be read.
-        """
-        from ringfence.loop.databases import noted
-
-        return noted(self.directory)
-
-    @property
     def database_url(self) -> str:
-        """Of the database with its rows; it may hold a password.
-
-        Raises:
-            ConfigurationError, UsageError, RecordError: It is not known what it is now.
-        """
-        return self._url("loop.db")
+        """Of the database with its rows."""
+        return f"sqlite:///{self.directory / 'loop.db'}"
 
     @property
     def engine_url(self) -> str:
-        """Of the database with its workflows; as `database_url`."""
-        return self._url("engine.db")
-
-    @property
-    def queue(self) -> str | None:
-        """Of its workflows in a database that it shares; None: it has its own."""
-        return None if self.shared is None else queue_of(self.id)
-
-    def _url(self, file: str) -> str:
-        shared = self.shared
-        if shared is None:
-            return f"sqlite:///{self.directory / file}"
-        return shared.url(os.environ, loop=self.id)
+        """Of the database with its workflows."""
+        return f"sqlite:///{self.directory / 'engine.db'}"
 
     @property
     def clones(self) -> Path:
@@ -96,7 +60,7 @@ class LoopPlace:
     @property
     def is_there(self) -> bool:
         """Whether there is such a loop."""
-        return any((self.directory / name).is_file() for name in ("loop.db", "database.json"))
+        return (self.directory / "loop.db").is_file()
 
     def make(self) -> None:
         """Make the directories."""

@@ -10,7 +10,6 @@ import anyio.to_thread
 from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players
-from ringfence.loop.databases import see_reachable
 from ringfence.loop.loading import load_loop
 from ringfence.loop.repository import Look, Tree, look
 from ringfence.loop.repository.source import opened
@@ -88,8 +87,6 @@ async def preflight(
         await refuse_second(source)
     with found.gathering():
         await check_players(effective, settings, source)
-    with found.gathering():
-        await anyio.to_thread.run_sync(see_reachable, settings.engine)
     tree = None
     with found.gathering():
         found.look = await look(source, base=settings.base)

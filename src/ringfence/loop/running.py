@@ -6,8 +6,7 @@ from contextlib import suppress
 import anyio
 
 from ringfence.config import Effective
-from ringfence.database import Database
-from ringfence.engine.base import Context, Engine, Json, WorkflowState, WorkflowStatus
+from ringfence.engine.base import Context, Json, WorkflowState, WorkflowStatus
 from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
@@ -19,7 +18,6 @@ from ringfence.loop.machine.stories import Stories
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.machine.whole import Whole
 from ringfence.loop.machine.workflow import LoopWorkflow, StoryWorkflow
-from ringfence.loop.machine.workflows import Workflows
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.record import LoopRecord
@@ -84,7 +82,7 @@ async def work(
             record = LoopRecord(store, row)
             try:
                 await warm_up(loop, row.base)
-                await _execute(loop, row, record, database, tell)
+                await _execute(loop, row, record)
                 problem = await hand_over(loop)
             finally:
                 with anyio.move_on_after(_CLOSE_S, shield=True):
@@ -97,9 +95,7 @@ async def work(
             database.close()
 
 
-async def _execute(
-    loop: Loop, row: LoopRow, record: LoopRecord, database: Database, tell: Callable[[str], None]
-) -> None:
+async def _execute(loop: Loop, row: LoopRow, record: LoopRecord) -> None:
     stories, name = Stories(loop), f"{loop.id}.loop.{row.round}"
 
     async def work_all(context: Context, argument: Json) -> Json:
@@ -112,58 +108,30 @@ async def _execute(
             return _LEFT
         return await StoryWorkflow(stories, ended=whole.story_ended)(context, argument)
 
-    is_shared = loop.place.shared is not None
     engine = open_engine(
         loop.place.engine_url,
         workflows={"loop": work_all, "story": work_one},
-        queue=loop.place.queue,
         concurrency=loop.settings.parallel + 1,
         recoveries=_RECOVERIES,
     )
-    workflows = Workflows(engine, is_patient=is_shared)
-    whole = Whole(loop, stories, workflows)
+    whole = Whole(loop, stories, engine)
     status: WorkflowStatus | None = None
     async with engine:
         await engine.enqueue("loop", id=name)
-        database.is_patient = is_shared
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, loop)
             tasks.start_soon(record.follow)
-            tasks.start_soon(_see_absences, database, tell)
-            tasks.start_soon(_until_lost, engine, database, tasks.cancel_scope)
-            status = await workflows.get(name)
+            status = await engine.get(name)
             while status is not None and not status.state.is_end:
                 with anyio.move_on_after(_LOOK_S):
                     await whole.is_complete.wait()
                 await anyio.sleep(_END_LOOK_S)
-                status = await workflows.get(name)
+                status = await engine.get(name)
             tasks.cancel_scope.cancel()
-    if is_shared and not database.is_patient:
-        raise InfrastructureFault(
-            f"the work on loop {loop.id} stopped: {database.away or 'its database was out of reach for too long'}; "
-            f"then `ringfence loop resume {loop.id}`"
-        )
     if status is None or status.state is not WorkflowState.DONE:
         how = "is gone" if status is None else f"{status.state.value}: {status.error}"
         await loop.store.end(LoopState.INFRASTRUCTURE, f"the work on it {how}")
         raise InfrastructureFault(f"the work on loop {loop.id} {how}; `ringfence loop resume {loop.id}`")
-
-
-async def _until_lost(engine: Engine, database: Database, scope: anyio.CancelScope) -> None:
-    """Give up once the database has been away for so long that the engine has stopped."""
-    await engine.stopped()
-    database.is_patient = False
-    scope.cancel()
-
-
-async def _see_absences(database: Database, tell: Callable[[str], None]) -> None:
-    """Tell when the database goes, and when it is back."""
-    was_away = False
-    while True:
-        if (database.away is not None) != was_away:
-            was_away = not was_away
-            tell(f"{database.away}; waiting for it" if was_away else "the loop's database is back")
-        await anyio.sleep(_LOOK_S)
 
 
 async def _watch(loop: Loop) -> None:

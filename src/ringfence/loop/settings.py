@@ -12,7 +12,6 @@ from pydantic import (
     StringConstraints,
 )
 
-from ringfence.config.durable import DurableSettings
 from ringfence.config.runtime import RuntimeName
 from ringfence.config.units import Seconds
 from ringfence.config.values import Count, PositiveNumber, Text, absolute_on_host, no_boolean
@@ -129,8 +128,6 @@ class LoopSettings(_Section):
     """Once every story has passed: push the branch, and open a pull request with `gh`."""
     limits: LoopLimits = LoopLimits()
     """When it ends."""
-    engine: DurableSettings = DurableSettings()
-    """Where its stories and its progress are kept; several loops, of several machines, may share a Postgres."""
 
     def role(self, name: RoleName) -> RoleSettings:
         """A role as configured."""

@@ -11,13 +11,12 @@ import anyio.to_thread
 
 from ringfence.config import Effective
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ConfigurationError, InfrastructureFault, UsageError
+from ringfence.errors import ConfigurationError, UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id
 from ringfence.loop.choosing import root_of
 from ringfence.loop.credentials import check_credentials, check_players
-from ringfence.loop.databases import announce, note, see_reachable, shared_by
 from ringfence.loop.loading import kept
 from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
@@ -81,7 +80,6 @@ async def _begin(
     done: Sequence[StepRow],
 ) -> Begun:
     await refuse_second(source)
-    await anyio.to_thread.run_sync(see_reachable, settings.engine)
     await check_players(effective, settings, source)
     for each in (*(await look(source, base=settings.base)).notes, *questions(plan)):
         tell(each)
@@ -109,9 +107,6 @@ async def refuse_second(source: Path) -> None:
     """
     root = await anyio.to_thread.run_sync(root_of, source)
     for place in loop_places():
-        shared = place.shared
-        if shared is not None and await anyio.to_thread.run_sync(root_of, Path(shared.source)) != root:
-            continue  # whoever is away holds up nobody else
         row, is_begun = await _standing(place)
         is_open = row.state is LoopState.RUNNING or (row.state not in _OVER and is_begun)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
@@ -128,25 +123,17 @@ async def _standing(place: LoopPlace) -> tuple[LoopRow, bool]:
     """A loop, and whether any of its stories was begun.
 
     Raises:
-        InfrastructureFault: Its database is away, so nobody knows.
+        InfrastructureFault: Its database cannot be used, so nobody knows.
         UsageError: It holds no such loop.
     """
-    url, shared = place.database_url, place.shared
     try:
-        with closing(open_database(url)) as database:
+        with closing(open_database(place.database_url)) as database:
             store = LoopStore(database, place.id)
             return await store.get(), any(story.base for story in await store.stories())
     except UsageError as exc:
         raise UsageError(
             f"nothing of loop {place.id} is in its database any more; `ringfence loop clean --all {place.id}` removes "
             "the rest of it"
-        ) from exc
-    except InfrastructureFault as exc:
-        if shared is None:
-            raise
-        raise InfrastructureFault(
-            f"whether loop {place.id} of this repository has ended cannot be told: {exc}; if it is gone for good, "
-            f"remove {str(place.directory)!r}"
         ) from exc
 
 
@@ -229,14 +216,8 @@ async def _enter(
         )
         for number, story in enumerate(plan.ordered())
     ]  # fmt: skip
-    shared = shared_by(settings.engine, os.environ, source)
-    url = place.database_url if shared is None else shared.url(os.environ, loop=place.id)
-    if shared is not None:
-        announce(place.directory, shared)  # first: rows that nobody knows of would stay
-    with closing(open_database(url)) as database:
+    with closing(open_database(place.database_url)) as database:
         await LoopStore(database, place.id).create(row, stories, done)
-    if shared is not None:
-        note(place.directory, shared)  # last: who finds the loop by it finds its rows
 
 
 def _state(story: Story) -> StoryState:

@@ -2,7 +2,7 @@
 
 POINT is `step` (when a step of the engine after the Nth begins), `write` (just before or after the Nth write of the
 loop's rows, by turns), or `over` (1: when the loop's end was written down, 2: before a merge or a pull
-request is). With `alone` it lives, but gives up a Postgres that is away for N seconds.
+request is).
 """
 
 import os
@@ -75,14 +75,8 @@ def _over(when: int) -> None:
         LoopStore.tell = tell  # type: ignore[method-assign]
 
 
-def _alone(seconds: int) -> None:
-    from ringfence.engine.liveness import postgres
-
-    postgres._ALONE_S = float(seconds)
-
-
 if __name__ == "__main__":
     point, amount = sys.argv[1], int(sys.argv[2])
     sys.argv = ["ringfence", *sys.argv[3:]]
-    {"step": _at_step, "write": _at_write, "alone": _alone, "over": _over}[point](amount)
+    {"step": _at_step, "write": _at_write, "over": _over}[point](amount)
     main()

@@ -6,13 +6,12 @@ from typing import Any
 
 import anyio
 
-from ringfence.engine.base import WorkflowState, WorkflowStatus
+from ringfence.engine.base import Engine, WorkflowState, WorkflowStatus
 from ringfence.loop.machine.gate import merged
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.stories import Stories
 from ringfence.loop.machine.workflow import code_steps
-from ringfence.loop.machine.workflows import Workflows
 from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import Conflict, Merged, RepositoryRefused
 from ringfence.loop.repository.refusal import DeliveryRefused
@@ -36,7 +35,7 @@ class Whole:
         ended: Set whenever a story's workflow ended here.
     """
 
-    def __init__(self, loop: Loop, stories: Stories, engine: Workflows) -> None:
+    def __init__(self, loop: Loop, stories: Stories, engine: Engine) -> None:
         self._loop = loop
         self._stories = stories
         self._engine = engine

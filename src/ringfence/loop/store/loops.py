@@ -65,17 +65,12 @@ class LoopStore:
             raise UsageError(f"there is no loop {self.loop!r}; `ringfence loop list` shows them")
         return LoopRow(**{**found, "state": LoopState(found["state"])})
 
-    async def source(self) -> str | None:
-        """Whose repository it was started for; None: there is no such loop."""
-        query = sa.select(LOOPS.c.source).where(LOOPS.c.id == self.loop)
-        return await self._database.read(lambda link: link.execute(query).scalar_one_or_none())
-
     async def end(self, state: LoopState, reason: str) -> bool:
         """End it, unless it has ended; whether that was done."""
         query = (
             sa.update(LOOPS)
             .where(LOOPS.c.id == self.loop, LOOPS.c.state == LoopState.RUNNING.value)
-            .values(state=state.value, reason=_kept(reason), ended_ms=now_ms())
+            .values(state=state.value, reason=reason, ended_ms=now_ms())
         )
         return await self._database.write(lambda link: link.execute(query).rowcount == 1)
 
@@ -132,16 +127,6 @@ class LoopStore:
         )
         return await self._database.write(lambda link: link.execute(query).rowcount == 1)
 
-    async def remove(self) -> None:
-        """Remove all there is of it."""
-
-        def write(link: sa.Connection) -> None:
-            for table in (EVENTS, STEPS, STORIES):
-                link.execute(sa.delete(table).where(table.c.loop == self.loop))
-            link.execute(sa.delete(LOOPS).where(LOOPS.c.id == self.loop))
-
-        await self._database.write(write)
-
     async def stories(self) -> list[StoryRow]:
         """Its stories, in order."""
         query = sa.select(STORIES).where(STORIES.c.loop == self.loop).order_by(STORIES.c.position)
@@ -164,7 +149,6 @@ class LoopStore:
         """Write down where a story stands."""
         if isinstance(values.get("state"), StoryState):
             values["state"] = values["state"].value
-        values = {name: _kept(value) for name, value in values.items()}
         query = sa.update(STORIES).where(STORIES.c.loop == self.loop, STORIES.c.id == story).values(**values)
         await self._database.write(lambda link: link.execute(query))
 
@@ -270,9 +254,6 @@ class LoopStore:
         """Something happened; what was told under a key once is not told again."""
 
         def write(link: sa.Connection) -> None:
-            link.execute(
-                sa.select(LOOPS.c.id).where(LOOPS.c.id == self.loop).with_for_update()
-            )  # in turn: a number each
             known = sa.select(EVENTS.c.number).where(EVENTS.c.loop == self.loop, EVENTS.c.key == key)
             if link.execute(known).first() is not None:
                 return
@@ -303,11 +284,6 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _kept(value: Any) -> Any:
-    """A value as every database can keep it: texts of Postgres hold no NUL, and agents may write one."""
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
-
-
 def _is_step(loop: str, story: StoryRow, name: str) -> tuple[sa.ColumnElement[bool], ...]:
     columns = STEPS.c
     return (
@@ -323,7 +299,7 @@ def _values(row: LoopRow | StoryRow) -> dict[str, Any]:
 
 
 def _fields(row: LoopRow | StoryRow | StepRow) -> dict[str, Any]:
-    return {name: _kept(getattr(row, name)) for name in type(row).__dataclass_fields__}
+    return {name: getattr(row, name) for name in type(row).__dataclass_fields__}
 
 
 def _step(row: Mapping[str, Any]) -> StepRow:

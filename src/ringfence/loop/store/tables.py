@@ -1,4 +1,4 @@
-"""The tables, for SQLite and PostgreSQL alike. Moments are whole milliseconds since 1970."""
+"""The tables, in a SQLite file of each loop. Moments are whole milliseconds since 1970."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 
