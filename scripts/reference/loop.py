@@ -69,10 +69,9 @@ The clones and the patches of rejected work are in the cache directory, `ringfen
 clean`.
 """
 _STATUS = """\
-`ringfence loop status` and the table under a loop at work show for each story the present attempt (at
-its code, or at its tests as long as there is none at its code), and of it the stages {stages}: `ok` is done, `no`
-rejected it, `...` goes on; where the terminal has less than 104 columns, the last one that was begun stands for all. A
-loop whose process died is shown as `interrupted`.
+`ringfence loop status` shows for each story the present attempt (at its code, or at its tests as long as there is
+none at its code), and of it the last stage that was begun, of {stages}: `ok` is done, `no` rejected it, `...` goes
+on. With `--json` it has all stages. A loop whose process died is shown as `interrupted`.
 """
 _EVENTS = """\
 ## Events

@@ -263,7 +263,7 @@ def show(
 @loop_app.command("watch")
 def watch(loop: LoopArgument = None, *, json: JsonOption = False) -> None:
     """Follow a loop to its end."""
-    from ringfence.cli.loop_watch import watch_loop
+    from ringfence.cli.loop_view import watch_loop
 
     raise typer.Exit(watch_loop(loop, json=json))
 

@@ -1,7 +1,7 @@
 """What `ringfence loop list`, `status`, `show`, `diff` and `export` do, once their words are read."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ringfence.loop.story import Plan, StoryEnd
 
 SCHEMA_VERSION = 1
+_MOST_CHARS = 24
+"""Of a column: a longer id moves its own line only."""
 _T = TypeVar("_T")
 
 
@@ -66,7 +68,6 @@ def show_status(said: str | None, *, json: bool) -> None:
 
     from ringfence.cli.console import open_console, print_line
     from ringfence.cli.escape import safe_json
-    from ringfence.cli.loop_table import rows_of, stories_table
     from ringfence.loop.report.figures import used_words
     from ringfence.loop.report.model import STAGES
     from ringfence.loop.report.words import next_steps
@@ -99,13 +100,43 @@ def show_status(said: str | None, *, json: bool) -> None:
     console = open_console()
     reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
     print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
-    console.print(stories_table(rows_of(report), width=console.width))
+    for line in _table(report):
+        print_line(console, line)
     for story in report.stories:
         if story.reason:
             print_line(console, f"{story.id}: {story.reason}")
     print_line(console, f"used: {used_words(report.used)}")
     for command in next_steps(report):
         print_line(console, f"next: {command}")
+
+
+def _table(report: "LoopReport") -> "Iterator[str]":
+    """A line for each story: how it stands, its last stage, what it has taken."""
+    from ringfence.cli.escape import visible
+    from ringfence.loop.report.figures import cost, duration, tokens
+    from ringfence.loop.report.model import STAGES
+
+    rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
+    for story in report.stories:
+        attempt = story.attempt or story.tests_attempt
+        begun = [f"{name} {how}" for name, how in zip(STAGES, story.stages, strict=True) if how]
+        used = story.used
+        rows.append(
+            (
+                visible(story.id, one_line=True),
+                story.state,
+                f"{attempt}/{story.most_attempts}" if attempt else "",
+                begun[-1] if begun else "",
+                duration(used.seconds),
+                tokens(used.tokens),
+                cost(used.cost_usd),
+                story.title,
+            )
+        )
+    widths = [min(max(len(row[column]) for row in rows), _MOST_CHARS) for column in range(7)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
+        yield "  ".join(cells).rstrip()
 
 
 def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
@@ -118,7 +149,6 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
 
     import typer
 
-    from ringfence.cli.console import open_console
     from ringfence.cli.escape import safe_json
     from ringfence.loop.report import markdown, page
 
@@ -131,13 +161,7 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
         document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(report)}
         typer.echo(safe_json(document, indent=2))
     elif html is None:
-        console = open_console()
-        if console.is_terminal and not console.is_dumb_terminal:
-            from rich.markdown import Markdown
-
-            console.print(Markdown(markdown(report), hyperlinks=False))
-        else:
-            typer.echo(markdown(report), nl=False)
+        typer.echo(markdown(report), nl=False)
 
 
 def print_diff(said: str | None, story: str | None, *, rejected: int | None) -> None:

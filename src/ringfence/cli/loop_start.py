@@ -134,7 +134,7 @@ async def _worked(
     """Work a loop on this terminal."""
     import anyio
 
-    from ringfence.cli.loop_live import LoopView
+    from ringfence.cli.loop_view import LoopView
     from ringfence.cli.signals import on_interrupt
     from ringfence.loop.machine.turn import Runs
     from ringfence.loop.running import work
@@ -143,7 +143,7 @@ async def _worked(
     view = LoopView(begun.place, json=json)
     if goes_on:
         await view.go_on()
-    runs = Runs(view=view.show, tell=say, is_checked=True)
+    runs = Runs(tell=say, is_checked=True)
 
     def interrupt() -> None:
         again = runs.is_stopping

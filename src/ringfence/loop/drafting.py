@@ -56,7 +56,7 @@ async def draft(
     again, spent, began_ms = "", Spent(), now_ms()
     for tried in range(1, settings.limits.faults + 1):
         asked = effective_for(effective, settings, "planner", attempt=1, spent=spent)
-        end = await Runs(view=None, tell=tell).agent(
+        end = await Runs(tell=tell).agent(
             f"role: planner\n\n{prompt.text}{again}", workspace, asked, run_id=new_run_id(),
             schema=schema_for("planner"),
         )  # fmt: skip

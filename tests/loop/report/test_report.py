@@ -173,7 +173,7 @@ async def test_stages_of_an_attempt(filling: Filling):
     await filling.step("one", "review.1", outcome=None, role="reviewer", attempt=1)
 
     async def now() -> tuple[str, ...]:
-        return stages(await filling.store.story("one"), await filling.store.outline())
+        return stages(await filling.store.story("one"), await filling.store.steps())
 
     assert await now() == ("ok", "ok", "ok", "...", "")
     await filling.judged("one", 1)
@@ -188,9 +188,9 @@ async def test_tests_that_were_rejected_are_told(filling: Filling):
     await filling.store.change("one", state=StoryState.RUNNING, base=COMMIT)
     await filling.step("one", "tests.1", role="test_writer", attempt=1)
     row = await filling.store.story("one")
-    assert stages(row, await filling.store.outline())[0] == "..."
+    assert stages(row, await filling.store.steps())[0] == "..."
     await filling.step("one", "rejected.test_writer.1", outcome="rejected", attempt=1)
-    assert stages(row, await filling.store.outline())[0] == "no"
+    assert stages(row, await filling.store.steps())[0] == "no"
 
 
 async def test_a_story_that_did_not_pass_has_no_patch_on_the_branch(filling: Filling):

@@ -100,7 +100,7 @@ async def run_gate(
         return Outcome(JobState.SUCCEEDED, "all checks are green")
 
     try:
-        run = JobRun(_request(effective, checks, workspace), part, run_id=run_id, view=runs.viewing(run_id))
+        run = JobRun(_request(effective, checks, workspace), part, run_id=run_id)
         result = await runs.do(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)

@@ -1,6 +1,6 @@
 """A role's turn: a run of its agent on a story's clone, with a record of its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ import anyio
 
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
-from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.job.agent import run_agent
 from ringfence.job.asked.agent import agent_run
@@ -18,8 +17,6 @@ from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 
-View = Callable[[str, Event], Awaitable[None]]
-"""Is shown the events of runs: the run's id, and what happened."""
 Tell = Callable[[str], None]
 
 
@@ -45,13 +42,11 @@ class Runs:
     """Does runs, and stops them all when it is told to.
 
     Args:
-        view: Is shown what happens in them.
         tell: Is told what a person should know.
         is_checked: Whether the credentials were asked about already, and no run needs to.
     """
 
-    def __init__(self, *, view: View | None, tell: Tell, is_checked: bool = False) -> None:
-        self._view = view
+    def __init__(self, *, tell: Tell, is_checked: bool = False) -> None:
         self.tell = tell
         self._is_checked = is_checked
         self._living: set[JobRun] = set()
@@ -102,7 +97,7 @@ class Runs:
                 is_checked=self._is_checked,
             )  # fmt: skip
             async with asked as (request, agent):
-                run = JobRun(request, partial(run_agent, agent), run_id=run_id, view=self.viewing(run_id))
+                run = JobRun(request, partial(run_agent, agent), run_id=run_id)
                 return self._end(run, await self.do(run))
         except RingfenceError as exc:
             return _not_begun(run_id, exc)
@@ -138,10 +133,6 @@ class Runs:
             cost,
             is_misconfigured=result.is_request_refused and not tokens,
         )
-
-    def viewing(self, run_id: str) -> Callable[[Event], Awaitable[None]] | None:
-        """Who is shown a run's events."""
-        return None if self._view is None else partial(self._view, run_id)
 
 
 def _not_begun(run_id: str, error: RingfenceError) -> TurnEnd:

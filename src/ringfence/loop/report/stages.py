@@ -55,8 +55,3 @@ def _code(row: StoryRow, own: Mapping[str, StepRow]) -> dict[str, str]:
         if reached:
             told[reached[-1]] = NO
     return told
-
-
-def working(steps: Sequence[StepRow]) -> dict[str, StepRow]:
-    """By story, the step that was begun last and has not ended."""
-    return {step.story: step for step in steps if step.outcome is None and step.story}

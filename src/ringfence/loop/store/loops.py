@@ -160,13 +160,6 @@ class LoopStore:
         found = await self._database.read(lambda link: link.execute(query).mappings().all())
         return [_step(dict(row)) for row in found]
 
-    async def outline(self) -> list[StepRow]:
-        """Steps without what came out of them, which may be large: for who looks again and again."""
-        columns = [column for column in STEPS.c if column.name != "result"]
-        query = sa.select(*columns).where(STEPS.c.loop == self.loop).order_by(STEPS.c.began_ms, STEPS.c.name)
-        found = await self._database.read(lambda link: link.execute(query).mappings().all())
-        return [_step({**row, "result": None}) for row in found]
-
     async def step(self, story: StoryRow, name: str) -> StepRow | None:
         """One of them, if it was begun."""
         query = sa.select(STEPS).where(*_is_step(self.loop, story, name))

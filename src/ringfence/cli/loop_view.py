@@ -1,32 +1,46 @@
-"""What a person, a log or a program sees of a loop at work."""
+"""A loop at work and its end, as `ringfence loop start`, `resume`, `retry` and `watch` print it: lines, or NDJSON."""
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ringfence.cli.plural import counted
+from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault
 
 if TYPE_CHECKING:
-    from ringfence.cli.loop_screen import LoopScreen
+    from ringfence.cli.outcomes import Line
     from ringfence.errors import RingfenceError
-    from ringfence.events import Event
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
-    from ringfence.loop.store.rows import EventRow, LoopRow, StepRow
+    from ringfence.loop.store.loops import LoopStore
+    from ringfence.loop.store.rows import EventRow, LoopRow
 
+Data = Mapping[str, Any]
 SCHEMA_VERSION = 1
 _LOOK_S = 0.2
+_LOST = 5
+"""So often in a row nobody is found at work on a loop before it counts as interrupted: one may just be starting."""
 _LINE_CHARS = 400
 _MOST_FLAGGED = 10
+_SHOWN = 3
+_STYLES = {
+    "story.passed": "green",
+    "story.retried": "yellow",
+    "story.failed": "red",
+    "story.skipped": "red",
+    "story.blocked": "bold yellow",
+}
 
 
 class LoopView:
-    """Prints what happens: on a terminal above a table that stays, elsewhere plain lines, or JSON.
+    """Prints what happens, as lines or as JSON.
 
     A reader that leaves, or a database that is busy, does the loop no harm.
 
@@ -44,17 +58,9 @@ class LoopView:
         self._store = LoopStore(self._database, place.id)
         self._is_json = json
         self._console = open_console()
-        self._screen: LoopScreen | None = None
         self._row: LoopRow | None = None
         self._last = 0
         self._is_unwatched = False
-        self.at_work: list[StepRow] = []
-        """What goes on, as far as it is shown on a terminal."""
-
-    async def show(self, run_id: str, event: "Event") -> None:
-        """An event of one of its runs."""
-        if self._screen is not None:
-            self._screen.take(run_id, event)
 
     async def go_on(self) -> None:
         """Say in a line where the loop stands, and print from now on what is new."""
@@ -65,13 +71,11 @@ class LoopView:
 
     async def follow(self) -> None:
         """Print what happens, until cancelled."""
-        try:
-            while not self._is_unwatched:
-                with suppress(InfrastructureFault):  # busy: the next look may do better
-                    await self._look()
-                await anyio.sleep(_LOOK_S)
-        finally:
-            self._end_screen()
+        while not self._is_unwatched:
+            with suppress(InfrastructureFault):  # busy: the next look may do better
+                self._row = self._row or await self._store.get()
+                await self._print_new(self._row)
+            await anyio.sleep(_LOOK_S)
 
     async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
         """Print what is left, how it ended and what it left.
@@ -80,7 +84,6 @@ class LoopView:
             problem: Why what was asked for after the last story is not done.
         """
         from ringfence.cli.loop_look import plan_of
-        from ringfence.cli.saying import say
         from ringfence.loop.report import gather
 
         self._row = self._row or await self._store.get()
@@ -93,32 +96,6 @@ class LoopView:
         if self._is_unwatched:
             say(f"loop {report.id}  {report.state}: {report.reason}")
 
-    async def _look(self) -> None:
-        if self._row is None:
-            self._row = await self._store.get()
-            await self._begin_screen(self._row)
-        await self._print_new(self._row)
-        screen = self._screen
-        if screen is None:
-            return
-        from ringfence.loop.report.stages import working
-        from ringfence.loop.store.loops import now_ms
-
-        stories, steps = await self._store.stories(), await self._store.outline()
-        self.at_work = [*working(steps).values()]
-        self._try(lambda: screen.draw(stories, steps, now_ms=now_ms()))
-
-    async def _begin_screen(self, row: "LoopRow") -> None:
-        if self._is_json or not self._console.is_terminal or self._console.is_dumb_terminal:
-            return
-        from ringfence.cli.loop_look import plan_of
-        from ringfence.cli.loop_screen import LoopScreen
-        from ringfence.loop.report.gathering import settings_of
-
-        plan = await plan_of(self._store)
-        titles = {story.id: story.title for story in plan.stories} if plan is not None else {}
-        self._screen = LoopScreen(self._console, attempts=settings_of(row).attempts, titles=titles)
-
     async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
         """What to look at before the branch is used; nothing where the loop's repository is in use, or gone."""
         from ringfence.errors import RingfenceError
@@ -130,11 +107,6 @@ class LoopView:
             files = await flagged_of(repository, report.base, await repository.tip())
             return {"flagged": tuple(files), "flagged_count": len(files)}
         return {}
-
-    def _end_screen(self) -> None:
-        screen, self._screen = self._screen, None
-        if screen is not None:
-            self._try(screen.end)
 
     async def _print_new(self, row: "LoopRow") -> None:
         for event in await self._store.events(self._last):
@@ -150,8 +122,6 @@ class LoopView:
             self._is_unwatched = True
 
     def _print(self, event: "EventRow", begun_ms: int) -> None:
-        from ringfence.cli.loop_lines import event_line
-
         if self._is_json:
             story = {"story": event.story} if event.story is not None else {}
             head = {"event": event.type, "number": event.number, "at_ms": event.at_ms, **story}
@@ -169,14 +139,10 @@ class LoopView:
         )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
-        from ringfence.cli.loop_table import rows_of, stories_table
-
         end = _summary(self._place, report, problem)
         if self._is_json:
             _print_json({"event": "loop.summary", **end})
             return
-        if self._console.is_terminal:
-            self._console.print(stories_table(rows_of(report), width=self._console.width))
         for story in report.stories:
             if story.state == "blocked":
                 self._print_line(f"{story.id}: {story.reason}", "bold yellow")
@@ -235,3 +201,124 @@ def _print_json(document: dict[str, Any]) -> None:
 
     sys.stdout.write(f"{safe_json({'schema_version': SCHEMA_VERSION, **document})}\n")
     sys.stdout.flush()
+
+
+def watch_loop(said: str | None, *, json: bool) -> int:
+    """Follow a loop that another process works on to its end; the exit code of that."""
+    from ringfence.cli.standing import run_to_the_end
+
+    return run_to_the_end(lambda: _watch(said, json=json))
+
+
+async def _watch(said: str | None, *, json: bool) -> int:
+    from ringfence.loop.choosing import choose_loop
+    from ringfence.loop.state import EXIT_CODES
+    from ringfence.loop.store.loops import LoopStore, open_database
+
+    place = await choose_loop(said, Path.cwd(), is_changed=False)
+    view = LoopView(place, json=json)
+    database = open_database(place.database_url)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(view.follow)
+            row = await _ended(place, LoopStore(database, place.id))
+            tasks.cancel_scope.cancel()
+    finally:
+        database.close()
+    await view.finish()
+    if not row.state.is_end:
+        say(
+            f"nobody works on loop {place.id}: it was interrupted; `ringfence loop resume {place.id[-6:]}` goes on"
+        )
+    return EXIT_CODES[row.state]
+
+
+async def _ended(place: "LoopPlace", store: "LoopStore") -> "LoopRow":
+    """Wait until nothing more is done about the loop, or nobody works on it."""
+    lost = 0
+    while place.is_worked_on if (row := await store.get()).state.is_end else lost < _LOST:
+        lost = 0 if place.is_worked_on else lost + 1
+        await anyio.sleep(_LOOK_S)
+    return row
+
+
+def event_line(event: "EventRow", begun_ms: int) -> "Line":
+    """An event: how long after the loop's beginning, which story, what. Nothing is escaped here.
+
+    Args:
+        event: It.
+        begun_ms: When the loop began.
+    """
+    seconds = max(0, event.at_ms - begun_ms) // 1000
+    stamp = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    told = TOLD.get(event.type)
+    what = told(event.data) if told is not None else event.type
+    story = f"{event.story}: " if event.story else ""
+    return f"{stamp}  {story}{what}", _STYLES.get(event.type, "")
+
+
+def _started(data: Data) -> str:
+    red, checks = int(data.get("red_count", 0)), _several(data.get("red_checks"))
+    before = f"; {counted(red, 'test')} red before: {_several(data.get('red'))}" if red else ""
+    others = f"; red before: {checks}" if checks else ""
+    return f"{_stories(data.get('stories', 0))} from commit {_short(data.get('base'))}{before}{others}"
+
+
+def _stories(count: Any) -> str:
+    return "1 story" if count == 1 else f"{count} stories"
+
+
+def _written(data: Data) -> str:
+    return f"tests written, and red for the right reason: {_several(data.get('files'))}"
+
+
+def _committed(data: Data) -> str:
+    files = counted(int(data.get("files", 0)), "file")
+    return f"attempt {data.get('attempt')}: code of {files}, {_short(data.get('commit'))}"
+
+
+def _checked(data: Data) -> str:
+    checks = data.get("checks")
+    told = (
+        ", ".join(f"{name} {colour}" for name, colour in checks.items()) if isinstance(checks, dict) else ""
+    )
+    return f"attempt {data.get('attempt')}: checks {'green' if data.get('is_green') else 'red'} ({told})"
+
+
+def _rejected(data: Data) -> str:
+    complaints = data.get("complaints") or [""]
+    what = {"test_writer": "tests rejected", "merge": "begun anew"}.get(str(data.get("role")), "rejected")
+    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+    return f"attempt {data.get('attempt')}: {what}: {complaints[0]}{more}"
+
+
+def _passed(data: Data) -> str:
+    return f"passed on attempt {data.get('attempt')}, {_short(data.get('commit'))}"
+
+
+def _short(commit: Any) -> str:
+    return str(commit or "")[:12]
+
+
+def _several(names: Any) -> str:
+    names = [str(name) for name in names or ()]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+TOLD: Mapping[str, Callable[[Data], str]] = {
+    "loop.started": _started,
+    "story.dispatched": lambda data: f"begun at {_short(data.get('base'))}",
+    "tests.written": _written,
+    "code.committed": _committed,
+    "checks.completed": _checked,
+    "story.retried": _rejected,
+    "story.failed": _rejected,
+    "story.passed": _passed,
+    "story.skipped": lambda data: f"skipped: {data.get('reason')}",
+    "story.blocked": lambda data: f"blocked: {data.get('question')}",
+    "loop.completed": lambda data: f"the loop has ended: {data.get('reason')}",
+    "loop.merged": lambda data: f"{data.get('branch')} is at {_short(data.get('commit'))} now",
+    "loop.proposed": lambda data: f"pull request: {data.get('address')}",
+    "loop.cancelled": lambda _: "the loop was stopped",
+}

@@ -4,53 +4,15 @@ import io
 from json import loads as parse
 
 import anyio
-import pyte
 import pytest
-from rich.console import Console
 from tests.loop.report.filling import BEGUN_MS, Filling, story
 
-from ringfence.cli.doing import Doing
-from ringfence.cli.loop_lines import event_line
-from ringfence.cli.loop_live import LoopView
-from ringfence.cli.loop_screen import LoopScreen
+from ringfence.cli.loop_view import LoopView, event_line
 from ringfence.config.paths import state_dir
-from ringfence.events import (
-    Event,
-    JobEnded,
-    ModelRetried,
-    TextStreamed,
-    ToolCalled,
-    ToolReturned,
-    VerificationStarted,
-)
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.rows import EventRow
 
 pytestmark = pytest.mark.anyio
-_WIDTH, _HEIGHT = 80, 24
-_EVIL = "\x1b[2J\x1b]0;title\x07\u202e"
-
-
-class _Terminal:
-    """What stands on a terminal."""
-
-    def __init__(self, width: int = _WIDTH, height: int = _HEIGHT) -> None:
-        self.file = io.StringIO()
-        self.console = Console(
-            file=self.file, width=width, height=height, force_terminal=True, highlight=False, color_system=None,
-            legacy_windows=False,
-        )  # fmt: skip
-        self._screen = pyte.Screen(width, height)
-        self._stream = pyte.Stream(self._screen)
-        self._screen.set_mode(pyte.modes.LNM)
-        self._read = 0
-
-    def lines(self) -> list[str]:
-        """Its lines, without those below the last one."""
-        text = self.file.getvalue()
-        self._stream.feed(text[self._read :])
-        self._read = len(text)
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
 
 
 async def _at_work() -> Filling:
@@ -68,89 +30,6 @@ async def _at_work() -> Filling:
     await filling.step("two", "code.2", outcome=None, role="implementor", attempt=2, run_id="now")
     await filling.at_fixed_times()
     return filling
-
-
-def _call(command: str, call_id: str = "1") -> ToolCalled:
-    return ToolCalled(call_id=call_id, tool="shell", arguments={"command": command}, reasoning="why not")
-
-
-async def _drawn(filling: Filling, terminal: _Terminal, *events: Event, after_s: int = 42) -> LoopScreen:
-    titles = {each.id: each.title for each in filling.plan.stories}
-    screen = LoopScreen(terminal.console, attempts=3, titles=titles)
-    steps = await filling.store.outline()
-    for event in events:
-        screen.take("now", event)
-    now = max(step.began_ms for step in steps) + after_s * 1000
-    screen.draw(await filling.store.stories(), steps, now_ms=now)
-    return screen
-
-
-async def test_the_table_on_a_terminal():
-    """Stories, stages, attempts, what they took, and the last words of who works."""
-    filling, terminal = await _at_work(), _Terminal()
-    await _drawn(filling, terminal, _call("pytest -q\necho done"))
-    filling.close()
-    assert terminal.lines() == [
-        "story                 state   try stage       time tokens  cost",
-        "one   The piece one   passed  1/3 verdict ok  4:00  12.9k $0.25",
-        "two   The piece two   running 2/3 code ...    5:12  12.9k $0.25",
-        "three The piece three waiting                    -      0     -",
-        "  two  implementor  42 s  $ pytest -q",
-    ]
-
-
-async def test_what_happened_stands_above_the_table_once():
-    """However often the table is drawn anew below it."""
-    filling, terminal = await _at_work(), _Terminal()
-    screen = await _drawn(filling, terminal)
-    for second in range(50, 60):
-        terminal.console.print(f"line {second}")
-        steps = await filling.store.outline()
-        now = max(step.began_ms for step in steps) + second * 1000
-        screen.draw(await filling.store.stories(), steps, now_ms=now)
-    lines = terminal.lines()
-    assert lines[:10] == [f"line {second}" for second in range(50, 60)]
-    assert [line.split()[0] for line in lines[10:]] == ["story", "one", "two", "three", "two"]
-    screen.end()
-    filling.close()
-    assert terminal.lines() == lines[:10]
-
-
-async def test_a_table_that_is_as_it_was_is_not_drawn_again():
-    """Nothing flickers."""
-    filling, terminal = await _at_work(), _Terminal()
-    screen = await _drawn(filling, terminal)
-    drawn = terminal.file.getvalue()
-    steps = await filling.store.outline()
-    now = max(step.began_ms for step in steps) + 42_300
-    screen.draw(await filling.store.stories(), steps, now_ms=now)
-    filling.close()
-    assert terminal.file.getvalue() == drawn
-
-
-async def test_of_many_stories_those_at_work_are_shown():
-    """As many as the terminal has lines for; how many more there are is said."""
-    filling = await Filling(state_dir(), *(story(f"s{number:03}") for number in range(200))).begin()
-    await filling.tests("s150")
-    terminal = _Terminal(height=16)
-    await _drawn(filling, terminal)
-    filling.close()
-    lines = terminal.lines()
-    assert len(lines) <= 16
-    assert (any(line.startswith("s150") for line in lines), lines[-1] == "+191 more") == (True, True)
-
-
-async def test_hostile_words_do_not_move_the_cursor():
-    """Of agents, of stories' ids and of calls."""
-    filling = await Filling(state_dir(), story(f"a{_EVIL}")).begin()
-    await filling.store.change(f"a{_EVIL}", attempt=1)
-    await filling.step(f"a{_EVIL}", "code.1", outcome=None, role="implementor", attempt=1, run_id="now")
-    terminal = _Terminal(width=120)
-    screen = await _drawn(filling, terminal, TextStreamed(text=f"I say {_EVIL}\nand more {_EVIL}"))
-    filling.close()
-    assert terminal.lines()[-1].endswith(r"and more \x1b[2J\x1b]0;title\x07\u202e")
-    assert "\x07" not in terminal.file.getvalue()
-    screen.end()
 
 
 async def test_lines_for_a_log_are_told_once_each(capsys: pytest.CaptureFixture[str]):
@@ -255,7 +134,7 @@ def test_every_kind_of_event_of_a_loop_has_words():
     """None is told by its bare name."""
     from typing import get_args
 
-    from ringfence.cli.loop_lines import TOLD
+    from ringfence.cli.loop_view import TOLD
     from ringfence.events import AnyEvent
 
     kinds = {
@@ -264,21 +143,3 @@ def test_every_kind_of_event_of_a_loop_has_words():
         if kind.__module__ == "ringfence.events.loop"
     }
     assert kinds == {*TOLD}
-
-
-def test_what_is_being_done_is_the_call_that_runs_or_what_was_said_last():
-    """By its first line; braces that end an answer say nothing."""
-    doing = Doing()
-    assert doing.words == ""
-    said = []
-    for event in (
-        TextStreamed(text="I look\n"), _call("make\nmake test"), ToolReturned(
-            call_id="1", tool="shell", is_error=False, content="", duration_ms=1.0),
-        TextStreamed(text='{"a":\n "the answer"\n}\n'), ModelRetried(attempt=1, status=529, reason="busy", wait_s=2.0),
-        VerificationStarted(command="make check"),
-    ):  # fmt: skip
-        doing.take(event)
-        said.append(doing.words)
-    assert said == ["I look", "$ make", "$ make", '"the answer"', "model: busy; again in 2.0 s", "make check"]
-    doing.take(JobEnded(state="failed", reason="", exit_code=1))
-    assert doing.running == {}
