@@ -12,7 +12,7 @@ from ringfence.errors import UsageError
 from ringfence.fleet.config.crew import Agent
 from ringfence.fleet.store.adding import add_in
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import Job, NewJob, TriggerKind, sensible
+from ringfence.fleet.store.job import Job, NewJob, TriggerKind, job_of
 from ringfence.fleet.store.jobs import Jobs, cancel_in
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
@@ -120,7 +120,7 @@ def enter_in(connection: Connection, new: NewJob, overlap: Overlap) -> Entered:
         return Entered(job, is_new)
     mine = {"of": new.agent, "by": new.trigger, "called": new.trigger_name}
     _have_alone(connection, "/".join(mine.values()))
-    others = tuple(sensible(connection.execute(_LIVE, mine).mappings()))
+    others = tuple(map(job_of, connection.execute(_LIVE, mine).mappings()))
     if others and overlap == "skip":
         return Entered(
             None, is_new=False, reason=f"job {others[0].id} of the same {new.trigger} still goes on"

@@ -80,7 +80,7 @@ class Daemon:
         self.url = self.fleet.settings.engine.url or sqlite_url(self.state)
         self.said_in: LogFormat = self.log_format or self.fleet.settings.log_format
         self.database = Database(self.url)
-        self.jobs = Jobs(self.database, passed_over=lambda row: self.dispatcher.pass_over(row))
+        self.jobs = Jobs(self.database)
         self.agents = AgentStates(self.database)
         engine = self.engine = self.engine or open_engine(self.url)
         self.counters = Counters()

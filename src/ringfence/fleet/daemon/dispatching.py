@@ -14,7 +14,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.fleet.store.adding import QueueFull
 from ringfence.fleet.store.admission import Admission, Bounds
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import ACTIVE, Job, NewJob, SenselessRow
+from ringfence.fleet.store.job import ACTIVE, Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.telling import Tell
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW
@@ -50,7 +50,7 @@ class Dispatcher:
         tell: Tell,
         timezone: ZoneInfo | None = None,
     ) -> None:
-        self._jobs = Jobs(database, passed_over=self.pass_over)
+        self._jobs = Jobs(database)
         self._admission = Admission(database)
         self._engine = engine
         self._bounds = bounds
@@ -60,7 +60,6 @@ class Dispatcher:
         """In which a budget's day begins; None: the machine's."""
         self._woken = anyio.Event()
         self._reconciled_at = float("-inf")
-        self._senseless: set[object] = set()
         self._fault = ""
         self.is_accepting = True
         """False while the crew is let run dry: nothing new starts."""
@@ -107,8 +106,6 @@ class Dispatcher:
             return _BUSY_S
         admitted = await self._admission.admit(self._bounds(), now=now, day_began=self._day_began(now))
         self.waiting = admitted.waiting
-        for row in admitted.senseless:
-            self.pass_over(row)
         for job in admitted.jobs:
             await self._enqueue(job)
         if admitted.active:
@@ -116,12 +113,6 @@ class Dispatcher:
         if admitted.next_at is None:
             return _IDLE_S
         return min(_IDLE_S, max(0.0, (admitted.next_at - now).total_seconds()))
-
-    def pass_over(self, row: SenselessRow) -> None:
-        """Tell of a row that makes no sense, once; the jobs in other rows go on."""
-        if len(self._senseless) < _MOST and row.id not in self._senseless:
-            self._senseless.add(row.id)
-            self._tell(str(row), event="job.senseless")
 
     def _left_out(self, ended: Job, why: QueueFull) -> None:
         self._tell(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ringfence.fleet.entering import Entered, Overlap, give_way_in
 from ringfence.fleet.store.adding import Made, QueueFull, made, put_in
-from ringfence.fleet.store.job import Job, NewJob, SenselessRow, job_of, sensible
+from ringfence.fleet.store.job import Job, NewJob, job_of
 from ringfence.fleet.store.schedules import come_to_in
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
@@ -65,25 +65,21 @@ class _Entering:
         agents = {"agents": sorted({each.agent for each in due})}
         keys = [new.dedupe_key for each in due for new in each.jobs]
         self.made: list[Made] = []
-        self._known: dict[str, Job | SenselessRow] = {}
-        for row in connection.execute(_KNOWN, {"keys": keys}).mappings():
-            try:
-                self._known[row["dedupe_key"]] = job_of(row)
-            except SenselessRow as exc:
-                self._known[row["dedupe_key"]] = exc
+        known = connection.execute(_KNOWN, {"keys": keys}).mappings()
+        self._known = {row["dedupe_key"]: job_of(row) for row in known}
         self._queued: dict[str, int] = {}
         for agent, queued in connection.execute(_QUEUED, agents):
             self._queued[agent] = queued
         self._live: dict[tuple[str, str], tuple[Job, ...]] = {}
         if any(each.overlap != "queue" for each in due):
-            for job in sensible(connection.execute(_LIVE, agents).mappings()):
+            for job in map(job_of, connection.execute(_LIVE, agents).mappings()):
                 key = (job.agent, job.trigger_name)
                 self._live[key] = (*self._live.get(key, ()), job)
 
     def answer(self, slots: Slots) -> list[Entered] | Exception:
         try:
             return self._enter(slots)
-        except (QueueFull, SenselessRow) as exc:
+        except QueueFull as exc:
             return exc
 
     def _enter(self, slots: Slots) -> list[Entered]:
@@ -98,8 +94,6 @@ class _Entering:
                 entered.append(Entered(None, is_new=False, reason=why))
                 continue
             known = self._known.get(new.dedupe_key or "")
-            if isinstance(known, SenselessRow):
-                raise known
             if known is not None:
                 entered.append(Entered(known, is_new=False))
                 continue

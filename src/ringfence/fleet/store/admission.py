@@ -8,13 +8,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select, update
 
 from ringfence.config.units import format_duration
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import ACTIVE, Job, SenselessRow, milliseconds, sensible
+from ringfence.fleet.store.job import ACTIVE, Job, job_of, milliseconds
 from ringfence.fleet.store.jobs import get_in
 from ringfence.fleet.store.tables import AGENTS, JOBS
 from ringfence.job.state import JobState
@@ -85,8 +84,6 @@ class Admitted:
     """When to look again, if nothing ends before."""
     active: int
     """How many run now, these among them."""
-    senseless: list[SenselessRow] = field(default_factory=list)
-    """Rows in the queue that were passed over."""
 
 
 class Admission:
@@ -120,8 +117,6 @@ class _Round:
         self._tomorrow = (day_began + timedelta(days=1)).astimezone(UTC)
         self._blocked = _Blocked()
         self._next: list[datetime] = []
-        self._senseless: dict[Any, SenselessRow] = {}
-        self._most = _AHEAD
         self._ahead: deque[Job] = deque()
         self._is_all = False
         """Whether none comes behind those that were found."""
@@ -141,8 +136,7 @@ class _Round:
         waiting = {**self._blocked.agents, **self._blocked.workspaces}
         if self._blocked.everything:
             waiting[""] = self._blocked.everything
-        active = sum(self._by_agent.values())
-        return Admitted(jobs, waiting, self._next_at(), active, list(self._senseless.values()))
+        return Admitted(jobs, waiting, self._next_at(), sum(self._by_agent.values()))
 
     def _block_disabled(self) -> None:
         disabled = select(AGENTS.c.name).where(AGENTS.c.is_enabled.is_(False))
@@ -181,7 +175,7 @@ class _Round:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Find the jobs that come next; what makes no sense stays at the head of the queue, and is looked behind."""
+        """Find the jobs that come next."""
         known = set(self._bounds.agents) - set(self._blocked.agents)
         query = (
             select(JOBS)
@@ -193,14 +187,9 @@ class _Round:
             )
             .order_by(JOBS.c.priority.desc(), JOBS.c.id)
         )
-        rows = self._connection.execute(query.limit(self._most)).mappings().all()
-        self._ahead.extend(sensible(rows, self._pass_over))
-        self._is_all = len(rows) < self._most
-        if not self._ahead:
-            self._most *= 2
-
-    def _pass_over(self, row: SenselessRow) -> None:
-        self._senseless[row.id] = row
+        rows = self._connection.execute(query.limit(_AHEAD)).mappings().all()
+        self._ahead.extend(map(job_of, rows))
+        self._is_all = len(rows) < _AHEAD
 
     def _allowed(self, job: Job) -> Budget | None:
         """What a job may spend; None if it may not start, which is noted for its whole agent."""
@@ -224,7 +213,7 @@ class _Round:
             .order_by(JOBS.c.started_ms.desc())
             .limit(rate.count)
         )
-        found = [each for each in self._connection.execute(starts).scalars() if isinstance(each, int)]
+        found = self._connection.execute(starts).scalars().all()
         if len(found) < rate.count:
             return True
         self._blocked.agents[agent] = (

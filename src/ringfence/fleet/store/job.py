@@ -1,13 +1,12 @@
 """A job of the crew, as the database knows it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import RowMapping
 
-from ringfence.errors import InfrastructureFault
 from ringfence.job.state import JobState
 
 TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source", "retry", "fork"]
@@ -88,73 +87,8 @@ class Job:
         return f"{self.id}.{self.admissions}"
 
 
-_MAY_BE_NONE = type(None)
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("id", "agent", "trigger_name", "workspace", "reason"), (str,)),
-    **dict.fromkeys(("priority", "admissions", "attempt", "tokens"), (int,)),
-    **dict.fromkeys(("worker", "run_id", "session_id", "parent"), (str, _MAY_BE_NONE)),
-    "cost_usd": (float, int),
-    "allowed_tokens": (int, _MAY_BE_NONE),
-    "allowed_usd": (float, int, _MAY_BE_NONE),
-}
-"""What SQLite would not insist on."""
-_TRIGGERS = frozenset(get_args(TriggerKind))
-_SHOWN = 60
-
-
-class SenselessRow(InfrastructureFault):
-    """A row of the table of jobs is none of ours: written by hand, by a newer version, or damaged.
-
-    Args:
-        row: The row.
-        why: What is wrong with it.
-    """
-
-    def __init__(self, row: RowMapping | Mapping[str, Any], why: str) -> None:
-        self.id = row["id"]
-        """As it is in the row, of whatever type."""
-        super().__init__(
-            f"the row of job {repr(self.id)[:_SHOWN]} in the crew's database makes no sense, and is passed over: {why}; "
-            "a newer ringfence may have written it; else mend or delete it in the table crew_jobs"
-        )
-
-
 def job_of(row: RowMapping | Mapping[str, Any]) -> Job:
-    """A row of the table of jobs as a job.
-
-    Raises:
-        SenselessRow: It is none.
-    """
-    try:
-        job = _read(row)
-    except (ValueError, TypeError, OverflowError, OSError) as exc:
-        raise SenselessRow(row, str(exc)[:_SHOWN]) from exc
-    for name, kinds in _KINDS.items():
-        value = getattr(job, name)
-        if not isinstance(value, kinds):
-            raise SenselessRow(row, f"its {name} is {repr(value)[:_SHOWN]}")
-    if job.trigger not in _TRIGGERS:
-        raise SenselessRow(row, f"its trigger is {repr(job.trigger)[:_SHOWN]}")
-    return job
-
-
-def sensible(
-    rows: Iterable[RowMapping], passed_over: Callable[[SenselessRow], None] = lambda _row: None
-) -> Iterator[Job]:
-    """The rows that are jobs.
-
-    Args:
-        rows: Of the table of jobs.
-        passed_over: Is told of the others.
-    """
-    for row in rows:
-        try:
-            yield job_of(row)
-        except SenselessRow as exc:
-            passed_over(exc)
-
-
-def _read(row: RowMapping | Mapping[str, Any]) -> Job:
+    """A row of the table of jobs as a job."""
     return Job(
         id=row["id"],
         agent=row["agent"],

@@ -13,11 +13,9 @@ from ringfence.fleet.store.job import (
     BlobKind,
     Job,
     NewJob,
-    SenselessRow,
     job_of,
     milliseconds,
     reason_of,
-    sensible,
 )
 from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, JOBS
 from ringfence.fleet.store.totals import keep_totals
@@ -32,8 +30,6 @@ _BESIDE = select(BLOBS.c.kind, BLOBS.c.content).where(
 _DROP_BESIDE = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
 _ADD_BESIDE = insert(BLOBS)
 _ACTIVE = select(JOBS).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
-_STATES = frozenset(JobState)
-PassedOver = Callable[[SenselessRow], None]
 
 
 class Jobs:
@@ -41,13 +37,10 @@ class Jobs:
 
     Args:
         database: Where they are.
-        passed_over: Is told, in a thread, of rows that make no sense, each time that one is met. Who asks for a single
-            job is told by an error instead.
     """
 
-    def __init__(self, database: Database, *, passed_over: PassedOver = lambda _row: None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._passed_over = passed_over
 
     async def add(self, new: NewJob) -> tuple[Job, bool]:
         """Enter a job as queued, or find the one with the same dedupe key; returns it, and whether it is new.
@@ -80,7 +73,7 @@ class Jobs:
             if exact is not None:
                 return [exact]
             ends = JOBS.c.id.endswith(reference, autoescape=True)
-            return _jobs(connection, select(JOBS).where(ends).limit(2), self._passed_over)
+            return _jobs(connection, select(JOBS).where(ends).limit(2))
 
         found = await self._database.read(act) if reference else []
         if not found:
@@ -112,17 +105,16 @@ class Jobs:
             query = query.where(JOBS.c.state.in_([state.value for state in states]))
         if before is not None:
             query = query.where(JOBS.c.id < before)
-        return await self._database.read(lambda connection: _jobs(connection, query, self._passed_over))
+        return await self._database.read(lambda connection: _jobs(connection, query))
 
     async def counts(self) -> dict[str, dict[JobState, int]]:
-        """How many jobs there are of each agent in each state that we know."""
+        """How many jobs there are of each agent in each state."""
         query = select(JOBS.c.agent, JOBS.c.state, func.count()).group_by(JOBS.c.agent, JOBS.c.state)
 
         def act(connection: Connection) -> dict[str, dict[JobState, int]]:
             found: dict[str, dict[JobState, int]] = {}
             for agent, state, count in connection.execute(query):
-                if state in _STATES:
-                    found.setdefault(agent, {})[JobState(state)] = count
+                found.setdefault(agent, {})[JobState(state)] = count
             return found
 
         return await self._database.read(act)
@@ -194,7 +186,7 @@ class Jobs:
         """Cancel all jobs that have begun, as `ask_cancel` would; those that wait go on waiting."""
 
         def act(connection: Connection) -> None:
-            for job in _jobs(connection, _ACTIVE, self._passed_over):
+            for job in _jobs(connection, _ACTIVE):
                 cancel_in(connection, job.id, reason=reason)
 
         await self._database.write(act)
@@ -220,19 +212,18 @@ class Jobs:
             query = (
                 select(JOBS).where(JOBS.c.is_followed.is_(False), JOBS.c.ended_ms.is_not(None)).limit(limit)
             )
-            rows = connection.execute(query).mappings().all()
-            if not rows:
+            ended = _jobs(connection, query)
+            if not ended:
                 return 0
-            for job in sensible(rows, self._passed_over):
+            for job in ended:
                 for new in make(job):
                     try:
                         add_in(connection, new)
                     except QueueFull as exc:
                         left_out(job, exc)
-            # What makes no sense is followed by nothing, and not looked at for ever.
-            ids = [row["id"] for row in rows]
+            ids = [job.id for job in ended]
             connection.execute(update(JOBS).where(JOBS.c.id.in_(ids)).values(is_followed=True))
-            return len(rows)
+            return len(ended)
 
         try:
             return await self._database.write(act)
@@ -306,8 +297,8 @@ def _with_key(connection: Connection, new: NewJob) -> Job:
     return found
 
 
-def _jobs(connection: Connection, query: Select[tuple[object, ...]], passed_over: PassedOver) -> list[Job]:
-    return [*sensible(connection.execute(query).mappings(), passed_over)]
+def _jobs(connection: Connection, query: Select[tuple[object, ...]]) -> list[Job]:
+    return [job_of(row) for row in connection.execute(query).mappings()]
 
 
 def now_ms() -> int:

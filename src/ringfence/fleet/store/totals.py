@@ -56,12 +56,7 @@ def keep_totals(connection: Connection, ids: list[str]) -> None:
 
 def _states(connection: Connection) -> dict[tuple[str, JobState], int]:
     query = select(JOBS.c.agent, JOBS.c.state, func.count()).group_by(JOBS.c.agent, JOBS.c.state)
-    known = frozenset(JobState)
-    return {
-        (agent, JobState(state)): count
-        for agent, state, count in connection.execute(query)
-        if state in known and isinstance(agent, str)
-    }
+    return {(agent, JobState(state)): count for agent, state, count in connection.execute(query)}
 
 
 def _oldest(connection: Connection) -> dict[str, float]:
@@ -74,11 +69,7 @@ def _oldest(connection: Connection) -> dict[str, float]:
         .where(JOBS.c.state == JobState.QUEUED, JOBS.c.not_before_ms <= now)
         .group_by(JOBS.c.agent)
     )
-    return {
-        agent: max(0.0, (now - began) / 1000)
-        for agent, began in connection.execute(query)
-        if isinstance(began, int)
-    }
+    return {agent: max(0.0, (now - began) / 1000) for agent, began in connection.execute(query)}
 
 
 def _all_totals(connection: Connection) -> Figures:
