@@ -79,7 +79,7 @@ class _Crew:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What the database says, past the daemon."""
-        with sqlite3.connect(f"file:{self.state}/fleet/crew.db?mode=ro", uri=True, timeout=10) as database:
+        with sqlite3.connect(f"file:{self.state}/fleet/fleet.db?mode=ro", uri=True, timeout=10) as database:
             return database.execute(query).fetchall()
 
     def waits(self, ask: Callable[[], bool]) -> None:
@@ -226,7 +226,7 @@ def _idle() -> list[Row]:
 
 def _listing() -> Row:
     with _crew({"workers": 0}, {"one": {"enabled": False}}, _DONE) as crew:
-        _fill(crew.state / "fleet" / "crew.db")
+        _fill(crew.state / "fleet" / "fleet.db")
         times, commands = [], []
         for _ in range(_LOOKS):
             began = time.perf_counter()

@@ -71,16 +71,22 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     import anyio
 
     from ringfence.cli.log import Log
+    from ringfence.config.old_names import rename_database
     from ringfence.config.paths import state_dir
     from ringfence.engine.opening import warm_up
     from ringfence.fleet.daemon.daemon import Daemon
     from ringfence.fleet.daemon.notify import Notifier
+    from ringfence.fleet.noted import held
 
     warm_up().join()
 
     log = Log(log_format or "text")
+    with held(state_dir()) as other:
+        notice = None if other else rename_database(state_dir() / "fleet")
     daemon = Daemon(path, state_dir(), os.environ, log, notifier=Notifier(os.environ), log_format=log_format)
     log.form = daemon.said_in
+    if notice is not None:
+        log(notice, event="database.renamed")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_obey_signals, daemon)
         await daemon.run(on_ready=lambda: _tell_ready(daemon, is_json=is_json))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ringfence.config.document import Document, KeyPath
 from ringfence.config.fields import known_keys
+from ringfence.config.old_names import OLD_KEY
 from ringfence.config.origin import DEFAULT, Origin
 from ringfence.frozen import frozen
 
@@ -39,7 +40,7 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
     values = {
         key: value
         for key, value in document.values.items()
-        if key not in CREW_KEYS and (value is not None or key not in sections)
+        if key not in (*CREW_KEYS, OLD_KEY) and (value is not None or key not in sections)
     }
     return Layer(values, origin_of)
 

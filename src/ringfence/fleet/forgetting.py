@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from ringfence.config.old_names import fleet_database
 from ringfence.fleet.client import FleetClient, socket_path
 from ringfence.fleet.config.crew import Fleet
 from ringfence.fleet.config.loading import load_trusted
@@ -54,7 +55,7 @@ def _url(state: Path, environ: Mapping[str, str]) -> str | None:
         return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state)
     if environ.get(DATABASE):
         return environ[DATABASE]
-    return sqlite_url(state) if (state / "fleet" / "crew.db").exists() else None
+    return sqlite_url(state) if fleet_database(state / "fleet").exists() else None
 
 
 async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:

@@ -87,7 +87,7 @@ class Holding:
     @property
     def url(self) -> str:
         """Of its database, where no other was named."""
-        return f"sqlite:///{self.crew.state}/fleet/crew.db"
+        return f"sqlite:///{self.crew.state}/fleet/fleet.db"
 
     def ends(self, job: str, url: str = "") -> list[str | None]:
         """How each attempt at a job ended, in order, once the job has."""

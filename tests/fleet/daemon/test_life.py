@@ -36,7 +36,7 @@ def _running(crew: Crew, job: str) -> None:
 
 def _kept(crew: Crew) -> tuple[str, str]:
     """State and reason of the crew's one job, as a daemon left it that is gone."""
-    (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/crew.db").jobs
+    (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/fleet.db").jobs
     return job["state"], job["reason"]
 
 
@@ -55,6 +55,26 @@ def test_up_works_and_down_ends_it(crew: Crew):
     again = crew.run("fleet", "status")
     assert again.code == 2
     assert "ringfence fleet up" in again.err
+
+
+def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
+    """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
+    _write(crew)
+    crew.up()
+    job = crew.does("fleet", "trigger", "a", "--wait", "--json").json["id"]
+    crew.does("fleet", "down")
+    folder = crew.state / "fleet"
+    (folder / "fleet.db").rename(folder / "crew.db")
+    crew.file.write_text(crew.file.read_text().replace("fleet:", "crew:").replace('"fleet":', '"crew":'))
+    crew.does("trust", "--yes")
+    crew.up()
+    assert crew.job(job)["state"] == "unverified"
+    assert ("was renamed to 'fleet.db'" in crew.log, "`crew` is called `fleet` now" in crew.log) == (
+        True,
+        True,
+    )
+    assert not (folder / "crew.db").exists()
+    assert crew.status()["fleet"] == "c"
 
 
 def test_a_second_daemon_is_refused(crew: Crew):

@@ -134,9 +134,9 @@ async def test_a_database_that_is_away_is_told(tmp_path: Path):
     """The figures of the daemon itself are there still, and say that the database is not."""
     told: list[str] = []
     async with standing(tmp_path, tell=told.append) as daemon, on_socket(daemon) as client:
-        file = tmp_path / "s" / "fleet" / "crew.db"
+        file = tmp_path / "s" / "fleet" / "fleet.db"
         daemon.database.close()
-        kept = {each: each.read_bytes() for each in file.parent.glob("crew.db*")}
+        kept = {each: each.read_bytes() for each in file.parent.glob("fleet.db*")}
         for each in kept:
             each.unlink()
         file.mkdir()

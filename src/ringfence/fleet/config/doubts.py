@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ringfence.config.old_names import old_names_in
 from ringfence.config.origin import DEFAULT
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.fleet.config.crew import Agent, Fleet
@@ -24,6 +25,8 @@ def doubts(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
         fleet: The crew.
         environ: What its daemon has, or is to have.
     """
+    for document in fleet.documents:
+        yield from old_names_in(document)
     if not fleet.agents:
         yield "there are no agents; write some under `agents:`"
     is_here = fleet.settings.engine.type == "sqlite"

@@ -7,6 +7,7 @@ from pathlib import Path
 from ringfence.config.document import Document, KeyPath, read_regular_file
 from ringfence.config.fields import nearest
 from ringfence.config.layer import CREW_KEYS, Layer, merge
+from ringfence.config.old_names import with_new_names
 from ringfence.config.origin import Origin
 from ringfence.config.parts import SECTIONS, error_at, only, part_of, sections_of, value_at
 from ringfence.config.validation import fitted
@@ -76,7 +77,8 @@ def first_file(file: Path, below: tuple[Layer, ...]) -> CrewFile:
     Raises:
         ConfigurationError: It cannot be read.
     """
-    return CrewFile(parse_document(read_regular_file(file), file), (), below, (), {}, (file.resolve(),))
+    document = with_new_names(parse_document(read_regular_file(file), file))
+    return CrewFile(document, (), below, (), {}, (file.resolve(),))
 
 
 def walk(file: CrewFile, environ: Mapping[str, str]) -> Iterator[CrewFile]:
@@ -187,7 +189,7 @@ def _said_agents(document: Document) -> dict[str, tuple[Layer, Origin]]:
 
 def _read(file: Path, said: tuple[Document, KeyPath]) -> Document:
     try:
-        return parse_document(read_regular_file(file), file)
+        return with_new_names(parse_document(read_regular_file(file), file))
     except ConfigurationError as exc:
         if exc.line is None:
             raise error_at(said[0], said[1], f"include: {str(file)!r} {exc.message}") from exc

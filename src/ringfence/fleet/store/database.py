@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ringfence.config.old_names import fleet_database
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.database import Database as AnyDatabase
 from ringfence.fleet.store.tables import METADATA
@@ -9,7 +10,7 @@ from ringfence.fleet.store.tables import METADATA
 
 def sqlite_url(state: Path | None = None) -> str:
     """Where the crew's own database is, when no other is named."""
-    return f"sqlite:///{make_private_dir((state or state_dir()) / 'fleet') / 'crew.db'}"
+    return f"sqlite:///{fleet_database(make_private_dir((state or state_dir()) / 'fleet'))}"
 
 
 class Database(AnyDatabase):

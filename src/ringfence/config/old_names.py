@@ -1,0 +1,78 @@
+"""Names of version 0.1 that version 0.2 still reads, with a notice. Version 0.3 reads none of them."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ringfence.config.document import Document
+from ringfence.errors import ConfigurationError
+
+OLD_KEY: Final = "crew"
+"""At the top of a file, for `fleet`."""
+_NEW_KEY = "fleet"
+_OLD_DATABASE, _NEW_DATABASE = "crew.db", "fleet.db"
+
+
+def with_new_names(document: Document) -> Document:
+    """A fleet's file with its old key under the new name; places stay those in the file.
+
+    Raises:
+        ConfigurationError: It has both keys.
+    """
+    if OLD_KEY not in document.values:
+        return document
+    if _NEW_KEY in document.values:
+        place = document.place((OLD_KEY,), of_key=True)
+        raise ConfigurationError(
+            f"`{OLD_KEY}` is the old name of `{_NEW_KEY}`, and both are here; move what it holds to `{_NEW_KEY}`",
+            file=document.file,
+            line=place.line,
+            column=place.column,
+        )
+    values = {_NEW_KEY if key == OLD_KEY else key: value for key, value in document.values.items()}
+    places, key_places = (
+        found | {(_NEW_KEY, *path[1:]): place for path, place in found.items() if path[:1] == (OLD_KEY,)}
+        for found in (document.places, document.key_places)
+    )
+    return replace(document, values=values, places=places, key_places=key_places)
+
+
+def old_names_in(document: Document) -> Iterator[str]:
+    """A notice for the old key of a fleet's file, if it has that."""
+    place = document.key_places.get((OLD_KEY,))
+    if place is not None:
+        yield (
+            f"{document.file}:{place.line}:{place.column}: `{OLD_KEY}` is called `{_NEW_KEY}` now; this version reads "
+            "it, the next one does not"
+        )
+
+
+def fleet_database(folder: Path) -> Path:
+    """The file of a fleet's own database: that of version 0.1, where only that is there."""
+    old, new = folder / _OLD_DATABASE, folder / _NEW_DATABASE
+    return old if old.exists() and not new.exists() else new
+
+
+def rename_database(folder: Path) -> str | None:
+    """Rename a fleet's database of version 0.1, unless somebody has it open; a notice, if there was one.
+
+    Args:
+        folder: Of the fleet's state. The caller holds the lock of its daemon.
+    """
+    old, new = fleet_database(folder), folder / _NEW_DATABASE
+    if old == new or not old.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(old, timeout=0.0, isolation_level=None)) as link:
+            # Only a connection that is the sole one can give up the write-ahead log: then it is one file, in no use.
+            link.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as exc:
+        return f"{str(old)!r} is used as it is, and not renamed to {new.name!r} yet: {exc}"
+    old.rename(new)
+    locks = old.with_name(f"{old.name}.executors")
+    if locks.is_dir():
+        locks.rename(new.with_name(f"{new.name}.executors"))
+    return f"the fleet's database {str(old)!r} was renamed to {new.name!r}"
