@@ -59,7 +59,7 @@ ANY_USER: Mapping[str, str] = {
     "loop/machine/test_goal.py": "stories that are drafted",
     "loop/machine/test_limits.py": "a loop's bounds",
     "loop/machine/test_rejecting.py": "why attempts are rejected",
-    "loop/machine/test_warming.py": "when sandboxes are opened and closed",
+    "loop/machine/test_pool.py": "when sandboxes are opened and closed",
     "loop/machine/test_which.py": "loops beside each other",
     "loop/machine/test_workflow.py": "workflows whose steps touch nothing",
     "loop/real/": "loops whose roles are real clients, inside",

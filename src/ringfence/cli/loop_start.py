@@ -257,8 +257,8 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
     """Remove what a loop has on this machine besides the user's repository."""
     import anyio
 
+    from ringfence.loop.cancelling import drain_pool
     from ringfence.loop.repository import LoopRepository
-    from ringfence.loop.warming import cool_down
     from ringfence.removal import remove_tree
 
     place = anyio.run(_mine, said)
@@ -266,7 +266,7 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
         anyio.run(_give_up, place)
     left = anyio.run(_still_asked_for, place)
     with place.held():
-        anyio.run(cool_down, place.clones)
+        anyio.run(drain_pool, place.clones)
         if place.clones.is_dir():
             anyio.run(LoopRepository.open(place.clones).clean)
         if everything:

@@ -1,8 +1,13 @@
 """Ending a loop that the user is done with."""
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
+from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
@@ -10,8 +15,11 @@ from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store.loops import LoopStore, open_database
+from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 Tell = Callable[[str], None]
+_COMING_S = 10.0
+_END_S = 30.0
 
 
 async def cancel(place: LoopPlace, tell: Tell) -> str:
@@ -89,3 +97,13 @@ async def _bring_home(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
 async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
     if any(story.state is StoryState.PASSED and story.merged for story in await store.stories()):
         await repository.deliver()
+
+
+async def drain_pool(clones: Path) -> None:
+    """End the pool's sandboxes that wait for a loop's next steps, as there are none."""
+    folder = state_dir() / "pool"
+    if not folder.is_dir():
+        return
+    with anyio.move_on_after(_END_S, shield=True), suppress(RingfenceError, OSError):
+        place = await anyio.to_thread.run_sync(clones.resolve)
+        await Pool(folder, PoolSize(0, 0.0)).drain_of(place, patience_s=_COMING_S)

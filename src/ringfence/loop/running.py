@@ -11,6 +11,7 @@ from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.sweep import close_the_dead
+from ringfence.loop.cancelling import drain_pool
 from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept
 from ringfence.loop.machine.loop import Loop
@@ -27,7 +28,6 @@ from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore, open_database
 from ringfence.loop.store.rows import LoopRow
 from ringfence.loop.suite import Check
-from ringfence.loop.warming import cool_down, warm_up
 
 _LOOK_S = 0.5
 _END_LOOK_S = 0.02
@@ -81,7 +81,6 @@ async def work(
             )  # fmt: skip
             record = LoopRecord(store, row)
             try:
-                await warm_up(loop, row.base)
                 await _execute(loop, row, record)
                 problem = await hand_over(loop)
             finally:
@@ -89,7 +88,7 @@ async def work(
                     await record.close()
                 with anyio.CancelScope(shield=True):
                     if effective.settings.pool.size:
-                        await cool_down(place.clones)
+                        await drain_pool(place.clones)
             return Worked(await store.get(), problem)
         finally:
             database.close()
