@@ -1,6 +1,6 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos demo demo-loop docs bench lock clean
+.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos mutants demo demo-loop docs bench lock clean
 .PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
@@ -9,6 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 # One more than there are cores: tests wait for deadlines and each other's processes much of their time.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 CHAOS_S ?= 1800
+JOBS ?= 1
 # Tests start ringfence hundreds of times: without bytecode each start compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -63,6 +64,9 @@ test-latest: setup ## The real clients' tests with the newest claude and codex, 
 test-oldest: setup ## The same with the oldest claude and codex that docs/reference/runtimes.md names
 	TEST_CLIENTS="$$(scripts/clients.sh --oldest)" TEST_REQUIRES_CLIENTS=any \
 		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients
+
+mutants: setup ## Disable each guard of tests/mutants/guards.toml in a copy, see that a test notices (JOBS=N, GUARDS="ID ...")
+	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(GUARDS)
 
 test-chaos: setup ## A crew of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
 	$(BIN)/python -m tests.fleet.chaos.storm --seconds $(CHAOS_S)

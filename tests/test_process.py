@@ -36,6 +36,27 @@ def test_a_program_is_the_systems_whatever_path_says(tmp_path: Path, monkeypatch
     assert not host_program("git").startswith(str(tmp_path))
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a program that looks like the system's")
+@pytest.mark.parametrize(
+    ("folder", "file", "is_taken"), [(0o755, 0o755, True), (0o777, 0o755, False), (0o755, 0o757, False)]
+)
+def test_a_program_that_everybody_can_write_is_not_the_systems(
+    folder: int, file: int, is_taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nor is one in a directory that everybody can write."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "tool").touch(0o700)
+    (place / "tool").chmod(file)
+    place.chmod(folder)
+    monkeypatch.setattr(process, "_SYSTEM_PATH", (str(place),))
+    if is_taken:
+        assert host_program("tool") == str(place / "tool")
+    else:
+        with pytest.raises(InfrastructureFault, match="'tool' is not among the system's programs"):
+            host_program("tool")
+
+
 async def test_a_bare_name_is_not_looked_up_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where a program is named without its path."""
     planted = tmp_path / "only-on-path"
@@ -105,7 +126,12 @@ async def test_a_program_of_another_user_has_nothing_of_root(setpriv: str, monke
     """It has that user and group, real, effective and saved, no further group, and no capability."""
     if setpriv == "not there":
         monkeypatch.setattr(process, "_setpriv", lambda: None)
-    result = await run_process(["cat", "/proc/self/status"], user=12345, group=23456)
+    before = os.getgroups()
+    os.setgroups([34567])
+    try:
+        result = await run_process(["cat", "/proc/self/status"], user=12345, group=23456)
+    finally:
+        os.setgroups(before)
     lines = dict(line.split(":", 1) for line in result.stdout.decode().splitlines())
     assert [lines[name].split() for name in ("Uid", "Gid", "Groups")] == [["12345"] * 4, ["23456"] * 4, []]
     assert {int(lines[name], 16) for name in ("CapEff", "CapPrm", "CapAmb")} == {0}

@@ -51,6 +51,20 @@ LOOSER = {
     "tools.python": {"tools": {"python": ["os:system"]}},
     "tools.mcp": {"tools": {"mcp": [{"name": "a", "command": ["x"]}]}},
     "unsafe": {"unsafe": ["host_backend"]},
+    "sandbox.engine": {"sandbox": {"engine": "tcp://evil.example:2375"}},
+    "sandbox.runtime": {"sandbox": {"runtime": "runc"}},
+    "sandbox.network": {"sandbox": {"network": "bridge"}},
+    "sandbox.labels": {"sandbox": {"labels": {"a": "b"}}},
+    "sandbox.tmp_exec": {"sandbox": {"tmp_exec": True}},
+    "sandbox.fallback": {"sandbox": {"fallback": "host"}},
+    "sandbox.forward": {"sandbox": {"forward": ["db.example:5432"]}},
+    "pool.size": {"pool": {"size": 1}},
+    "pool.max_age": {"pool": {"max_age": "2h"}},
+    "engine.label": {"engine": {"label": "a=b"}},
+    "egress.allow": {"egress": {"allow": ["evil.example"]}},
+    "egress.provider_tools": {"egress": {"provider_tools": ["web_search"]}},
+    "secrets": {"secrets": {"TOKEN": {"cmd": ["/tmp/evil"]}}},
+    "auth": {"auth": "inject"},
 }
 TIGHTER = {
     "sandbox.mode": {"sandbox": {"mode": "clone"}},
@@ -91,32 +105,50 @@ def test_tighter_than_default_is_free(key: str) -> None:
     assert loosened(Settings(), Settings.model_validate(TIGHTER[key])) == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"sandbox": {"ttl": "1h"}}, {"sandbox": {"ttl": None}}),
-        ({"limits": {"cost_usd": 1}}, {"limits": {"cost_usd": None}}),
-        ({"sandbox": {"protect": ["a", "b"]}}, {"sandbox": {"protect": ["a"]}}),
-        ({"sandbox": {"hide_toolchains": True}}, {"sandbox": {"hide_toolchains": False}}),
-        ({"run": {"require_verified": True}}, {"run": {"require_verified": False}}),
-        ({"run": {"verify": "make test"}}, {"run": {"verify": None}}),
-        ({"sandbox": {"setup": ["harden"]}}, {"sandbox": {"setup": []}}),
-        ({"sandbox": {"mode": "clone"}}, {"sandbox": {"mode": "read_only"}}),
-        ({"sandbox": {"mode": "read_only"}}, {"sandbox": {"mode": "clone"}}),
-        ({"sandbox": {"env": {"A": "1"}}}, {"sandbox": {"env": {"A": "2"}}}),
-        ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": "bypass"}}),
-        ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": None}}),
-        ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": "deny"}}),
-        ({"client": {"permission_mode": "deny"}}, {"client": {"permission_mode": "accept_edits"}}),
-        ({"tools": {"allow": ["Read"]}}, {"tools": {"allow": []}}),
-        ({"tools": {"deny": ["Bash"]}}, {"tools": {"deny": []}}),
-        ({"client": {"idle_timeout": "5m"}}, {"client": {"idle_timeout": None}}),
-        (
-            {"sandbox": {"mounts": [{"source": "/x", "target": "/x"}]}},
-            {"sandbox": {"mounts": [{"source": "/x", "target": "/x", "read_only": False}]}},
-        ),
-    ],
-)
+SWAP = {"host": "a.example", "header": "authorization", "env": "TOKEN", "secret": "TOKEN"}
+TAKEN_BACK: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"sandbox": {"ttl": "1h"}}, {"sandbox": {"ttl": None}}),
+    ({"sandbox": {"registries": ["ghcr.io"]}}, {"sandbox": {"registries": None}}),
+    ({"sandbox": {"digest_only": True}}, {"sandbox": {"digest_only": False}}),
+    ({"engine": {"label": "a=b"}}, {"engine": {"label": "a=b", "allow": ["exec"]}}),
+    ({"engine": {"label": "a=b"}}, {"engine": {"label": "a=b", "socket": "/tmp/evil.sock"}}),
+    ({"egress": {"deny": ["evil.example"]}}, {"egress": {"deny": []}}),
+    ({"egress": {"models": ["claude-*"]}}, {"egress": {"models": []}}),
+    ({"egress": {"allow": ["a.example"]}}, {"egress": {"allow": ["a.example"], "swap": [SWAP]}}),
+    ({"limits": {"cost_usd": 1}}, {"limits": {"cost_usd": None}}),
+    ({"sandbox": {"protect": ["a", "b"]}}, {"sandbox": {"protect": ["a"]}}),
+    ({"sandbox": {"hide_toolchains": True}}, {"sandbox": {"hide_toolchains": False}}),
+    ({"run": {"require_verified": True}}, {"run": {"require_verified": False}}),
+    ({"run": {"verify": "make test"}}, {"run": {"verify": None}}),
+    ({"sandbox": {"setup": ["harden"]}}, {"sandbox": {"setup": []}}),
+    ({"sandbox": {"mode": "clone"}}, {"sandbox": {"mode": "read_only"}}),
+    ({"sandbox": {"mode": "read_only"}}, {"sandbox": {"mode": "clone"}}),
+    ({"sandbox": {"env": {"A": "1"}}}, {"sandbox": {"env": {"A": "2"}}}),
+    ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": "bypass"}}),
+    ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": None}}),
+    ({"client": {"permission_mode": "plan"}}, {"client": {"permission_mode": "deny"}}),
+    ({"client": {"permission_mode": "deny"}}, {"client": {"permission_mode": "accept_edits"}}),
+    ({"tools": {"allow": ["Read"]}}, {"tools": {"allow": []}}),
+    ({"tools": {"deny": ["Bash"]}}, {"tools": {"deny": []}}),
+    ({"client": {"idle_timeout": "5m"}}, {"client": {"idle_timeout": None}}),
+    (
+        {"sandbox": {"mounts": [{"source": "/x", "target": "/x"}]}},
+        {"sandbox": {"mounts": [{"source": "/x", "target": "/x", "read_only": False}]}},
+    ),
+]
+
+
+def test_every_key_has_a_looser_value() -> None:
+    """A row of the table that let everything through would be noticed."""
+    taken_back = {
+        item.key
+        for before, after in TAKEN_BACK
+        for item in loosened(Settings.model_validate(before), Settings.model_validate(after))
+    }
+    assert set(TABLE) == LOOSER.keys() | taken_back
+
+
+@pytest.mark.parametrize(("before", "after"), TAKEN_BACK)
 def test_taking_back_what_the_user_tightened_is_loosening(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:

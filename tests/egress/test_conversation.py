@@ -150,3 +150,14 @@ async def test_what_comes_before_its_turn_is_never_a_request() -> None:
         await talk.begin(200, {"Content-Length": "0"}, keeps=True)
         await talk.end()
         assert not talk.goes_on()
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\0"], ids=repr)
+async def test_a_header_of_an_answer_is_one_line(end: str) -> None:
+    """A value with a line end in it, which would forge further headers, is not sent."""
+    async with connected() as (inside, near):
+        talk = Conversation(near)
+        await inside.send(b"GET /one HTTP/1.1\r\nHost: a\r\n\r\n")
+        await talk.request()
+        with pytest.raises(ValueError, match="line end"):
+            await talk.begin(200, {"X": f"a{end}Set-Cookie: b"})

@@ -60,6 +60,19 @@ def test_tools_that_the_client_carries_out_stay(tool: dict[str, Any]):
     assert body == {"tools": [tool]}
 
 
+@pytest.mark.parametrize(
+    ("environment", "stays"),
+    [({"type": "local"}, True), ({"type": "container_auto"}, False), ("local", False), (None, False)],
+    ids=str,
+)
+def test_a_shell_stays_only_where_the_client_carries_it_out(environment: Any, stays: bool):
+    """Otherwise its commands run in a container of the provider."""
+    tool = {"type": "shell", "environment": environment}
+    body: dict[str, Any] = {"tools": [OWN | {"type": "function"}, tool]}
+    clean("responses", body, NOTHING)
+    assert (tool in body["tools"]) is stays
+
+
 @pytest.mark.parametrize("kind", ["of_tomorrow", "web_searching", "WEB_SEARCH", "", None, 5, ["bash"]])
 def test_a_tool_of_an_unknown_kind_is_taken_out(kind: Any):
     """What is not known may be anything."""

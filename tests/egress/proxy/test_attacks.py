@@ -260,6 +260,18 @@ async def test_fronting_in_a_tunnel_to_80(gated: Gated, record: Record) -> None:
     assert refusals(record) == [("git.example", "unreadable")]
 
 
+async def test_a_tunnel_within_a_tunnel_to_80(gated: Gated, record: Record) -> None:
+    """A second CONNECT, whose bytes nobody would read as requests, is refused in a tunnel to port 80."""
+    async with gated("git.example") as sandbox:
+        said = await say(
+            sandbox,
+            b"CONNECT git.example:80 HTTP/1.1\r\nHost: git.example\r\n\r\n"
+            b"CONNECT git.example:80 HTTP/1.1\r\nHost: git.example\r\n\r\n",
+        )
+    assert "HTTP/1.1 400 ringfence: a CONNECT within a CONNECT is not taken" in said
+    assert refusals(record) == [("git.example", "unreadable")]
+
+
 SMUGGLED = b"GET http://other.example/ HTTP/1.1\r\nHost: git.example\r\n\r\n"
 AMBIGUOUS = {
     "two lengths": (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),

@@ -96,6 +96,7 @@ HOSTILE = {
     "two name lists": with_extensions(named(b"a.example"), named(b"b.example")),
     "no ascii": with_extensions(named(b"\xff")),
     "cut off": b"\x16\3\1\0\6\1\0\0\2\3\3",
+    "more than is looked at": recut(b"\x16\3\1\0\0\1" + (60_000).to_bytes(3) + bytes(30_000), 1),
 }
 
 

@@ -32,6 +32,15 @@ def test_link_for_a_source(arguments: Arguments, tmp_path: Path) -> None:
         arguments.bind(tmp_path / "link", "/data", read_only=True)
 
 
+@pytest.mark.parametrize(("read_only", "word"), [(True, "--ro-bind"), (False, "--bind")])
+def test_what_is_read_only_is_bound_so(
+    arguments: Arguments, tmp_path: Path, read_only: bool, word: str
+) -> None:
+    """By whichever of bwrap's two ways a caller binds."""
+    arguments.bind(tmp_path, "/data", read_only=read_only)
+    assert arguments.words[0].removesuffix("-fd") == word
+
+
 def test_absent_source(arguments: Arguments, tmp_path: Path) -> None:
     """A source that is not there is told by its name."""
     with pytest.raises(SandboxStartFailed, match=r"gone.*No such file"):
