@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,39 @@ async def test_wrong_greeting(greeting: dict[str, str], guest: PipeFence) -> Non
         async with guest.open():
             pass
     assert guest.is_killed
+
+
+@pytest.mark.parametrize(
+    "greeting", [{"uid": 1000, "undumpable": 0}, {"uid": 0, "undumpable": 1}, {}], ids=str
+)
+async def test_a_guest_that_could_not_protect_itself(greeting: dict[str, int], guest: PipeFence) -> None:
+    """A guest that processes inside could steer is a sandbox that did not start."""
+    guest.facts = replace(guest.facts, is_fence=True)
+    guest.record(frames.HELLO, 0, {"version": frames.VERSION, **greeting})
+    with pytest.raises(SandboxStartFailed, match="could not protect itself"):
+        async with guest.open():
+            pass
+    assert guest.is_killed
+
+
+async def test_a_file_beyond_its_limit_is_not_read_on(guest: PipeFence) -> None:
+    """What sends it is ended, and granted nothing more: it could be endless."""
+    guest.is_greeted = True  # it has its modules
+    guest.greet()
+    async with guest.open() as sandbox:
+
+        async def read() -> None:
+            with pytest.raises(SandboxFileError, match="is larger than 1000 bytes"):
+                await sandbox.read_file("x", limit_bytes=1000)
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                await anyio.lowlevel.checkpoint()
+                for _ in range(3):
+                    guest.frame(frames.STDOUT, 1, b"x" * 2000)
+                exit_with(guest)()
+        assert frames.KILL in kinds(os.read(guest.peer_in, 65_536))
 
 
 @pytest.mark.parametrize("said", [b"\xff" * 100, b"", b"Traceback (most recent call last)\n" * 10])

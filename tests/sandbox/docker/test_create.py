@@ -18,13 +18,14 @@ def host(**arguments: Any) -> dict[str, Any]:
 
 
 def test_hardened() -> None:
-    """No network, no capability, read-only, no new privileges, private namespaces, no init, no log."""
+    """No network, no capability, read-only, no new privileges, private namespaces, no init, no core files, no log."""
     made = configuration(recipe())
     inner = made["HostConfig"]
     assert (made["User"], made["NetworkDisabled"], inner["NetworkMode"]) == ("1500:1500", True, "none")
     assert (inner["CapDrop"], inner["ReadonlyRootfs"], inner["Privileged"]) == (["ALL"], True, False)
     assert inner["SecurityOpt"] == ["no-new-privileges:true", "seccomp={}"]
     assert (inner["IpcMode"], inner["PidMode"], inner["CgroupnsMode"]) == ("private", "", "private")
+    assert {"Name": "core", "Soft": 1, "Hard": 1} in inner["Ulimits"]
     assert (inner["Init"], inner["LogConfig"], inner["AutoRemove"]) == (False, {"Type": "none"}, False)
 
 

@@ -1,0 +1,69 @@
+"""What each command inside is limited to by itself, and the disk that all of them may fill."""
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.conftest import OTHER_UID
+
+from ringfence.config.units import ByteCount
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.host import HostBackend
+from ringfence.sandbox.loader import guest_arguments
+
+MIB = 1024**2
+
+
+@pytest.fixture(name="workspace")
+def _workspace(tmp_path: Path) -> Path:
+    """A workspace of an ordinary user, whoever runs the tests."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    if os.getuid() == 0:
+        for folder in (tmp_path, *tmp_path.parents[:2]):
+            folder.chmod(0o711)
+        os.chown(workspace, OTHER_UID, OTHER_UID)
+    return workspace
+
+
+async def test_a_crash_starts_no_program_of_the_host():
+    """A limit of 0 would: a program that collects core files runs on the host, and only a limit of 1 keeps it away."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
+        told = await sandbox.run(["grep", "^Max core file size", "/proc/self/limits"])
+    assert told.stdout.split()[-3:-1] == ["1", "1"]
+
+
+async def test_a_file_does_not_grow_beyond_the_disk_limit(workspace: Path):
+    """It is cut off as it is written, before anybody looks."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=workspace, disk=ByteCount(8 * MIB))
+    async with Sandbox.open(spec) as sandbox:
+        told = await sandbox.run(["sh", "-c", "exec head -c 20000000 /dev/zero > large"])
+    assert not told.ok
+    assert (workspace / "large").stat().st_size == 8 * MIB
+
+
+@pytest.mark.slow
+async def test_files_together_do_not_grow_beyond_the_disk_limit(workspace: Path):
+    """What writes them is ended."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=workspace, disk=ByteCount(8 * MIB))
+    line = "for i in $(seq 400); do head -c 1000000 /dev/zero > $i; sleep 0.05; done"
+    async with Sandbox.open(spec) as sandbox:
+        told = await sandbox.run(["sh", "-c", line], timeout_s=60)
+    assert told.ended_by == "disk"
+
+
+async def test_processes_are_limited_where_only_the_kernels_own_limit_can_be_had():
+    """Each command has it, where no control group counts processes."""
+    placement = Placement(os.getuid(), os.getgid(), None, None)
+    spec = SandboxSpec(backend="host")
+    name = secrets.token_hex(4)
+    fence = await HostBackend().start(Launch(name, spec, placement, guest_arguments()))
+    fence.facts = replace(fence.facts, process_limit=4321)
+    async with Sandbox.over(fence, spec, placement, sandbox_id=name, chosen_because="") as sandbox:
+        with anyio.fail_after(20):
+            told = await sandbox.run(["grep", "^Max processes", "/proc/self/limits"])
+    assert told.stdout.split()[2:4] == ["4321", "4321"]
