@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 import fcntl
+import gc
 import posix as os
 import sys
 import time
@@ -123,6 +124,7 @@ def main() -> NoReturn:
     os.umask(0o022)
     if sys.argv[1:]:  # a filter, from a backend whose engine puts none on us
         kernel.filter_calls(bytes.fromhex(sys.argv[1]))
+    gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
     guest = Guest(stream_in, stream_out)
     try:
         guest.run()
