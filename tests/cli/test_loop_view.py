@@ -56,6 +56,21 @@ async def test_lines_for_a_log_are_told_once_each(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("json", [True, False])
+async def test_hostile_words_do_not_move_the_cursor(json: bool, capsys: pytest.CaptureFixture[str]):
+    """Control characters in a story's id, an agent's text or the end of a loop are spelled out, in lines and in JSON."""
+    evil = "\x1b[2J\x1b]0;title\x07\u202e"
+    filling = await Filling(state_dir(), story(f"a{evil}")).begin()
+    await filling.store.tell("e", "loop.completed", state="limit", reason=f"I say {evil}", passed=0)
+    await filling.store.end(LoopState.LIMIT, f"used up {evil}")
+    filling.close()
+    await LoopView(filling.place, json=json).finish()
+    printed = capsys.readouterr().out
+    assert "I say" in printed
+    assert "used up" in printed
+    assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+
+
+@pytest.mark.parametrize("json", [True, False])
 async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
     json: bool, capsys: pytest.CaptureFixture[str]
 ):
