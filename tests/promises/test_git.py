@@ -1,0 +1,146 @@
+"""A private git directory stands in the place of the user's."""
+
+from tests.promises.needs import Fence
+from tests.promises.product import Product
+
+
+def test_git_works_inside(product: Product, fence: Fence) -> None:
+    """`git log`, `status`, `add` and `commit` work inside, on the user's history."""
+    script = "git log --format=%s && echo two > app.py && git status --short && git add -A && git commit -qm second"
+    ended = product.shell(f"{script} && git log --format=%s", *fence)
+    assert ended.code == 0, ended
+    assert ended.out.split() == ["first", "M", "app.py", "second", "first"]
+
+
+def test_commits_come_out(product: Product, fence: Fence) -> None:
+    """Commits made inside come out under `refs/ringfence/`, on top of the user's, and no branch moves."""
+    head = product.git("rev-parse", "HEAD")
+    product.shell("echo two > app.py; git commit -qam second", *fence)
+    (ref,) = product.recorded("work.exported")[0]["refs"]
+    (name,) = product.git("for-each-ref", "--format=%(refname)", "refs/ringfence").split()
+    assert name in str(ref)
+    assert product.git("log", "--format=%s", name).split() == ["second", "first"]
+    assert product.git("rev-parse", "main") == head
+
+
+def test_author_is_the_users(product: Product) -> None:
+    """A commit inside has the name and the address that the user's configuration gives."""
+    product.git("config", "user.name", "Ada Example")
+    product.git("config", "user.email", "ada@example.com")
+    ended = product.shell("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'")
+    assert ended.out.strip() == "Ada Example ada@example.com"
+
+
+def test_nothing_secret_of_the_configuration_is_inside(product: Product) -> None:
+    """Remotes, credentials, includes and aliases of the user's configuration are not inside."""
+    product.git("config", "remote.origin.url", "https://user:s3cret-token@example.com/x.git")
+    product.git("config", "alias.x", "!echo secret-alias")
+    product.git("config", "credential.helper", "store --file=/secret-place")
+    ended = product.shell("git config --list; git remote -v; cat .git/config; grep -rs secret .git; true")
+    assert ended.code == 0
+    assert "s3cret" not in ended.out
+    assert "secret" not in ended.out
+
+
+def test_hooks_of_the_user_stay(product: Product, fence: Fence) -> None:
+    """Nothing inside changes the user's hooks, configuration, refs or index."""
+    hook = product.write(".git/hooks/pre-commit", "#!/bin/sh\n", 0o755)
+    before = {path: path.read_bytes() for path in (product.project / ".git").rglob("*") if path.is_file()}
+    product.shell(
+        "echo evil > .git/hooks/pre-commit; echo evil > .git/hooks/post-checkout; git config core.pager evil; "
+        "git config core.fsmonitor evil; rm -rf .git/refs; echo evil > .git/HEAD; rm -rf .git; mv .git other",
+        *fence,
+    )
+    assert {path: path.read_bytes() for path in before} == before
+    assert hook.read_text() == "#!/bin/sh\n"
+    assert not (product.project / ".git/hooks/post-checkout").exists()
+
+
+def test_hooks_of_the_user_are_not_run_inside(product: Product) -> None:
+    """A hook of the user's is not run by a commit inside."""
+    product.write(".git/hooks/pre-commit", "#!/bin/sh\ntouch hooked\nexit 1\n", 0o755)
+    assert product.shell("git commit -q --allow-empty -m x").code == 0
+    assert not (product.project / "hooked").exists()
+
+
+def test_what_an_agent_configures_is_not_run_outside(product: Product) -> None:
+    """Programs that an agent names in git's configuration or attributes are not run on the host by later commands."""
+    mark = product.place / "marked"
+    command = f"touch {mark}"
+    product.shell(
+        f"git config core.fsmonitor '{command}'; git config diff.external '{command}'; "
+        f"git config filter.f.clean '{command}'; echo '* filter=f diff=f' > .gitattributes; "
+        f"git config diff.f.textconv '{command}'; echo two > app.py; git commit -qam x"
+    )
+    product.does("diff", "last")
+    product.does("undo", "last")
+    product.does("apply", "last")
+    product.exec("true")
+    assert not mark.exists()
+
+
+def test_a_repository_that_an_agent_makes_is_named(product: Product) -> None:
+    """A repository that an agent makes in the workspace is named as what runs on the user's machine."""
+    product.shell("mkdir sub && cd sub && git init -q && git config core.fsmonitor evil")
+    assert any("sub" in path for path in product.recorded("work.exported")[0]["runs_on_your_machine"])
+
+
+def test_branches_and_tags_are_seen(product: Product) -> None:
+    """The user's branches and tags are seen inside."""
+    product.git("branch", "topic")
+    product.git("tag", "v1")
+    assert set(product.shell("git branch --format='%(refname:short)'; git tag").out.split()) == {
+        "main",
+        "topic",
+        "v1",
+    }
+
+
+def test_stash_is_the_sandboxs_own(product: Product) -> None:
+    """`git stash` works inside, and the user's stash stays as it is."""
+    product.write("app.py", "stashed\n")
+    product.git("stash")
+    before = product.git("stash", "list")
+    assert product.shell("echo x > app.py && git stash -q && cat app.py").out == "print('one')\n"
+    assert product.git("stash", "list") == before
+
+
+def test_a_linked_worktree(product: Product) -> None:
+    """In a linked worktree git works inside as in any other workspace."""
+    linked = product.place / "linked"
+    product.git("worktree", "add", "-q", str(linked), "-b", "topic")
+    product.project = linked
+    product.write("new")
+    ended = product.shell("git status --short && git add -A && git commit -qm linked && git log --format=%s")
+    assert ended.out.split() == ["??", "new", "linked", "first"]
+    assert product.recorded("work.exported")[0]["refs"]
+
+
+def test_a_repository_without_commits(product: Product) -> None:
+    """In a repository without a commit an agent can make the first one."""
+    empty = product.place / "empty"
+    empty.mkdir()
+    product.project = empty
+    product.git("init", "-q", "-b", "main")
+    product.write("file", "x")
+    assert product.shell("git add -A && git commit -qm start && git log --format=%s").out.strip() == "start"
+
+
+def test_a_git_directory_is_no_workspace(product: Product) -> None:
+    """A git directory itself is refused as a workspace."""
+    assert product("exec", "-C", product.project / ".git", "--", "true").ends_as("refused")
+
+
+def test_nothing_above_is_seen_from_a_subdirectory(product: Product) -> None:
+    """In a subdirectory of a repository an agent sees that directory alone, without history."""
+    product.write("sub/file", "x")
+    ended = product.shell("git log 2>&1; ls -A; ls ..", cwd=product.project / "sub")
+    assert "first" not in ended.out
+    assert "app.py" not in ended.out
+    assert "file" in ended.out.split()
+
+
+def test_work_below_another_owner(product: Product) -> None:
+    """Git inside takes the workspace for its own, whoever owns it outside."""
+    ended = product.shell("git status --short && git rev-parse --show-toplevel")
+    assert (ended.code, ended.out.strip()) == (0, str(product.project))
