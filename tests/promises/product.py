@@ -225,6 +225,7 @@ class Product:
             at[last] = value
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(document))
+        give(self.project)
         return file
 
     def schema(self) -> str:
