@@ -26,7 +26,7 @@ _PARTS = (events.Usage, events.Origin, events.TranscriptFile)
 def page() -> str:
     """The page."""
     parts = [_HEAD]
-    for kind in get_args(events.AnyEvent):
+    for kind in sorted(get_args(events.AnyEvent), key=lambda kind: str(kind.__struct_config__.tag)):
         live = "" if kind.journaled else " *(live)*"
         parts += [f"## {kind.__struct_config__.tag}{live}\n", f"{first_paragraph(kind.__doc__)}\n"]
         rows = list(_rows(kind))
