@@ -13,13 +13,13 @@ import anyio.to_thread
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.process import run_process
 from ringfence.secret.book import LeaseEntry, LeaseRecord, open_entry
-from ringfence.secret.codex import CodexLogin
 from ringfence.secret.codex.file import read_login_file
+from ringfence.secret.codex.login import CodexLogin
 from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES, Credential
 from ringfence.secret.known import KnownSecret
 from ringfence.secret.redact import remember
+from ringfence.secret.source import read_source
 from ringfence.secret.source.command import command_line
-from ringfence.secret.source.registry import open_source
 from ringfence.secret.value import SecretValue
 
 RENEW_BEFORE = timedelta(minutes=5)
@@ -157,7 +157,7 @@ class Lease:
                     f"{self._where}: a login of Codex is renewed in its file; write file:/PATH/auth.json"
                 )
             return await CodexLogin(reference.path, self._environ, self._where).read()
-        value = await open_source(self.name, reference, self._environ, lease=self.id).read()
+        value = await read_source(self.name, reference, self._environ, lease=self.id)
         if reference.ttl is None:
             return value
         latest = now + timedelta(seconds=reference.ttl)
@@ -265,7 +265,7 @@ async def glance(secret: KnownSecret, environ: Mapping[str, str] | None = None) 
         return None
     if secret.name == CODEX_LOGIN and path is not None:
         return (await anyio.to_thread.run_sync(read_login_file, path, where)).value(where)
-    return await open_source(secret.name, secret.reference, environ).read()
+    return await read_source(secret.name, secret.reference, environ)
 
 
 async def revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) -> str | None:

@@ -17,14 +17,14 @@ from tests.cases import examples
 from tests.secret.codex.oauth import TokenServer, token_server, write_login
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
-from ringfence.secret.codex import CodexLogin
 from ringfence.secret.codex.file import read_login_file
+from ringfence.secret.codex.login import CodexLogin
 
 READ = """
 import os, sys, anyio
 from pathlib import Path
 from ringfence.errors import RingfenceError
-from ringfence.secret.codex import CodexLogin
+from ringfence.secret.codex.login import CodexLogin
 async def main():
     try:
         print((await CodexLogin(Path(sys.argv[1]), os.environ, "the login").read()).text)

@@ -8,14 +8,14 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret.source import open_source
+from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
 
 
 async def _read(place: Path):
     reference = SecretReference.model_validate({"age": str(place / "s.age"), "identity": str(place / "id")})
-    return await open_source("KEY", reference, {}).read()
+    return await read_source("KEY", reference, {})
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
-from ringfence.secret.source import open_source
+from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
 
 
 async def _read(*argv: str, lease: str = "", **more: Any):
     reference = SecretReference.model_validate({"cmd": list(argv), **more})
-    return await open_source("KEY", reference, os.environ, lease=lease).read()
+    return await read_source("KEY", reference, os.environ, lease=lease)
 
 
 def _python(program: str) -> tuple[str, str, str]:

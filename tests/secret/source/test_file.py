@@ -8,13 +8,13 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret.source import open_source
+from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
 
 
 async def _read(path: Path):
-    return await open_source("KEY", SecretReference(file=path), {}).read()
+    return await read_source("KEY", SecretReference(file=path), {})
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret.source import open_source
+from ringfence.secret.source import read_source
 
 _BACK_END = """
 import json, os, pathlib, time
@@ -39,7 +39,7 @@ def keyring(tmp_path: Path) -> dict[str, str]:
 
 async def _read(entry: str, environ: dict[str, str], **more: str):
     reference = SecretReference.model_validate({"keyring": entry, **more})
-    return (await open_source("KEY", reference, environ).read()).text
+    return (await read_source("KEY", reference, environ)).text
 
 
 @pytest.mark.parametrize(("entry", "value"), [("claude/me", "hunter2-correct-horse"), ("-x/-y", "dashes")])

@@ -14,6 +14,8 @@ from ringfence.frozen import frozen
 from ringfence.secret.source.file import read_secret_file
 from ringfence.secret.value import LIMIT_BYTES, SecretValue, jwt_expiry
 
+DEADLINE_S = 30.0
+"""Of each step of a login's renewal; all of it takes twice that at most."""
 _UNKNOWN_LASTS = timedelta(days=8)
 """Codex itself renews a login of that age."""
 _ROOM_BYTES = 16 * 1024

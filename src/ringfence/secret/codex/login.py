@@ -17,8 +17,7 @@ import anyio.to_thread
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError, next_step
 from ringfence.flock import try_lock
 from ringfence.process import DEVNULL, PIPE, start_process
-from ringfence.secret.codex.file import LoginFile, read_login_file
-from ringfence.secret.codex.renewal import DEADLINE_S
+from ringfence.secret.codex.file import DEADLINE_S, LoginFile, read_login_file
 from ringfence.secret.value import SecretValue
 
 URL_VARIABLE = "CODEX_REFRESH_TOKEN_URL_OVERRIDE"
@@ -50,7 +49,7 @@ class CodexLogin:
         self._margin = margin
 
     async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
+        """Read the login as a secret. Raises as `read_source`."""
         file = await self.read_file()
         return file.value(self._where)
 

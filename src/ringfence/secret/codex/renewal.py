@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret.codex.file import LoginFile, RoomForFile, read_login_file
-
-DEADLINE_S = 30.0
-"""Of each step of the exchange; the whole takes twice that at most."""
+from ringfence.secret.codex.file import DEADLINE_S, LoginFile, RoomForFile, read_login_file
 
 _CLIENT_ID = "app_EMoamEEZ73f0CkXaXp7hrann"
 """Of the Codex CLI, whose login it is."""

@@ -12,45 +12,35 @@ from ringfence.secret.source.file import read_secret_file
 from ringfence.secret.value import LIMIT_BYTES, SecretValue, read_value
 
 
-class AgeSource:
-    """An encrypted file, and the file with what opens it. Others may read the one, but should not the other.
+async def read_age(reference: SecretReference, where: str) -> SecretValue:
+    """Read an encrypted file with another that opens it; others should not be able to read that one.
 
-    Args:
-        reference: Names both.
-        where: For errors.
+    Raises as `read_source`.
     """
+    if importlib.util.find_spec("pyrage") is None:
+        raise AuthenticationFailed(
+            f"{where} needs the package pyrage; install it: pip install 'ringfence[age]'"
+        )
+    assert reference.path is not None
+    assert reference.identity is not None
+    return await anyio.to_thread.run_sync(_decrypt, reference.path, reference.identity.expanduser(), where)
 
-    def __init__(self, reference: SecretReference, where: str) -> None:
-        assert reference.path is not None
-        assert reference.identity is not None
-        self._path, self._identity = reference.path, reference.identity.expanduser()
-        self._where = where
 
-    async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
-        if importlib.util.find_spec("pyrage") is None:
-            raise AuthenticationFailed(
-                f"{self._where} needs the package pyrage; install it: pip install 'ringfence[age]'"
-            )
-        return await anyio.to_thread.run_sync(self._decrypt)
+def _decrypt(path: Path, identity: Path, where: str) -> SecretValue:
+    import pyrage
 
-    def _decrypt(self) -> SecretValue:
-        import pyrage
-
-        sealed, _ = read_secret_file(self._path, self._where)
-        if len(sealed) > LIMIT_BYTES:
-            raise AuthenticationFailed(
-                f"{self._where} is larger than {LIMIT_BYTES} bytes; put one secret in it"
-            )
-        raw, warnings = read_secret_file(self._identity, self._where)
-        identities = _identities(raw, self._identity, self._where)
-        try:
-            value = read_value(pyrage.decrypt(sealed, identities), self._where)
-        except pyrage.DecryptError as exc:
-            raise AuthenticationFailed(
-                f"{self._where} cannot be opened with {str(self._identity)!r}: {exc}; name the identity it is for"
-            ) from exc
-        return SecretValue(value.text, value.expires_at, value.beside, warnings=warnings)
+    sealed, _ = read_secret_file(path, where)
+    if len(sealed) > LIMIT_BYTES:
+        raise AuthenticationFailed(f"{where} is larger than {LIMIT_BYTES} bytes; put one secret in it")
+    raw, warnings = read_secret_file(identity, where)
+    identities = _identities(raw, identity, where)
+    try:
+        value = read_value(pyrage.decrypt(sealed, identities), where)
+    except pyrage.DecryptError as exc:
+        raise AuthenticationFailed(
+            f"{where} cannot be opened with {str(identity)!r}: {exc}; name the identity it is for"
+        ) from exc
+    return SecretValue(value.text, value.expires_at, value.beside, warnings=warnings)
 
 
 def _identities(raw: bytes, file: Path, where: str) -> list[Any]:

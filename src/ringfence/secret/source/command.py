@@ -14,30 +14,12 @@ from ringfence.secret.value import LIMIT_BYTES, SecretValue, read_value
 _SAID_CHARS = 200
 
 
-class CommandSource:
-    """A program without arguments of a shell's making, run in `/`: no workspace steers it.
-
-    Args:
-        reference: Names the program and its arguments.
-        environ: Its environment.
-        where: For errors.
-        lease: What `{lease}` among its arguments stands for.
-    """
-
-    def __init__(
-        self, reference: SecretReference, environ: Mapping[str, str], where: str, *, lease: str = ""
-    ) -> None:
-        self._argv = command_line(reference.cmd or (), lease)
-        self._environ = environ
-        self._timeout_s = reference.timeout
-        self._where = where
-
-    async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
-        return read_value(
-            await printed(self._argv, self._where, environ=self._environ, timeout_s=self._timeout_s),
-            self._where,
-        )
+async def read_command(
+    reference: SecretReference, environ: Mapping[str, str], where: str, *, lease: str
+) -> SecretValue:
+    """Read what a program prints. It runs in `/`, without a shell: no workspace steers it. Raises as `read_source`."""
+    argv = command_line(reference.cmd or (), lease)
+    return read_value(await printed(argv, where, environ=environ, timeout_s=reference.timeout), where)
 
 
 def command_line(words: Sequence[str], lease: str) -> tuple[str, ...]:

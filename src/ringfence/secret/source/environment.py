@@ -7,25 +7,9 @@ from ringfence.errors import AuthenticationFailed
 from ringfence.secret.value import SecretValue, read_value
 
 
-class EnvironmentSource:
-    """A variable, as it was when ringfence started.
-
-    Args:
-        reference: Names the variable.
-        environ: The environment.
-        where: For errors.
-    """
-
-    def __init__(self, reference: SecretReference, environ: Mapping[str, str], where: str) -> None:
-        self._name = reference.env or ""
-        self._environ = environ
-        self._where = where
-
-    async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
-        value = self._environ.get(self._name, "")
-        if not value.strip():
-            raise AuthenticationFailed(
-                f"{self._where} is not set; export {self._name}, or name another source"
-            )
-        return read_value(value.encode("utf-8", "surrogateescape"), self._where)
+def read_environment(reference: SecretReference, environ: Mapping[str, str], where: str) -> SecretValue:
+    """Read a variable. Raises as `read_source`."""
+    value = environ.get(reference.env or "", "")
+    if not value.strip():
+        raise AuthenticationFailed(f"{where} is not set; export {reference.env}, or name another source")
+    return read_value(value.encode("utf-8", "surrogateescape"), where)

@@ -9,35 +9,20 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
+from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
 from ringfence.secret.value import LIMIT_BYTES, SecretValue, read_value
 
-if TYPE_CHECKING:
-    from ringfence.config.secret_reference import SecretReference  # pydantic, for a name
 
-
-class FileSource:
-    """A file that holds the secret and nothing else.
-
-    Args:
-        reference: Names the file.
-        where: For errors.
-    """
-
-    def __init__(self, reference: "SecretReference", where: str) -> None:
-        assert reference.path is not None
-        self._path = reference.path
-        self._where = where
-
-    async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
-        import anyio.to_thread  # what only reads the file does without
-
-        raw, warnings = await anyio.to_thread.run_sync(read_secret_file, self._path, self._where)
-        value = read_value(raw, self._where)
-        return SecretValue(value.text, value.expires_at, value.beside, warnings=warnings)
+async def read_file(reference: SecretReference, where: str) -> SecretValue:
+    """Read a file that holds the secret and nothing else. Raises as `read_source`."""
+    assert reference.path is not None
+    raw, warnings = await anyio.to_thread.run_sync(read_secret_file, reference.path, where)
+    value = read_value(raw, where)
+    return SecretValue(value.text, value.expires_at, value.beside, warnings=warnings)
 
 
 def read_secret_file(path: Path, where: str) -> tuple[bytes, tuple[str, ...]]:

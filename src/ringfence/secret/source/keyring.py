@@ -24,29 +24,13 @@ sys.exit("there is no such entry") if found is None else sys.stdout.write(found)
 """
 
 
-class KeyringSource:
-    """An entry of the keyring.
-
-    Args:
-        reference: Names it as SERVICE/USER.
-        environ: The environment in which it is asked, with the address of the desktop's bus.
-        where: For errors.
-    """
-
-    def __init__(self, reference: SecretReference, environ: Mapping[str, str], where: str) -> None:
-        service, _, user = (reference.keyring or "").rpartition("/")
-        self._entry = (service, user)
-        self._environ = environ
-        self._timeout_s = reference.timeout
-        self._where = where
-
-    async def read(self) -> SecretValue:
-        """See `SecretSource.read`."""
-        if importlib.util.find_spec("keyring") is None:
-            raise AuthenticationFailed(
-                f"{self._where} needs the package keyring; install it: pip install 'ringfence[keyring]'"
-            )
-        # -I: neither the current directory nor PYTHON* variables say what is imported.
-        argv = (sys.executable, "-I", "-c", _ASK, *self._entry)
-        raw = await printed(argv, self._where, environ=self._environ, timeout_s=self._timeout_s)
-        return read_value(raw, self._where)
+async def read_keyring(reference: SecretReference, environ: Mapping[str, str], where: str) -> SecretValue:
+    """Read an entry of the keyring, which is named as SERVICE/USER. Raises as `read_source`."""
+    if importlib.util.find_spec("keyring") is None:
+        raise AuthenticationFailed(
+            f"{where} needs the package keyring; install it: pip install 'ringfence[keyring]'"
+        )
+    service, _, user = (reference.keyring or "").rpartition("/")
+    # -I: neither the current directory nor PYTHON* variables say what is imported.
+    argv = (sys.executable, "-I", "-c", _ASK, service, user)
+    return read_value(await printed(argv, where, environ=environ, timeout_s=reference.timeout), where)
