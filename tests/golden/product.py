@@ -17,7 +17,7 @@ from .cases import read_facts
 
 PYTHON = os.environ.get("PROMISES_PYTHON", sys.executable)
 """The interpreter whose `ringfence` is tested."""
-TIMEOUT_S = 60.0
+TIMEOUT_S = 100.0
 
 COMMANDS: dict[str, str] = {
     "runs ls": "audit ls",

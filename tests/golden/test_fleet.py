@@ -46,10 +46,8 @@ def test_a_killed_fleet_continues(fleet: Golden):
 
 
 def test_the_socket_of_a_killed_daemon_is_recognized(golden: Unpack):
-    """A command that needs the daemon says in one line how to start it."""
-    reported = golden("fleet").run("job ls", code=2).stderr.splitlines()
-    assert len(reported) == 1
-    assert "ringfence fleet up" in reported[0]
+    """A command that needs the daemon says how to start it."""
+    assert "ringfence fleet up" in golden("fleet").run("job ls", code=2).stderr
 
 
 def job_states(fleet: Golden) -> dict[str, str]:

@@ -88,6 +88,7 @@ def test_the_session_of_a_run_is_listed_and_shown(golden: Unpack, case: str):
     assert [text for text in MESSAGES[case] if text not in shown] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", API)
 def test_an_api_session_is_continued(golden: Unpack, case: str):
     """The next request to the model begins with the recorded conversation, which alone selects the scripted reply."""
@@ -112,6 +113,7 @@ def scripted_apis() -> Iterator[dict[str, str]]:
         server.terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CLIENTS)
 def test_a_client_session_is_continued(golden: Unpack, case: str, scripted_apis: dict[str, str]):
     """The real agent CLI finds its own files again: its next request contains the recorded prompt."""

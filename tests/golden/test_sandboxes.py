@@ -1,5 +1,7 @@
 """Records of standing sandboxes."""
 
+import pytest
+
 from .conftest import Unpack
 
 
@@ -15,6 +17,7 @@ def test_the_record_of_a_removed_sandbox_is_read(golden: Unpack):
     assert (sandboxes.project / "note.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_a_sandbox_without_a_process_is_closed(golden: Unpack):
     """The next command reports it and seals its record; its name and its workspace can be used again."""
     sandboxes = golden("sandboxes")
