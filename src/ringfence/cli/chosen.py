@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from ringfence.cli.escape import visible
 from ringfence.errors import RecordError, UsageError
 
 
@@ -53,7 +54,6 @@ def _workspace(path: Path) -> str | None:
 
 
 def _tell(path: Path) -> None:
-    from ringfence.cli.escape import visible
     from ringfence.journal import summarize
 
     place, task = _workspace(path) or "no workspace", summarize(path).prompt

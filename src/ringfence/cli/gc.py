@@ -1,10 +1,16 @@
 """`ringfence gc`: removing what is not needed any more."""
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.escape import safe_json
 from ringfence.cli.options import JsonOption
+from ringfence.cli.plural import counted
+from ringfence.cli.saying import say
+from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +37,6 @@ def gc(
     """
     import anyio
 
-    from ringfence.cli.escape import safe_json
-    from ringfence.cli.plural import counted
-
     age_s = _age(older_than)
     forgotten = anyio.run(_forget_jobs, dry_run)
     if forgotten is not None and not json:
@@ -52,8 +55,6 @@ def gc(
 
 async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
     """Do the crew's part, if there is one."""
-    import os
-
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir():
@@ -76,8 +77,6 @@ def _counts(forgotten: "Forgotten | None") -> dict[str, object]:
 
 
 def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
-    from ringfence.cli.plural import counted
-
     for job in done.jobs:
         typer.echo(job)
     more = "" if done.is_all else "; there are more, for the next time"
@@ -87,8 +86,6 @@ def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
 
 async def _not_a_crews(paths: "list[Path]") -> "list[Path]":
     """Those that belong to no job of a crew."""
-    import os
-
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
@@ -105,9 +102,6 @@ async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
     Returns:
         How many there were, and if they were only looked for, their names.
     """
-    from contextlib import suppress
-
-    from ringfence.errors import RingfenceError
     from ringfence.sandbox.registry import backend_names, get_backend
 
     found: set[str] = set()
@@ -134,7 +128,6 @@ async def _clear_holders() -> None:
 
 def _age(older_than: str) -> float:
     from ringfence.config.units import parse_duration
-    from ringfence.errors import UsageError
 
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
@@ -148,7 +141,6 @@ def _age(older_than: str) -> float:
 
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
-    from ringfence.cli.saying import say
     from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.job.retention import (
         abandoned_replicas,

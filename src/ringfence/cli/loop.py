@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.settings import load_settings, warn_about
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Flag
 
-loop_app = typer.Typer(
-    name="loop",
-    help="Have stories done test-first, on a branch of their own.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+loop_app = command_group("loop", "Have stories done test-first, on a branch of their own.")
 LoopArgument = Annotated[
     str | None,
     typer.Argument(
@@ -105,7 +102,6 @@ def start(
 ) -> None:
     """Work through stories: tests first, then code, until each is accepted or given up."""
     from ringfence.cli.loop_start import start_loop
-    from ringfence.cli.settings import load_settings, warn_about
 
     effective = load_settings(
         workspace, sandbox=sandbox, image=image, engine=engine, model=model, runtime=runtime, memory=memory,
@@ -133,7 +129,6 @@ def start(
 
 def _flags(said: dict[str, tuple[str, object]], roles: "list[str] | tuple[str, ...]") -> "list[Flag]":
     from ringfence.config import Flag
-    from ringfence.errors import UsageError
 
     flags = [Flag(key, name, value) for key, (name, value) in said.items()]
     for item in roles:
@@ -219,7 +214,6 @@ def check(
 ) -> None:
     """Tell all that is wrong with stories, their repository and who works, before anything is begun."""
     from ringfence.cli.loop_check import check_loop
-    from ringfence.cli.settings import load_settings
 
     effective = load_settings(workspace, sandbox=sandbox, model=model, runtime=runtime)
     said: dict[str, tuple[str, object]] = {

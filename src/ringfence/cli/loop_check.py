@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.plural import counted
+from ringfence.cli.saying import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,9 +21,6 @@ def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[
     import anyio
     import typer
 
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.cli.plural import counted
-    from ringfence.cli.saying import say
     from ringfence.loop.preflight import preflight
 
     found = anyio.run(preflight, prd, workspace, effective, flags)

@@ -5,7 +5,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.errors import ConfigurationError, RecordError, UsageError
+from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.replacing import replace_file
+from ringfence.cli.saying import say
+from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from ringfence.loop.place import LoopPlace
@@ -24,9 +27,6 @@ def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first; of one that cannot be read, why."""
     import typer
 
-    from ringfence.cli.escape import safe_json, visible
-    from ringfence.cli.saying import say
-    from ringfence.errors import RingfenceError
     from ringfence.loop.place import loop_places
 
     rows = []
@@ -67,7 +67,6 @@ def show_status(said: str | None, *, json: bool) -> None:
     import typer
 
     from ringfence.cli.console import open_console, print_line
-    from ringfence.cli.escape import safe_json
     from ringfence.loop.report.figures import used_words
     from ringfence.loop.report.model import STAGES
     from ringfence.loop.report.words import next_steps
@@ -112,7 +111,6 @@ def show_status(said: str | None, *, json: bool) -> None:
 
 def _table(report: "LoopReport") -> "Iterator[str]":
     """A line for each story: how it stands, its last stage, what it has taken."""
-    from ringfence.cli.escape import visible
     from ringfence.loop.report.figures import cost, duration, tokens
     from ringfence.loop.report.model import STAGES
 
@@ -149,13 +147,10 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
 
     import typer
 
-    from ringfence.cli.escape import safe_json
     from ringfence.loop.report import markdown, page
 
     report = _report(said)
     if html is not None:
-        from ringfence.cli.replacing import replace_file
-
         replace_file(html, page(report))
     if json:
         document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(report)}

@@ -3,11 +3,12 @@
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.saying import say
-from ringfence.errors import UsageError
+from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective, Flag
@@ -218,8 +219,6 @@ async def _row(place: Any) -> "LoopRow":
 
 async def _left(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
     """What was asked for after the last story and is not done."""
-    from contextlib import closing
-
     from ringfence.loop.report.gathering import settings_of
     from ringfence.loop.report.outstanding import outstanding
     from ringfence.loop.store.loops import LoopStore, open_database
@@ -277,7 +276,6 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
 
 async def _give_up(place: "LoopPlace") -> None:
     """End a loop that could be gone on with, so that nothing that passed is lost."""
-    from ringfence.errors import RingfenceError
     from ringfence.loop.cancelling import give_up
 
     try:
@@ -289,8 +287,6 @@ async def _give_up(place: "LoopPlace") -> None:
 
 async def _still_asked_for(place: "LoopPlace") -> str:
     """What was asked for after the last story and cannot be done any more without the clones."""
-    from ringfence.errors import RingfenceError
-
     try:
         return " and ".join(await _left(place, await _row(place)))
     except RingfenceError:  # its rows cannot be read, and that keeps nobody from removing it

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ringfence.cli.escape import safe_json
+from ringfence.cli.flagged import WARNING
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.cli.outcomes import Line
-    from ringfence.errors import RingfenceError
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
     from ringfence.loop.store.loops import LoopStore
@@ -98,7 +99,6 @@ class LoopView:
 
     async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
         """What to look at before the branch is used; nothing where the loop's repository is in use, or gone."""
-        from ringfence.errors import RingfenceError
         from ringfence.loop.report.statistics import flagged_of
         from ringfence.loop.repository import LoopRepository
 
@@ -166,8 +166,6 @@ class LoopView:
 
 def _to_look_at(report: "LoopReport") -> list[str]:
     """Files of the branch that run or are trusted on the user's machine, a few of each reason."""
-    from ringfence.cli.flagged import WARNING
-
     shown = [f"{WARNING}: {file.path}" for file in report.flagged[:_MOST_FLAGGED]]
     more = report.flagged_count - len(shown)
     return [*shown, f"{WARNING}: {more} more, see the report"] if more else shown
@@ -197,8 +195,6 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    from ringfence.cli.escape import safe_json
-
     sys.stdout.write(f"{safe_json({'schema_version': SCHEMA_VERSION, **document})}\n")
     sys.stdout.flush()
 

@@ -5,18 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import JsonOption
+from ringfence.cli.escape import safe_json
+from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.plural import counted
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.events import Event
 
-session_app = typer.Typer(
-    name="session",
-    help="List, show and follow sessions of the claude and codex CLIs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+session_app = command_group("session", "List, show and follow sessions of the claude and codex CLIs.")
 
 _Session = Annotated[
     str,
@@ -42,7 +39,6 @@ def list_(
     ] = None,
 ) -> None:
     """List sessions of the clients on this machine and our own, the newest first. Their text is not verified."""
-    from ringfence.cli.escape import safe_json
     from ringfence.cli.sessions import listed_sessions
 
     if client is not None and client not in _CLIENTS:
@@ -158,7 +154,6 @@ class _Printer:
         """Show one event; bookkeeping only when all is wanted."""
         import msgspec
 
-        from ringfence.cli.escape import safe_json
         from ringfence.cli.ndjson import SCHEMA_VERSION
         from ringfence.cli.transcript import print_event
 
@@ -173,8 +168,6 @@ class _Printer:
 
     def tell_hidden(self) -> None:
         """Say how much was left out."""
-        from ringfence.cli.plural import counted
-
         if self._hidden:
             typer.echo(
                 f"{counted(self._hidden, 'record')} of bookkeeping left out; --all shows them", err=True
