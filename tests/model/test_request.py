@@ -1,11 +1,9 @@
 import copy
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.errors import UsageError
 from ringfence.model.base import JSONObject, ModelRequest
 from ringfence.model.request import request_body
 
@@ -66,28 +64,3 @@ def test_the_request_is_never_changed_and_breakpoints_are_at_most_four(turns: li
     body = request_body(asked)
     assert asked == before
     assert json.dumps(body).count('"cache_control"') <= 4
-
-
-@pytest.mark.parametrize(
-    "model", ["claude-sonnet-4-5-20250929", "claude-3-7-sonnet-20250219", "claude-opus-4-1", "qwen3-coder"]
-)
-def test_models_with_a_budget_get_one(model: str):
-    """Claude up to 4.5, and what is not Claude."""
-    body = request_body(request(user("x"), model=model, thinking_tokens=2048))
-    assert body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
-
-
-@pytest.mark.parametrize(
-    "model", ["claude-opus-4-6", "claude-opus-5-5", "claude-fable-6", "claude-haiku-5-5"]
-)
-def test_models_without_a_budget_think_as_they_like(model: str):
-    """From 4.7 on a budget is refused; the thinking is asked for in words, for the record."""
-    body = request_body(request(user("x"), model=model, thinking_tokens=2048))
-    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
-
-
-@pytest.mark.parametrize("budget", [1, 1023, 8192])
-def test_a_budget_that_does_not_fit_is_refused(budget: int):
-    """At least 1024 and below max_tokens, as the API wants it."""
-    with pytest.raises(UsageError, match=f"thinking budget {budget} does not fit"):
-        request_body(request(user("x"), model="claude-opus-4-5", thinking_tokens=budget))

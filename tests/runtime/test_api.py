@@ -303,10 +303,3 @@ async def test_a_known_price_is_added_up(bench: Bench, make_reply: Make) -> None
     """For each reply and for the run."""
     result = await bench.run(make_reply("Done."), prices={"fake": Price(input=1.0, output=2.0)})
     assert result.cost_usd == pytest.approx(20e-6)
-
-
-async def test_thinking_fits_into_max_tokens(bench: Bench, make_reply: Make) -> None:
-    """The API refuses a budget that does not; too small a one is no thinking."""
-    for tokens, expected in ((8000, 4000), (3000, 2999), (900, 0)):
-        await bench.run(make_reply("Done."), limits=Limits(tokens=tokens), thinking_tokens=4000)
-        assert bench.model.requests[0].thinking_tokens == expected

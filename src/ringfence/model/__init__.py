@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ringfence.model.base import ContextExceeded, Emit, Model, ModelReply, ModelRequest
     from ringfence.model.patience import Patience
     from ringfence.model.prices import Price, cost, price_of, require_price
-    from ringfence.model.registry import OpenedModel, needs_credential, open_model
+    from ringfence.model.registry import needs_credential
 
 __all__ = [
     "AnthropicModel",
@@ -20,12 +20,10 @@ __all__ = [
     "Model",
     "ModelReply",
     "ModelRequest",
-    "OpenedModel",
     "Patience",
     "Price",
     "cost",
     "needs_credential",
-    "open_model",
     "price_of",
     "require_price",
     "warm_up",
@@ -44,9 +42,7 @@ _HOMES = {
     "cost": "prices",
     "price_of": "prices",
     "require_price": "prices",
-    "OpenedModel": "registry",
     "needs_credential": "registry",
-    "open_model": "registry",
 }
 
 

@@ -35,9 +35,6 @@ class ModelRequest:
     messages: tuple[JSONObject, ...]
     tools: tuple[JSONObject, ...] = ()
     max_tokens: int = 8192
-    thinking_tokens: int = 0
-    """Budget for extended thinking; 0 asks for none. Models from Claude 4.6 on take no budget: there any
-    number above 0 asks for thinking and the model decides how much."""
 
     def digest(self) -> str:
         """SHA-256 of the request's canonical JSON; equal for equal requests, on any machine."""

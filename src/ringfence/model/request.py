@@ -1,10 +1,8 @@
 """Turns a `ModelRequest` into the body of `POST /v1/messages`."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from ringfence.errors import UsageError
 from ringfence.model.base import JSONObject, ModelRequest
 
 _EPHEMERAL = {"type": "ephemeral"}
@@ -12,19 +10,9 @@ _CACHEABLE = frozenset({"text", "image", "document", "tool_result", "search_resu
 _CACHED_USER_MESSAGES = 2
 """The last two: one writes what the next turn reads. With system and tools that is the API's limit of 4."""
 
-_TAKES_BUDGET = re.compile(r"claude-(3-7-sonnet|(opus|sonnet|haiku)-4(-[015])?)(-\d{8}|-latest)?")
-"""Claude models up to 4.5 take a thinking budget; 4.7 and later refuse one with 400, 4.6 deprecates it
-(platform.claude.com, "Troubleshooting thinking")."""
-
-_LEAST_BUDGET = 1024
-
 
 def request_body(request: ModelRequest) -> JSONObject:
-    """The body, with cache breakpoints and `stream` set. The request itself is not changed.
-
-    Raises:
-        UsageError: The thinking budget does not fit.
-    """
+    """The body, with cache breakpoints and `stream` set. The request itself is not changed."""
     body: JSONObject = {
         "model": request.model,
         "max_tokens": request.max_tokens,
@@ -35,21 +23,7 @@ def request_body(request: ModelRequest) -> JSONObject:
         body["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
     if request.tools:
         body["tools"] = [*request.tools[:-1], {**request.tools[-1], "cache_control": _EPHEMERAL}]
-    if request.thinking_tokens:
-        body["thinking"] = _thinking(request)
     return body
-
-
-def _thinking(request: ModelRequest) -> JSONObject:
-    if request.model.startswith("claude") and not _TAKES_BUDGET.fullmatch(request.model):
-        # Without `display` newer models send empty thinking, and the record would lack the reasoning.
-        return {"type": "adaptive", "display": "summarized"}
-    if not _LEAST_BUDGET <= request.thinking_tokens < request.max_tokens:
-        raise UsageError(
-            f"thinking budget {request.thinking_tokens!r} does not fit {request.model!r}: "
-            f"give {_LEAST_BUDGET} or more, and less than max_tokens ({request.max_tokens})"
-        )
-    return {"type": "enabled", "budget_tokens": request.thinking_tokens}
 
 
 def _with_breakpoints(messages: Sequence[JSONObject]) -> list[JSONObject]:

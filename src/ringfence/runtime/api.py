@@ -25,7 +25,6 @@ WINDOW_FULL = "the model's window was full before its reply was whole"
 _RAISED = 2
 _MAX_COMPACTIONS = 10
 _MAX_PAUSES = 20
-_LEAST_THINKING = 1024
 
 
 class ApiRuntime(Runtime):
@@ -37,7 +36,6 @@ class ApiRuntime(Runtime):
         limits: Enforced before each request and each tool call.
         prices: Beside or in place of those in the table.
         max_tokens: Of one reply; raised once to twice as much where a reply is cut.
-        thinking_tokens: Budget for extended thinking; 0 is off.
     """
 
     has_own_words = False
@@ -50,14 +48,12 @@ class ApiRuntime(Runtime):
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
-        thinking_tokens: int = 0,
     ) -> None:
         self.meter: Meter | None = None
         """What the run has used; there from the start of `run`."""
         self.model = model
         self.toolset = toolset
         self.max_tokens = max_tokens
-        self.thinking_tokens = thinking_tokens
         self._limits = limits or Limits()
         self._prices = prices
 
@@ -152,14 +148,12 @@ class _Loop:
     def _request(self) -> ModelRequest:
         wanted = self._runtime.max_tokens * (_RAISED if self._is_raised else 1)
         max_tokens = self._meter.admit_request(wanted)
-        thinking = min(self._runtime.thinking_tokens, max_tokens - 1)
         return ModelRequest(
             model=self._task.model,
             system=self._system,
             messages=self._conversation.messages,
             tools=self._runtime.toolset.definitions,
             max_tokens=max_tokens,
-            thinking_tokens=thinking if thinking >= _LEAST_THINKING else 0,
         )
 
     async def _use_tools(self, reply: ModelReply) -> None:
