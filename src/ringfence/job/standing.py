@@ -27,7 +27,7 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.holder.place import claim, places_in, remove_halves, standing_dir, standing_place
-from ringfence.sandbox.holder.serving import Life, hold
+from ringfence.sandbox.holder.serving import hold
 from ringfence.sandbox.holder.starting import NotStarted, Order, start_holder, take_order
 from ringfence.sandbox.holder.state import HolderState, encode_spec, read_state, write_state
 from ringfence.sandbox.policy import effective_policy
@@ -151,7 +151,7 @@ async def _serve(sandbox: Sandbox, emit: Emit, request: RunRequest, *, order: Or
             sandbox,
             order.place,
             state,
-            life=Life(idle_s=idle_s),
+            idle_s=idle_s,
             record=emit,
             on_ready=ready,
             change=change,

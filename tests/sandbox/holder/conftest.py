@@ -19,7 +19,7 @@ from ringfence.job.standing import create_standing
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.holder.attaching import attach, attachable
 from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, standing_dir, standing_place
-from ringfence.sandbox.holder.serving import Life, hold
+from ringfence.sandbox.holder.serving import hold
 from ringfence.sandbox.holder.state import HolderState
 
 OTHER_UID = 1500
@@ -45,7 +45,7 @@ class Holder:
 
 
 @asynccontextmanager
-async def held_by_us(directory: Path, life: Life | None = None, **spec: Any) -> AsyncIterator[Holder]:
+async def held_by_us(directory: Path, *, idle_s: float | None = None, **spec: Any) -> AsyncIterator[Holder]:
     """Hold a new sandbox in this process while the context lasts, or until it ends by itself."""
     place = HolderPlace(directory / "held")
     lock = claim(place)
@@ -71,7 +71,7 @@ async def held_by_us(directory: Path, life: Life | None = None, **spec: Any) -> 
 
                 try:
                     holder.end = await hold(
-                        sandbox, place, state, life=life or Life(), record=holder.record, on_ready=is_ready
+                        sandbox, place, state, idle_s=idle_s, record=holder.record, on_ready=is_ready
                     )
                 except Exception as exc:  # noqa: BLE001 -- what it ends with is what is asked for
                     holder.end = exc

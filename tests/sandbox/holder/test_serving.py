@@ -17,7 +17,7 @@ from ringfence.sandbox.guest import frames
 from ringfence.sandbox.holder.copying import copy_in, copy_out
 from ringfence.sandbox.holder.peer import END
 from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.holder.serving import HoldEnd, Life
+from ringfence.sandbox.holder.serving import HoldEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ class Client:
 @pytest.mark.slow
 async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
     """Counted from the last client's leaving."""
-    async with held_by_us(short_dir, Life(idle_s=0.3)) as holder:
+    async with held_by_us(short_dir, idle_s=0.3) as holder:
         async with holder.attached() as sandbox:
             await sandbox.run(["sleep", "0.6"])
             assert holder.end is None
@@ -94,20 +94,12 @@ async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
 @pytest.mark.slow
 async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
     """A lease that is taken up again is as good as one never lost."""
-    async with held_by_us(short_dir, Life(idle_s=3.0)) as holder:
+    async with held_by_us(short_dir, idle_s=3.0) as holder:
         began = time.monotonic()
         while time.monotonic() - began < 4:
             async with holder.attached() as sandbox:
                 assert (await sandbox.run(["sleep", "0.1"])).ok
         assert holder.end is None
-
-
-async def test_it_lapses_when_nobody_ever_came(short_dir: Path):
-    """After the time for that."""
-    async with held_by_us(short_dir, Life(unclaimed_s=0.2)) as holder:
-        end = await ended(holder)
-    assert isinstance(end, HoldEnd)
-    assert end.reason == "unclaimed"
 
 
 async def test_several_clients_at_once(short_dir: Path):

@@ -84,14 +84,14 @@ def gone(state: HolderState) -> SandboxDied:
     return SandboxDied(detail, sandbox_id=state.sandbox_id, reason=cast("DeathReason", reason))
 
 
-async def ask_to_end(place: HolderPlace, *, timeout_s: float = _END_S) -> bool:
+async def ask_to_end(place: HolderPlace) -> bool:
     """Ask a holder to end its sandbox; wait until it has done all that is to be done and is gone.
 
     Returns:
         Whether it is gone now.
     """
     is_asked = False
-    with anyio.move_on_after(timeout_s):
+    with anyio.move_on_after(_END_S):
         while place.is_alive():
             if not is_asked:
                 # One that is still coming up does not listen yet.

@@ -36,7 +36,6 @@ async def copy_out(
     target: Path,
     *,
     limit_bytes: int = LIMIT_BYTES,
-    limit_entries: int = LIMIT_ENTRIES,
 ) -> Copied:
     """Copy a file or directory from inside to the host.
 
@@ -45,7 +44,6 @@ async def copy_out(
         source: Path inside, relative to the workspace or absolute.
         target: Where it shall be; if that is a directory, in it under its own name.
         limit_bytes: More than this is refused.
-        limit_entries: Likewise.
 
     Raises:
         SandboxFileError: It is not there, too large, or what came is no archive.
@@ -68,7 +66,7 @@ async def copy_out(
         def take() -> Copied:
             with _scratch_beside(final, shown) as (folder, scratch):
                 with Tree(final.parent, at=scratch) as tree:
-                    copied = unpack(more, tree, Bounds(limit_bytes, limit_entries), source=source)
+                    copied = unpack(more, tree, Bounds(limit_bytes, LIMIT_ENTRIES), source=source)
                 _put(scratch, name, folder, final)
                 return copied
 

@@ -23,7 +23,6 @@ class Relay:
     Args:
         sandbox: The sandbox that is held.
         record: Is given an event before a client is told of what it says.
-        is_for_one: The first client is the only one ever, and its leaving is the sandbox's end.
         change: Changes what may be reached from inside; None if that cannot be changed.
     """
 
@@ -32,7 +31,6 @@ class Relay:
         sandbox: Sandbox,
         record: Callable[[Event], Awaitable[None]],
         *,
-        is_for_one: bool = False,
         change: ChangeEgress | None = None,
     ) -> None:
         self.sandbox_id = sandbox.id
@@ -43,12 +41,9 @@ class Relay:
         self.quiet_since = time.monotonic()
         """When the last client left; counts while there is none."""
         self._sandbox = sandbox
-        self._is_for_one = is_for_one
         self._change = change
         self._peers: dict[Peer, dict[int, RelayedCommand]] = {}
         self._less = anyio.Event()
-        self.has_served = False
-        """Whether anybody ever attached."""
 
     @property
     def is_quiet(self) -> bool:
@@ -77,10 +72,9 @@ class Relay:
 
     async def serve(self, peer: Peer) -> None:
         """Serve a client until it goes; what it left running is killed."""
-        if not peer.is_allowed() or len(self._peers) >= _MAX_PEERS or (self._is_for_one and self.has_served):
+        if not peer.is_allowed() or len(self._peers) >= _MAX_PEERS:
             peer.close()
             return
-        self.has_served = True
         self._peers[peer] = {}
         try:
             async with anyio.create_task_group() as tasks:
@@ -97,8 +91,6 @@ class Relay:
             del self._peers[peer]
             self.quiet_since = time.monotonic()
             peer.close()
-            if self._is_for_one:
-                self.end_asked.set()
 
     async def _listen(self, peer: Peer, tasks: anyio.abc.TaskGroup, asks: anyio.abc.TaskGroup) -> None:
         try:

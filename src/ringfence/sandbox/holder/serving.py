@@ -19,8 +19,6 @@ from ringfence.sandbox.holder.relay import Relay
 from ringfence.sandbox.holder.state import HolderState, write_state
 from ringfence.sandbox.sandbox import Sandbox
 
-LEASE_S = 10.0
-"""How long a leased sandbox outlives its last client, who may attach again meanwhile."""
 _WIND_DOWN_S = 5.0
 _ACCEPT_AGAIN_S = 0.1
 
@@ -29,20 +27,8 @@ _ACCEPT_AGAIN_S = 0.1
 class HoldEnd:
     """Why a held sandbox was ended in order."""
 
-    reason: Literal["removed", "idle", "unclaimed"]
+    reason: Literal["removed", "idle"]
     detail: str
-
-
-@frozen
-class Life:
-    """How long a held sandbox lives; what is None has no such end. All by the monotonic clock."""
-
-    idle_s: float | None = None
-    """Then it ends, if nobody was attached all the time."""
-    unclaimed_s: float | None = None
-    """Then it ends, if nobody ever attached."""
-    is_for_one: bool = False
-    """The first client is the only one, and it ends when that one leaves."""
 
 
 async def hold(
@@ -50,7 +36,7 @@ async def hold(
     place: HolderPlace,
     state: HolderState,
     *,
-    life: Life,
+    idle_s: float | None,
     record: Callable[[Event], Awaitable[None]],
     on_ready: Callable[[], Awaitable[None]],
     change: ChangeEgress | None = None,
@@ -61,7 +47,7 @@ async def hold(
         sandbox: Open; whoever opened it closes it afterwards.
         place: Where it is found; locked by this process.
         state: Written there before anybody can attach, and again when the sandbox has died.
-        life: When it ends by itself.
+        idle_s: How long it lives while no client is attached; None is no limit.
         record: As `Relay`.
         on_ready: Called once when clients can attach.
         change: As `Relay`.
@@ -70,7 +56,7 @@ async def hold(
         SandboxDied: The guest is gone.
         InfrastructureFault: The state directory cannot be written.
     """
-    holding = _Holding(Relay(sandbox, record, is_for_one=life.is_for_one, change=change), sandbox, life)
+    holding = _Holding(Relay(sandbox, record, change=change), sandbox, idle_s)
     write_state(place, state)
     listening = place.listen()
     try:
@@ -98,22 +84,20 @@ async def hold(
 class _Holding:
     """What ends a held sandbox, whichever comes first."""
 
-    def __init__(self, relay: Relay, sandbox: Sandbox, life: Life) -> None:
+    def __init__(self, relay: Relay, sandbox: Sandbox, idle_s: float | None) -> None:
         self.relay = relay
         self.over = anyio.Event()
         self.end: HoldEnd | None = None
         self.death: SandboxDied | None = None
         self._sandbox = sandbox
-        self._life = life
+        self._idle_s = idle_s
 
     async def watch(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._die)
             tasks.start_soon(self._obey)
-            if self._life.idle_s is not None:
-                tasks.start_soon(self._idle, self._life.idle_s)
-            if self._life.unclaimed_s is not None:
-                tasks.start_soon(self._lapse, self._life.unclaimed_s)
+            if self._idle_s is not None:
+                tasks.start_soon(self._idle, self._idle_s)
             await self.over.wait()
             tasks.cancel_scope.cancel()
 
@@ -140,11 +124,6 @@ class _Holding:
                 self._finish(HoldEnd("idle", f"nobody was attached for {format_duration(limit_s)}"))
                 return
             await anyio.sleep(left_s)
-
-    async def _lapse(self, limit_s: float) -> None:
-        await anyio.sleep(limit_s)
-        if not self.relay.has_served:
-            self._finish(HoldEnd("unclaimed", f"nobody wanted it for {format_duration(limit_s)}"))
 
 
 async def _accept(listening: socket.socket, relay: Relay, tasks: anyio.abc.TaskGroup) -> None:
