@@ -21,21 +21,14 @@ class Clock:
 
 
 def test_the_wall_clock_counts_from_the_start() -> None:
-    """`remaining_s` says what is left, and nothing is admitted after it."""
+    """Nothing is admitted after it."""
     clock = Clock()
     meter = Meter(Limits(wall_clock_s=10.0), model="m", clock=clock)
     clock.now += 4
-    assert meter.remaining_s == 6.0
     assert meter.admit_request(5) == 5
     clock.now += 7
-    assert meter.remaining_s == 0.0
     with pytest.raises(LimitReached, match="wall_clock_s"):
         meter.admit_request(5)
-
-
-def test_no_wall_clock_limit_is_no_number() -> None:
-    """None, as in the limits."""
-    assert Meter(Limits(wall_clock_s=None), model="m").remaining_s is None
 
 
 def test_max_tokens_is_bounded_by_the_money_that_is_left() -> None:

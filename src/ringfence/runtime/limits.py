@@ -75,13 +75,6 @@ class Meter:
         self._clock = clock
         self._started = clock()
 
-    @property
-    def remaining_s(self) -> float | None:
-        """Seconds until the wall clock limit; None if there is none."""
-        if self.limits.wall_clock_s is None:
-            return None
-        return max(0.0, self.limits.wall_clock_s - (self._clock() - self._started))
-
     def admit_request(self, max_tokens: int) -> int:
         """Ask for one more request.
 

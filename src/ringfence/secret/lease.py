@@ -253,19 +253,18 @@ async def leased_each(
         yield leases
 
 
-async def glance(secret: KnownSecret, environ: Mapping[str, str] | None = None) -> SecretValue | None:
+async def glance(secret: KnownSecret) -> SecretValue | None:
     """A secret as it lies there, where looking takes no program, asks nobody and renews nothing; else None.
 
     Raises:
         AuthenticationFailed: It is not there, or is none.
     """
-    environ = os.environ if environ is None else environ
     where, path = f"secret {secret.name!r} ({secret.reference})", secret.reference.path
     if not secret.is_cheap:
         return None
     if secret.name == CODEX_LOGIN and path is not None:
         return (await anyio.to_thread.run_sync(read_login_file, path, where)).value(where)
-    return await read_source(secret.name, secret.reference, environ)
+    return await read_source(secret.name, secret.reference, os.environ)
 
 
 async def revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) -> str | None:

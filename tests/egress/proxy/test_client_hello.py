@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls, read_client_hello
+from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls
 
 _HEAD = 5
 
@@ -48,21 +48,21 @@ def named(*names: bytes) -> tuple[int, bytes]:
 
 def test_real() -> None:
     """The name that a real client asks for is found, or that it asks for none."""
-    assert read_client_hello(real("pypi.org")) == ClientHello("pypi.org")
-    assert read_client_hello(real(None)) == ClientHello(None)
+    assert HelloReader().feed(real("pypi.org")) == ClientHello("pypi.org")
+    assert HelloReader().feed(real(None)) == ClientHello(None)
 
 
 @given(size=st.integers(1, 600))
 def test_over_many_records(size: int) -> None:
     """It is found however the message is cut into records."""
-    assert read_client_hello(recut(real("pypi.org"), size)) == ClientHello("pypi.org")
+    assert HelloReader().feed(recut(real("pypi.org"), size)) == ClientHello("pypi.org")
 
 
 def test_byte_by_byte() -> None:
     """Until it is whole, more is wanted; never is a part taken for the whole."""
     hello = recut(real("pypi.org"), 100)
-    assert all(read_client_hello(hello[:end]) is None for end in range(len(hello)))
-    assert read_client_hello(hello + b"more") == ClientHello("pypi.org")
+    assert all(HelloReader().feed(hello[:end]) is None for end in range(len(hello)))
+    assert HelloReader().feed(hello + b"more") == ClientHello("pypi.org")
 
 
 def test_crumbs_take_no_more_time() -> None:
@@ -78,7 +78,7 @@ def test_crumbs_take_no_more_time() -> None:
 
 def test_encrypted_hello_is_seen() -> None:
     """An encrypted ClientHello is noted, beside the name that can be seen."""
-    assert read_client_hello(with_extensions(named(b"a.example"), (0xFE0D, b"x"))) == ClientHello(
+    assert HelloReader().feed(with_extensions(named(b"a.example"), (0xFE0D, b"x"))) == ClientHello(
         "a.example", True
     )
 
@@ -104,14 +104,14 @@ HOSTILE = {
 def test_refused(name: str) -> None:
     """What is no ClientHello, or one with two meanings, is refused."""
     with pytest.raises(NotTls):
-        read_client_hello(HOSTILE[name])
+        HelloReader().feed(HOSTILE[name])
 
 
 @given(data=st.binary(max_size=300) | st.binary(max_size=200).map(lambda rest: real("a.example")[:90] + rest))
 def test_any_bytes(data: bytes) -> None:
     """Any bytes are refused, wanted more of, or read; nothing else happens."""
     try:
-        hello = read_client_hello(data)
+        hello = HelloReader().feed(data)
     except NotTls:
         return
     assert hello is None or is_tls(data)

@@ -143,9 +143,9 @@ def test_success_with_an_exit_code_is_none():
 
 
 def test_half_a_line_is_no_last_word():
-    """What cannot be parsed is counted and not guessed at."""
+    """What cannot be parsed is not guessed at."""
     seen = seen_in("claude", [*CAPTURES["claude", "done"]["lines"][:-1], '{"type": "resu'])
-    assert seen.strange == 1
+    assert seen.final is None
     assert ending_of("claude", seen, Exit(0)).ending == Ending.BROKEN_OFF
 
 

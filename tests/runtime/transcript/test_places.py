@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.transcript import claude_project_dir, find_session, list_sessions
+from ringfence.runtime.transcript import find_session, list_sessions
 from ringfence.runtime.transcript.places import encode_workspace
 
 
@@ -24,14 +24,6 @@ from ringfence.runtime.transcript.places import encode_workspace
 def test_directories_are_named_as_claude_does(workspace: str, name: str) -> None:
     """Names that claude 2.1.329 gave."""
     assert encode_workspace(workspace) == name
-
-
-def test_a_workspace_behind_a_link_is_the_one_it_leads_to(tmp_path: Path) -> None:
-    """Claude names the directory by the real path."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    environ = {"CLAUDE_CONFIG_DIR": "/c"}
-    assert claude_project_dir(tmp_path / "link", environ) == claude_project_dir(tmp_path / "real", environ)
 
 
 @pytest.fixture

@@ -36,7 +36,6 @@ def engine_facts(**changes: object) -> EngineFacts:
         "cgroup_version": 2,
         "limits": frozenset({"memory", "cpus", "pids"}),
         "has_cpuset": True,
-        "has_seccomp": True,
         "has_apparmor": False,
         "runtimes": frozenset({"runc", "runsc"}),
         "default_runtime": "runc",

@@ -84,15 +84,7 @@ def test_tls_of_the_environment(tmp_path: Path) -> None:
     environ = {"DOCKER_HOST": "tcp://far", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
     (address,) = found(tmp_path, **environ)
     assert address.tls is not None
-    assert (address.tls.certificate, address.port, address.is_plain) == (tmp_path / "cert.pem", 2376, False)
-
-
-def test_plain_tcp_is_known(tmp_path: Path) -> None:
-    """An address without TLS on another machine is known to be one."""
-    assert [found(tmp_path, asked=url)[0].is_plain for url in ("tcp://far:2375", "tcp://127.0.0.1:2375")] == [
-        True,
-        False,
-    ]
+    assert (address.tls.certificate, address.port) == (tmp_path / "cert.pem", 2376)
 
 
 @pytest.mark.parametrize("asked", ["ftp://x", "unix://", "tcp://", "tcp://a:port", "ssh://", "tcp://a:99999"])

@@ -41,12 +41,6 @@ def test_links_are_left_alone(workspace: Path):
     assert overlays_for(workspace) == ()
 
 
-def test_allowed_file_is_not_mounted(workspace: Path):
-    """What the user lets the agent write stays writable."""
-    (workspace / ".envrc").touch()
-    assert overlays_for(workspace, allowed=[".envrc"]) == ()
-
-
 @pytest.mark.parametrize(
     "path",
     [

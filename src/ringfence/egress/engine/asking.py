@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,21 +135,20 @@ async def ask_json(socket: Path, target: str) -> tuple[int, Any]:
         return answer.status, await answer.json()
 
 
-def find_socket(wanted: Path | None, environ: Mapping[str, str] | None = None) -> Path:
+def find_socket(wanted: Path | None) -> Path:
     """The engine's socket: the one that is named, else DOCKER_HOST's, else where Docker and Podman have theirs.
 
     Raises:
         SandboxStartFailed: There is none; with where it was looked for.
     """
-    variables = os.environ if environ is None else environ
-    host = variables.get("DOCKER_HOST", "")
+    host = os.environ.get("DOCKER_HOST", "")
     if wanted is None and host:
         if not host.startswith("unix://"):
             raise SandboxStartFailed(
                 f"engine access needs the engine's Unix socket, and DOCKER_HOST={host!r} is none; set engine.socket"
             )
         wanted = Path(host.removeprefix("unix://"))
-    user = variables.get("XDG_RUNTIME_DIR")
+    user = os.environ.get("XDG_RUNTIME_DIR")
     places = [Path(place) for place in _PLACES] + [Path(user, place) for place in _USERS_PLACES if user]
     for place in [wanted] if wanted is not None else places:
         if place.is_socket():

@@ -78,15 +78,14 @@ class Redactors:
         return self._known[credential.value]
 
 
-def base_url_of(credential: Credential, environ: Mapping[str, str] | None = None) -> str:
+def base_url_of(credential: Credential) -> str:
     """Where the API is that takes a credential: as the provider's own clients find it."""
-    environ = os.environ if environ is None else environ
     usual = (
         LOGINS
         if credential.kind == "oauth" and credential.provider == "openai"
         else PUBLIC[credential.provider]
     )
-    return environ.get(BASE_URL_VARIABLES[credential.provider]) or usual
+    return os.environ.get(BASE_URL_VARIABLES[credential.provider]) or usual
 
 
 def environment_inside(providers: Mapping[Provider, CredentialKind]) -> dict[str, str]:

@@ -19,11 +19,9 @@ def refusal(decision: Decision, *, status: int = 403, has_body: bool = True) -> 
     return _answer(status, f"ringfence: {decision.reason}", lines, "http_request_denied", has_body)
 
 
-def failure(reason: str, *, status: int = 502, has_body: bool = True) -> bytes:
+def failure(reason: str, *, has_body: bool = True) -> bytes:
     """The whole answer to what is allowed but could not be had."""
-    return _answer(
-        status, f"ringfence: {reason}", [f"ringfence: {reason}"], "destination_unavailable", has_body
-    )
+    return _answer(502, f"ringfence: {reason}", [f"ringfence: {reason}"], "destination_unavailable", has_body)
 
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"

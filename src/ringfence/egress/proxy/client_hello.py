@@ -31,15 +31,6 @@ def is_tls(data: bytes) -> bool:
     return data[:1] == bytes((_HANDSHAKE,))
 
 
-def read_client_hello(data: bytes) -> ClientHello | None:
-    """The ClientHello that a stream begins with; None if more is needed.
-
-    Raises:
-        NotTls: It begins with something else, or with one that nobody would send.
-    """
-    return HelloReader().feed(data)
-
-
 class HelloReader:
     """Reads the ClientHello that a stream begins with, over however many records and pieces it is spread.
 

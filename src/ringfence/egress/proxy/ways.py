@@ -1,7 +1,5 @@
 """How an allowed host is reached: at addresses that were checked, or through this machine's own proxy."""
 
-from collections.abc import Mapping
-
 import anyio
 from anyio.abc import ByteStream
 
@@ -32,12 +30,10 @@ class Ways:
 
     Args:
         resolve: How names are looked up.
-        environ: What names this machine's proxies; None: `os.environ`.
     """
 
-    def __init__(self, resolve: Resolve, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._environ = environ
         self._slow: set[str] = set()
 
     async def find(self, rules: Rules, wanted: Wanted, decision: Decision) -> tuple[Way, Decision | None]:
@@ -47,7 +43,7 @@ class Ways:
             Unreachable: It cannot be.
         """
         scheme = "https" if wanted.is_tunnel else "http"
-        through = host_proxy_for(f"{scheme}://{written(wanted.host)}:{wanted.port}", self._environ)
+        through = host_proxy_for(f"{scheme}://{written(wanted.host)}:{wanted.port}")
         if through is None or not isinstance(wanted.host, str):
             targets, refused = await self._checked(rules, wanted)
         else:

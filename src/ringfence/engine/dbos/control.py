@@ -152,9 +152,9 @@ class Control:
             offset += _PAGE
         return found[:limit]
 
-    def pending(self, *, ids: Sequence[str] | None = None, executor: str | None = None) -> list[DbosStatus]:
+    def pending(self, *, executor: str | None = None) -> list[DbosStatus]:
         """What some executor has, as DBOS knows it."""
-        return self._bare(ids, status="PENDING", executor_id=executor)
+        return self._bare(None, status="PENDING", executor_id=executor)
 
     def running(self, ids: Sequence[str]) -> dict[str, str | None]:
         """Who has which of these; a workflow that is with nobody is not among them."""

@@ -1,7 +1,7 @@
 """What of a client's output tells how it ended. The output comes from inside: any of it may be anything."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 ClientName = Literal["claude", "codex"]
@@ -24,14 +24,12 @@ class Seen:
     """Commands of codex that ended."""
     commands_without_sandbox: int = 0
     """Those of them that never ran, as its own sandbox could not be made."""
-    strange: int = field(default=0)
-    """Lines that are no JSON object."""
 
     def take(self, client: ClientName, line: object) -> None:
         """Note one line, parsed; None or anything else that is no object if it could not be."""
         if not isinstance(line, dict):
-            self.strange += 1
-        elif client == "claude":
+            return
+        if client == "claude":
             self._take_claude(line)
         else:
             self._take_codex(line)

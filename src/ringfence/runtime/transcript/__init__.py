@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from ringfence.runtime.transcript.client import identify, survey
     from ringfence.runtime.transcript.places import (
         FoundSession,
-        claude_project_dir,
         encode_workspace,
         find_session,
         list_sessions,
@@ -21,7 +20,6 @@ _HOMES = {
     "FoundSession": "places",
     "Overview": "base",
     "TranscriptReader": "reading",
-    "claude_project_dir": "places",
     "encode_workspace": "places",
     "find_session": "places",
     "follow_events": "session",
@@ -38,7 +36,6 @@ __all__ = [
     "FoundSession",
     "Overview",
     "TranscriptReader",
-    "claude_project_dir",
     "encode_workspace",
     "find_session",
     "follow_events",

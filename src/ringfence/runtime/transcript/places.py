@@ -60,11 +60,6 @@ def encode_workspace(workspace: str) -> str:
     return f"{name[:_LONGEST_NAME]}-{digits}"
 
 
-def claude_project_dir(workspace: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Where the claude CLI keeps the sessions of a workspace."""
-    return claude_home(environ) / "projects" / encode_workspace(os.path.realpath(workspace))
-
-
 def list_sessions(environ: Mapping[str, str] | None = None) -> list[FoundSession]:
     """All sessions in both clients' directories, the newest first. A directory that cannot be read has none."""
     found = [*_claude_sessions(claude_home(environ)), *_codex_sessions(codex_home(environ))]

@@ -50,11 +50,6 @@ class SourceFile:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @property
-    def size(self) -> int:
-        """Bytes in it now."""
-        return os.fstat(self._fd).st_size
-
     def close(self) -> None:
         """Let go of it."""
         if self._fd >= 0:

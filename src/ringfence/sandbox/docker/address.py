@@ -92,11 +92,6 @@ class Address:
         """Whether the engine sees this machine's files: only a socket of this machine says so."""
         return self.kind == "unix"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether whoever is on the way can read and change what is sent."""
-        return self.kind == "tcp" and self.tls is None and self.host not in _LOOPBACK
-
     def __str__(self) -> str:
         return f"{self.url} ({self.origin})"
 

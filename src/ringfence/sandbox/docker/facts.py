@@ -22,14 +22,12 @@ class EngineFacts:
     limits: frozenset[str]
     """Of `memory`, `cpus`, `pids`: those that it says it can enforce."""
     has_cpuset: bool
-    has_seccomp: bool
     has_apparmor: bool
     runtimes: frozenset[str]
     default_runtime: str
     processors: int
     memory_bytes: int
     architecture: str
-    storage_driver: str = ""
 
     @property
     def product(self) -> str:
@@ -55,12 +53,10 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
         cgroup_version=2 if str(info.get("CgroupVersion", "1")) == "2" else 1,
         limits=frozenset(name for key, name in _UNIT_NAMES.items() if info.get(key)),
         has_cpuset=bool(info.get("CPUSet")),
-        has_seccomp=has("seccomp"),
         has_apparmor=has("apparmor"),
         runtimes=frozenset(info.get("Runtimes") or ()),
         default_runtime=str(info.get("DefaultRuntime") or "runc"),
         processors=int(info.get("NCPU") or 0),
         memory_bytes=int(info.get("MemTotal") or 0),
         architecture=str(info.get("Architecture", "")),
-        storage_driver=str(info.get("Driver", "")),
     )

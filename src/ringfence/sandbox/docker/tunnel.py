@@ -75,11 +75,6 @@ class SshTunnel:
             self._words = (self._words + os.read(self._stderr_fd, _WORDS))[-_WORDS:]
         return self._words.decode("utf-8", "replace").strip()
 
-    @property
-    def is_up(self) -> bool:
-        """Whether ssh still runs."""
-        return self._process.returncode is None
-
     async def aclose(self) -> None:
         """End ssh and remove the socket."""
         await kill_group(self._process)

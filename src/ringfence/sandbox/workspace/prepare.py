@@ -16,7 +16,7 @@ from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ignore import escape
 from ringfence.sandbox.workspace.origin import with_origin
-from ringfence.sandbox.workspace.ownership import RESERVED_ID, Decision, decide_for, owner_of
+from ringfence.sandbox.workspace.ownership import Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
@@ -63,11 +63,9 @@ async def prepare(
     run: str,
     run_dir: Path,
     state: Path,
-    writable: Collection[str] = (),
     protect: Collection[str] = (),
     earlier: WorkRecord | None = None,
     is_fenced: bool = True,
-    reserved: int = RESERVED_ID,
     unseen: str | None = None,
 ) -> Prepared:
     """Check the workspace, keep its state, and make what is mounted over it.
@@ -78,11 +76,9 @@ async def prepare(
         run: The run's id.
         run_dir: The run's directory in the state directory.
         state: The state directory.
-        writable: Paths of the table in `protected` that the user lets the agent write.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
         earlier: A run on a clone, not applied, whose work the new clone starts from.
         is_fenced: False for the bare host: the workspace itself, as the caller, with nothing mounted.
-        reserved: Host id for a root caller's sandbox on root's files.
         unseen: Why the engine cannot be shown this machine's directories, so that the files are carried.
 
     Raises:
@@ -94,7 +90,7 @@ async def prepare(
     workspace = await anyio.to_thread.run_sync(
         lambda: check_workspace(workspace, home=Path.home(), state=state)
     )
-    decision = decide_for(workspace, mode, reserved=reserved, unseen=unseen) if is_fenced else _on_host(mode)
+    decision = decide_for(workspace, mode, unseen=unseen) if is_fenced else _on_host(mode)
     reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
     await reader.call(lambda: check_reachable(workspace))
     make_private_dir(run_dir)
@@ -110,11 +106,7 @@ async def prepare(
     submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
     try:
-        guards = (
-            _guards(ground, before, private, settings, writable=writable, protect=protect)
-            if is_fenced
-            else None
-        )
+        guards = _guards(ground, before, private, settings, protect=protect) if is_fenced else None
         placement = _placement(ground, source, private, guards)
     except PolicyRefused as exc:
         raise await with_origin(exc, store, run) from exc
@@ -202,7 +194,6 @@ class _Ground:
 class _Guards:
     read_only: Collection[bytes]
     specials: Collection[bytes]
-    writable: Collection[str]
     protect: Collection[str]
 
 
@@ -212,7 +203,6 @@ def _guards(
     private: PrivateGit | None,
     settings: UserSettings,
     *,
-    writable: Collection[str],
     protect: Collection[str],
 ) -> _Guards:
     """What is guarded; a workspace of which that is not known is refused where it is shown itself."""
@@ -221,7 +211,7 @@ def _guards(
         refuse_unseen(ground.workspace, before.blindness)
     shut = shut_in({os.fsencode(path): why for path, why in before.skipped.items()}) if mode == "bind" else ()
     read_only = (*before.git_entries, *_fixed(settings), *shut) if mode == "bind" else ()
-    return _Guards(read_only, _reachable(before.specials, private), writable, protect)
+    return _Guards(read_only, _reachable(before.specials, private), protect)
 
 
 def _fixed(settings: UserSettings) -> list[bytes]:
@@ -306,7 +296,6 @@ def _placement(
         workspace,
         source=source,
         git_entries=guards.read_only,
-        allowed=guards.writable,
         protect=guards.protect,
         covered=guards.specials if decision.mode == "bind" else (),
     )

@@ -67,7 +67,6 @@ async def make_private_git(
     reader: Actor,
     owner: Actor,
     identity: Identity | None = None,
-    own_index: bool = True,
     inside: Path = INSIDE_OF_FILE,
     stands_alone: bool = False,
 ) -> PrivateGit | None:
@@ -79,7 +78,6 @@ async def make_private_git(
         reader: On whose behalf the user's files are read.
         owner: The sandbox's identity, which will own what is made.
         identity: Name and address of the agent's commits.
-        own_index: Whether to copy the user's index.
         inside: Where it is inside when `.git` is a file.
         stands_alone: Whether it holds all objects it needs, for where nothing can be mounted in it.
 
@@ -92,7 +90,7 @@ async def make_private_git(
     layout = await reader.call(lambda: find_git(workspace))
     if layout is None:
         return None
-    plan = await reader.call(lambda: _read(layout, identity or Identity(), own_index=own_index))
+    plan = await reader.call(lambda: _read(layout, identity or Identity()))
     databases = list(layout.databases) if plan.has_history else []
     shared = reader == owner or await reader.call(lambda: all(map(readable_by_all, databases)))
     if databases and not shared and reader.uid == 0 and layout.is_file:
@@ -152,7 +150,7 @@ class _Plan:
     notes: list[str]
 
 
-def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
+def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
         return _nothing(layout.refused, identity)
     config = read_config(read_small(layout.common, b"config") or b"")
@@ -171,7 +169,7 @@ def _read(layout: GitLayout, identity: Identity, *, own_index: bool) -> _Plan:
         config |= read_config(read_small(layout.directory, b"config.worktree") or b"")
     refs = read_refs(layout, 64 if object_format == "sha256" else 40)
     files = {"config": _config(config, object_format, identity)}
-    files |= _copies(layout, own_index=own_index)
+    files |= _copies(layout)
     return _Plan(files, refs, object_format, has_history=True, notes=notes + list(refs.notes))
 
 
@@ -182,13 +180,12 @@ def _nothing(note: str, identity: Identity | None) -> _Plan:
     return _Plan(files, empty, "sha1", has_history=False, notes=[note])
 
 
-def _copies(layout: GitLayout, *, own_index: bool) -> dict[str, bytes]:
+def _copies(layout: GitLayout) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     wanted = [(layout.common, "info/exclude"), (layout.common, "shallow")]
     wanted += [(layout.directory, "info/sparse-checkout")]
-    if own_index:
-        shared = sorted(path.name for path in layout.directory.glob("sharedindex.*"))[:4]
-        wanted += [(layout.directory, name) for name in ("index", *shared)]
+    shared = sorted(path.name for path in layout.directory.glob("sharedindex.*"))[:4]
+    wanted += [(layout.directory, name) for name in ("index", *shared)]
     for folder, name in wanted:
         data = read_small(folder, os.fsencode(name), INDEX_LIMIT)
         if data is not None:

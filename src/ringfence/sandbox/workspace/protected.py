@@ -166,7 +166,6 @@ def overlays_for(
     *,
     source: Path | None = None,
     git_entries: Iterable[bytes] = (),
-    allowed: Collection[str] = (),
     protect: Collection[str] = (),
     covered: Collection[bytes] = (),
 ) -> tuple[Overlay, ...]:
@@ -180,7 +179,6 @@ def overlays_for(
         workspace: Path inside.
         source: Directory on the host that is shown there, if another.
         git_entries: Every `.git` below the workspace's own; these become read-only too.
-        allowed: Paths of the table that the user lets the agent write.
         protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
             is there and matches is mounted; what appears later is reported.
         covered: Sockets and the like, which are covered.
@@ -189,11 +187,7 @@ def overlays_for(
         PolicyRefused: There are more git repositories, sockets, or files that match, than can be mounted.
     """
     source = source or workspace
-    paths = [
-        os.fsencode(entry.path)
-        for entry in PROTECTED
-        if entry.treatment == "read_only" and entry.path not in allowed
-    ]
+    paths = [os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only"]
     git_entries = tuple(git_entries)
     if len(git_entries) > _MAX_GIT_ENTRIES:
         raise PolicyRefused(

@@ -267,12 +267,11 @@ class Tree:
         with suppress(FileNotFoundError, NotADirectoryError):
             remove_tree(self.root / os.fsdecode(name))
 
-    def walk(self, limit: int, closed: list[bytes] | None = None) -> Iterator[tuple[bytes, list[str]]]:
+    def walk(self, limit: int) -> Iterator[tuple[bytes, list[str]]]:
         """Every readable directory with the names in it; links are not followed, `.git` is not entered.
 
         Args:
             limit: Stop after so many entries.
-            closed: Is given the directories that could not be read.
         """
         pending, seen = [b""], 0
         while pending and seen < limit:
@@ -285,8 +284,6 @@ class Tree:
                         if entry.is_dir(follow_symlinks=False) and entry.name != ".git":
                             inner.append(os.fsencode(entry.name))
             except OSError:
-                if closed is not None:
-                    closed.append(folder)
                 continue
             seen += len(names)
             pending += [folder + b"/" + name if folder else name for name in inner]

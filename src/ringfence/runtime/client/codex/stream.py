@@ -56,8 +56,8 @@ class CodexStream(Stream):
 class _Translator(Translator):
     client = "codex"
 
-    def __init__(self, file: str, agent: str | None = None) -> None:
-        super().__init__(file, agent)
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
         self._content: list[JSONObject] = []
         self._begun_at: Origin | None = None
         self._message = 0
