@@ -1,6 +1,7 @@
 """Checkpoints hold the workspace as it is, whatever is in it."""
 
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -53,6 +54,18 @@ async def test_two_of_one_state_are_two(repository: Path, store: CheckpointStore
     after = await store.take("r/after", base=before.id)
     assert (await store.memo(before.id)).base is None
     assert (await store.memo(after.id)).base == before.id
+
+
+async def test_a_store_that_lost_its_objects_is_filled_again(repository: Path, store: CheckpointStore):
+    """Where the store's objects are gone, the files are read again: no checkpoint names what is not there."""
+    for label in ("r/one", "r/two"):
+        await store.take(label)
+    shutil.rmtree(store.directory / "objects")
+    for name in ("info", "pack"):
+        (store.directory / "objects" / name).mkdir(parents=True)
+    taken = await store.take("r/three")
+    command = ["git", "-C", str(store.directory), "ls-tree", "-r", "--name-only", taken.id]
+    assert len(subprocess.run(command, capture_output=True, check=True).stdout.split()) == 3
 
 
 async def test_changes_are_told_by_kind(repository: Path, store: CheckpointStore):

@@ -9,7 +9,6 @@ import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.same_tree import commit_again
 from ringfence.sandbox.workspace.scan import Content
 
 _MAX_PACKS = 100
@@ -28,11 +27,6 @@ async def import_changes(
         The commit's id and its tree's id.
     """
     deleted = [*deleted]
-    is_alone = not deleted and not written
-    if base_tree and is_alone:
-        again = await anyio.to_thread.run_sync(commit_again, git.directory, refs, base_tree)
-        if again is not None:
-            return again, base_tree
     parts = [
         b"feature done\n",
         b"commit %s\nmark :1\n" % refs[0].encode(),
@@ -49,7 +43,8 @@ async def import_changes(
         parts += [content.data, b"\n"]
     parts.append(b"reset %s\nfrom :1\n\n" % refs[1].encode())
     parts.append(b'get-mark :1\nls :1 ""\ndone\n')
-    # A lone commit is kept as a file, by which the next one on its tree is made without git.
+    # A commit on the same tree is one object, for which no pack is made.
+    is_alone = not deleted and not written
     unpack_limit = _FEW if is_alone else await anyio.to_thread.run_sync(_unpack_limit, git.directory)
     # A file is next to never like the one before it; to see that takes as long as all the rest. Trees are.
     depth = ("--depth=0",) if len(written) > _MANY else ()
