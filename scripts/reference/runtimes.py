@@ -77,7 +77,7 @@ def _runtime(name: str) -> tuple[str, ...]:
 
 def _option(option: str, able: frozenset[RuntimeName]) -> tuple[str, ...]:
     setting = SETTING_OF.get(option, "")
-    flags = [f"--{name.replace('_', '-')}" for name, key in SETTINGS.items() if key == setting]
+    flags = [f"--{name.replace('_', '-')}" for name, option in SETTINGS.items() if option.key == setting]
     has = tuple("yes" if name in able else "" for name in get_args(RuntimeName))
     return code(option), code(setting), code(next(iter(flags), "")), *has
 

@@ -30,7 +30,7 @@ def test_an_option_is_called_as_errors_call_it(name: str):
     assert all(f"--{name.replace('_', '-')}" in options for options in typed)
 
 
-@pytest.mark.parametrize("key", SETTINGS.values())
+@pytest.mark.parametrize("key", [option.key for option in SETTINGS.values()])
 def test_an_option_sets_a_key_that_is_there(key: str):
     """Files and variables can say the same."""
     assert key in all_fields()

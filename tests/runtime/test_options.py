@@ -77,7 +77,7 @@ def test_a_refusal_names_what_was_typed() -> None:
 
 def test_every_flag_of_an_option_is_one() -> None:
     """That of its setting; none is left out."""
-    flags = {setting: f"--{name.replace('_', '-')}" for name, setting in SETTINGS.items()}
+    flags = {option.key: f"--{name.replace('_', '-')}" for name, option in SETTINGS.items()}
     assert {option: flags[key] for option, key in SETTING_OF.items() if key in flags} == FLAG_OF
 
 

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
@@ -90,6 +91,11 @@ def told_of_misplaced(name: str, words: Sequence[str], exit_code: int | None) ->
 def client_command(name: "ClientName", title: str) -> Callable[..., None]:
     """The command of a client."""
 
+    @takes_settings(
+        "sandbox", "image", "engine", "mode", "model", "memory", "cpus", "pids", "disk", "timeout",
+        "max_tokens", "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth", "cli_path",
+        "settings_source", "force",
+    )  # fmt: skip
     def command(
         ctx: typer.Context,
         args: Annotated[
@@ -97,35 +103,11 @@ def client_command(name: "ClientName", title: str) -> Callable[..., None]:
         ] = None,
         *,
         workspace: options.WorkspaceOption = Path(),
-        sandbox: options.SandboxOption = None,
-        image: options.ImageOption = None,
-        engine: options.EngineOption = None,
-        mode: options.ModeOption = None,
-        model: options.ModelOption = None,
-        memory: options.MemoryOption = None,
-        cpus: options.CpusOption = None,
-        pids: options.PidsOption = None,
-        disk: options.DiskOption = None,
-        timeout: options.TimeoutOption = None,
         wait: options.WaitOption = "0",
-        max_tokens: options.MaxTokensOption = None,
-        max_cost_usd: options.MaxCostOption = None,
-        soft_limits: options.SoftLimitsOption = None,
-        setup: options.SetupOption = None,
-        forward: options.ForwardOption = None,
-        allow: options.AllowOption = None,
-        env: options.EnvOption = None,
-        auth: options.AuthOption = None,
-        cli_path: options.CliPathOption = None,
-        settings_source: options.SettingsSourceOption = None,
-        force: options.ForceOption = None,
+        **settings: Any,
     ) -> None:
-        effective = load_settings(
-            workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model, memory=memory, cpus=cpus,
-            pids=pids, disk=disk, timeout=timeout, max_tokens=max_tokens, max_cost_usd=max_cost_usd,
-            soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, auth=auth,
-            cli_path=cli_path, settings_source=settings_source, force=force,
-        )  # fmt: skip
+        effective = load_settings(workspace, **settings)
+        model = settings["model"]
         named = [] if model is None or model.startswith("scripted:") else ["--model", model]
         theirs = tuple(misplaced(ctx.command.params, name, args or ()))
         _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))

@@ -4,13 +4,14 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options
 from ringfence.cli.escape import visible
 from ringfence.cli.flagged import warnings
+from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
@@ -22,28 +23,16 @@ if TYPE_CHECKING:
     from ringfence.job.request import RunRequest
 
 
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "cpus", "pids", "disk", "timeout", "max_tokens",
+    "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth",
+)  # fmt: skip
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
     *,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    memory: options.MemoryOption = None,
-    cpus: options.CpusOption = None,
-    pids: options.PidsOption = None,
-    disk: options.DiskOption = None,
-    timeout: options.TimeoutOption = None,
     wait: options.WaitOption = "0",
-    max_tokens: options.MaxTokensOption = None,
-    max_cost_usd: options.MaxCostOption = None,
-    soft_limits: options.SoftLimitsOption = None,
-    setup: options.SetupOption = None,
-    forward: options.ForwardOption = None,
-    allow: options.AllowOption = None,
-    env: options.EnvOption = None,
-    auth: options.AuthOption = None,
+    **settings: Any,
 ) -> None:
     """Run one command in a sandbox. Its output and exit code are passed through, stdin too. Journaled."""
     import anyio
@@ -52,11 +41,7 @@ def execute(
 
     if command[0].startswith("-"):  # unknown options are let through, since the command's own may follow
         raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
-    effective = load_settings(
-        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, timeout=timeout, max_tokens=max_tokens, max_cost_usd=max_cost_usd, soft_limits=soft_limits,
-        setup=setup, forward=forward, allow=allow, env=env, auth=auth,
-    )  # fmt: skip
+    effective = load_settings(workspace, **settings)
     warn_about(effective)
     request = command_request(tuple(command), workspace, effective, purpose="exec", wait_s=wait_of(wait))
     raise typer.Exit(anyio.run(_execute, request, tuple(command), effective))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.escape import visible
-from ringfence.cli.options import EngineOption, JsonOption, command_group
+from ringfence.cli.option_settings import setting_option
+from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.errors import UsageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 image_app = command_group("image", "Build, list, remove and show the images for containers.")
 
+_EngineOption = Annotated[str | None, setting_option("engine")]
 _PodmanOption = Annotated[
     bool, typer.Option("--podman", help="An engine of Podman, where the configuration does not say so.")
 ]
@@ -44,7 +46,7 @@ def build(
     without_host_ca: Annotated[
         bool, typer.Option("--without-host-ca", help="Trust no authority that was added to this machine.")
     ] = False,
-    engine: EngineOption = None,
+    engine: _EngineOption = None,
     podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -69,7 +71,7 @@ def build(
 
 
 @image_app.command("ls")
-def list_(*, engine: EngineOption = None, podman: _PodmanOption = False, json: JsonOption = False) -> None:
+def list_(*, engine: _EngineOption = None, podman: _PodmanOption = False, json: JsonOption = False) -> None:
     """List the images of ringfence that the engine has, the newest first."""
     import anyio
 
@@ -88,7 +90,7 @@ def list_(*, engine: EngineOption = None, podman: _PodmanOption = False, json: J
 def show(
     name: Annotated[str, typer.Argument(metavar="IMAGE", help="A target, a name or an id.")],
     *,
-    engine: EngineOption = None,
+    engine: _EngineOption = None,
     podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -117,7 +119,7 @@ def rm(
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Also those that a build would not reuse.")] = False,
     every: Annotated[bool, typer.Option("--all", help="All images of ringfence.")] = False,
-    engine: EngineOption = None,
+    engine: _EngineOption = None,
     podman: _PodmanOption = False,
 ) -> None:
     """Remove images of ringfence. One that a container uses stays, and is named."""

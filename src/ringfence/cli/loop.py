@@ -1,11 +1,12 @@
 """`ringfence loop`: stories in, a verified branch out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.option_settings import setting_option, takes_settings
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.settings import load_settings, warn_about
 from ringfence.errors import UsageError
@@ -44,6 +45,10 @@ PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with 
 
 
 @loop_app.command("start")
+@takes_settings(
+    "sandbox", "image", "engine", "model", "runtime", "memory", "cpus", "pids", "disk", "soft_limits",
+    "setup", "allow", "env", "auth",
+)  # fmt: skip
 def start(
     *,
     prd: Annotated[Path | None, typer.Option("--prd", metavar="FILE", help="The stories.")] = None,
@@ -84,29 +89,13 @@ def start(
     pr: Annotated[
         bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
     ] = False,
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    model: options.ModelOption = None,
-    runtime: options.RuntimeOption = None,
-    memory: options.MemoryOption = None,
-    cpus: options.CpusOption = None,
-    pids: options.PidsOption = None,
-    disk: options.DiskOption = None,
-    soft_limits: options.SoftLimitsOption = None,
-    setup: options.SetupOption = None,
-    allow: options.AllowOption = None,
-    env: options.EnvOption = None,
-    auth: options.AuthOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+    **settings: Any,
 ) -> None:
     """Work through stories: tests first, then code, until each is accepted or given up."""
     from ringfence.cli.loop_start import start_loop
 
-    effective = load_settings(
-        workspace, sandbox=sandbox, image=image, engine=engine, model=model, runtime=runtime, memory=memory,
-        cpus=cpus, pids=pids, disk=disk, soft_limits=soft_limits, setup=setup, allow=allow, env=env, auth=auth,
-    )  # fmt: skip
+    effective = load_settings(workspace, **settings)
     warn_about(effective)
     flags = _flags(
         {
@@ -159,7 +148,7 @@ def resume(
         float | None, typer.Option("--max-cost-usd", metavar="USD", help="Another bound.")
     ] = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="From now.")] = None,
-    model: options.ModelOption = None,
+    model: Annotated[str | None, setting_option("model")] = None,
     role: RoleOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
 ) -> None:
@@ -200,6 +189,7 @@ def retry(
 
 
 @loop_app.command("check")
+@takes_settings("sandbox", "model", "runtime")
 def check(
     prd: PrdArgument,
     *,
@@ -207,15 +197,13 @@ def check(
     base: BaseOption = None,
     role: RoleOption = None,
     max_cost_usd: MaxCostOption = None,
-    sandbox: options.SandboxOption = None,
-    model: options.ModelOption = None,
-    runtime: options.RuntimeOption = None,
     json: JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Tell all that is wrong with stories, their repository and who works, before anything is begun."""
     from ringfence.cli.loop_check import check_loop
 
-    effective = load_settings(workspace, sandbox=sandbox, model=model, runtime=runtime)
+    effective = load_settings(workspace, **settings)
     said: dict[str, tuple[str, object]] = {
         "base": ("--base", base),
         "limits.cost_usd": ("--max-cost-usd", max_cost_usd),

@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.option_settings import setting_option, takes_settings
 from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, UsageError
@@ -23,49 +24,36 @@ policy_app = typer.Typer(
     help="Print the effective policy of a sandbox; say what may be reached from inside, and by which rule.",
     rich_markup_mode=None,
 )
+_SHOWN_WITH = ("sandbox", "image", "engine", "mode", "allow")
+_AllowOption = Annotated[list[str] | None, setting_option("allow")]
 _RulesOption = Annotated[
     bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
 ]
 
 
 @policy_app.callback(invoke_without_command=True)
+@takes_settings(*_SHOWN_WITH)
 def policy(
     context: typer.Context,
     *,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    allow: options.AllowOption = None,
     rules: _RulesOption = False,
     json: options.JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Print the effective policy of a sandbox; say what may be reached from inside, and by which rule."""
     if context.invoked_subcommand is None:
-        show(
-            workspace=workspace,
-            sandbox=sandbox,
-            image=image,
-            engine=engine,
-            mode=mode,
-            allow=allow,
-            rules=rules,
-            json=json,
-        )
+        show(workspace=workspace, rules=rules, json=json, **settings)
 
 
 @policy_app.command()
+@takes_settings(*_SHOWN_WITH)
 def show(
     *,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    allow: options.AllowOption = None,
     rules: _RulesOption = False,
     json: options.JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Print the effective policy of a sandbox for this workspace. One is opened and asked."""
     import anyio
@@ -73,7 +61,7 @@ def show(
     from ringfence.cli.plain import policy_lines
     from ringfence.job.asked.sandbox import spec_of
 
-    effective = load_settings(workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, allow=allow)
+    effective = load_settings(workspace, **settings)
     protect = effective.settings.sandbox.protect
     document = anyio.run(_inspect, spec_of(effective, workspace.resolve()), protect)
     document["loosened"] = [{"what": what, "by": by} for what, by in effective.loosenings()]
@@ -87,7 +75,7 @@ def explain(
     url: Annotated[str, typer.Argument(metavar="URL", help="https://..., http://..., or HOST[:PORT].")],
     *,
     workspace: options.WorkspaceOption = Path(),
-    allow: options.AllowOption = None,
+    allow: _AllowOption = None,
     method: Annotated[
         str,
         typer.Option("--method", metavar="WORD", help="Of a request by http://; in TLS it cannot be seen."),
@@ -118,7 +106,7 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML: a list of {url, method, allowed}.")],
     *,
     workspace: options.WorkspaceOption = Path(),
-    allow: options.AllowOption = None,
+    allow: _AllowOption = None,
     json: options.JsonOption = False,
 ) -> None:
     """Compare what may be reached from inside with a file of expectations. Exit code 3 if one of them differs."""

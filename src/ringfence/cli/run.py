@@ -3,11 +3,12 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.cli.task import read_task
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from ringfence.runtime.limits import Limits
 
 
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "model", "runtime", "toolset", "system_prompt", "system_append",
+    "allow_tool", "deny_tool", "permission_mode", "output_schema", "idle_timeout", "cli_path", "cli_arg",
+    "plugin", "settings_source", "force", "verify", "require_verified", "memory", "cpus", "pids", "disk",
+    "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
+    "forward", "allow", "env", "auth",
+)  # fmt: skip
 def run(
     prompt: Annotated[
         str | None, typer.Argument(metavar="PROMPT", help="The task, in quotes; - reads stdin.")
@@ -29,43 +37,7 @@ def run(
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the task from FILE.")
     ] = None,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    model: options.ModelOption = None,
-    runtime: options.RuntimeOption = None,
-    toolset: options.ToolsetOption = None,
-    system_prompt: options.SystemPromptOption = None,
-    system_append: options.SystemAppendOption = None,
-    allow_tool: options.AllowToolOption = None,
-    deny_tool: options.DenyToolOption = None,
-    permission_mode: options.PermissionModeOption = None,
-    output_schema: options.OutputSchemaOption = None,
-    idle_timeout: options.IdleTimeoutOption = None,
-    cli_path: options.CliPathOption = None,
-    cli_arg: options.CliArgOption = None,
-    plugin: options.PluginOption = None,
-    settings_source: options.SettingsSourceOption = None,
-    force: options.ForceOption = None,
-    verify: options.VerifyOption = None,
-    require_verified: options.RequireVerifiedOption = None,
-    memory: options.MemoryOption = None,
-    cpus: options.CpusOption = None,
-    pids: options.PidsOption = None,
-    disk: options.DiskOption = None,
-    timeout: options.TimeoutOption = None,
     wait: options.WaitOption = "0",
-    max_turns: options.MaxTurnsOption = None,
-    max_tool_calls: options.MaxToolCallsOption = None,
-    max_tokens: options.MaxTokensOption = None,
-    max_cost_usd: options.MaxCostOption = None,
-    soft_limits: options.SoftLimitsOption = None,
-    setup: options.SetupOption = None,
-    forward: options.ForwardOption = None,
-    allow: options.AllowOption = None,
-    env: options.EnvOption = None,
-    auth: options.AuthOption = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with the last run's session in this workspace.")
     ] = False,
@@ -78,26 +50,18 @@ def run(
         typer.Option("--fork", help="With either: leave that session as it is, and begin another from it."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    **settings: Any,
 ) -> None:
     """Let an agent work on a task inside a fence. Verify it; keep the record."""
     from ringfence.job.asked.session import going_on
 
     text = read_task(prompt, file)
-    if verify is not None and not verify.strip():
+    if (verify := settings["verify"]) is not None and not verify.strip():
         raise UsageError(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
         )
     go_on = going_on(continue_=continue_, resume=resume, fork=fork)
-    effective = load_settings(
-        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, model=model,
-        toolset=toolset, verify=verify, require_verified=require_verified, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, timeout=timeout, max_turns=max_turns, max_tool_calls=max_tool_calls, max_tokens=max_tokens,
-        max_cost_usd=max_cost_usd, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env,
-        auth=auth, runtime=runtime, system_prompt=system_prompt, system_append=system_append,
-        allow_tool=allow_tool, deny_tool=deny_tool, permission_mode=permission_mode,
-        output_schema=output_schema, idle_timeout=idle_timeout, cli_path=cli_path,
-        cli_arg=cli_arg, plugin=plugin, settings_source=settings_source, force=force,
-    )  # fmt: skip
+    effective = load_settings(workspace, **settings)
     warn_about(effective)
     if effective.settings.run.runtime == "api":  # a client brings its own
         from ringfence.model import warm_up

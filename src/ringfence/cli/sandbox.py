@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options
 from ringfence.cli.clash import in_the_way
 from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.option_settings import setting_option, takes_settings
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.cli.settings import duration_of, load_settings, parse_environment, warn_about
@@ -34,35 +35,21 @@ _IDLE = "1d"
 
 
 @sandbox_app.command()
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "cpus", "pids", "disk", "soft_limits", "setup",
+    "forward", "allow", "env", "ttl",
+)  # fmt: skip
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Up to 63 of a-z, 0-9, '.', '_', '-'.")],
     *,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    memory: options.MemoryOption = None,
-    cpus: options.CpusOption = None,
-    pids: options.PidsOption = None,
-    disk: options.DiskOption = None,
-    soft_limits: options.SoftLimitsOption = None,
-    setup: options.SetupOption = None,
-    forward: options.ForwardOption = None,
-    allow: options.AllowOption = None,
-    env: options.EnvOption = None,
-    ttl: Annotated[
-        str | None, typer.Option("--ttl", metavar="TIME", help="It ends after this long, in any case.")
-    ] = None,
     idle: Annotated[
         str, typer.Option("--idle", metavar="TIME", help="It ends when nobody used it for so long.")
     ] = _IDLE,
+    **settings: Any,
 ) -> None:
     """Make a sandbox that stays until it is removed. Prints its name. Its whole life is one record."""
-    effective = load_settings(
-        workspace, sandbox=sandbox, image=image, engine=engine, mode=mode, memory=memory, cpus=cpus, pids=pids,
-        disk=disk, soft_limits=soft_limits, setup=setup, forward=forward, allow=allow, env=env, ttl=ttl,
-    )  # fmt: skip
+    effective = load_settings(workspace, **settings)
     warn_about(effective)
     from ringfence.job.asked.command import standing_request
     from ringfence.job.standing import create_standing
@@ -113,8 +100,8 @@ def execute(
         bool, typer.Option("--interactive", "-i", help="Pass stdin on; without it the command gets none.")
     ] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it on this terminal; with -i.")] = False,
-    env: options.EnvOption = None,
-    timeout: options.TimeoutOption = None,
+    env: Annotated[list[str] | None, setting_option("env")] = None,
+    timeout: Annotated[str | None, setting_option("timeout")] = None,
 ) -> None:
     """Run a command in a standing sandbox. Its output and exit code are passed through. Journaled."""
     words = tuple(command[1:] if command[:1] == ["--"] else command)

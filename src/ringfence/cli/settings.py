@@ -5,7 +5,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.fallback import fall_back
 from ringfence.cli.option_settings import SETTINGS
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
 
 
-def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **options: object) -> "Effective":
+def load_settings(workspace: Path, **options: Any) -> "Effective":
     """The effective configuration: these options over environment, files and defaults.
 
     Args:
         workspace: Where files are looked for.
-        env: `NAME=VALUE` for inside.
         options: Values by their names in `SETTINGS`, as the command line gave them: None, a switch that is off and
             an empty list say nothing; paths are relative to the current directory.
 
@@ -30,13 +29,13 @@ def load_settings(workspace: Path, *, env: Sequence[str] | None = None, **option
     from ringfence.config import Flag, load
 
     check_directory(workspace)
-    options["env"] = parse_environment(env or ())
+    options["env"] = parse_environment(options.get("env") or ())
     said = {
         name: _from_here(value)
         for name, value in options.items()
         if value not in (None, [], {}) and value is not False
     }
-    flags = [Flag(SETTINGS[name], f"--{name.replace('_', '-')}", value) for name, value in said.items()]
+    flags = [Flag(SETTINGS[name].key, f"--{name.replace('_', '-')}", value) for name, value in said.items()]
     return fall_back(load(workspace.absolute(), flags=flags))
 
 

@@ -4,11 +4,12 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
@@ -17,38 +18,20 @@ if TYPE_CHECKING:
     from ringfence.job.result import JobResult
 
 
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "setup", "forward", "allow", "env", "auth",
+)  # fmt: skip
 def shell(
     *,
     workspace: options.WorkspaceOption = Path(),
-    sandbox: options.SandboxOption = None,
-    image: options.ImageOption = None,
-    engine: options.EngineOption = None,
-    mode: options.ModeOption = None,
-    memory: options.MemoryOption = None,
     wait: options.WaitOption = "0",
-    setup: options.SetupOption = None,
-    forward: options.ForwardOption = None,
-    allow: options.AllowOption = None,
-    env: options.EnvOption = None,
-    auth: options.AuthOption = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
+    **settings: Any,
 ) -> None:
     """Open a shell on this terminal, in a sandbox. Afterwards `ringfence diff last` and `undo last`. Journaled."""
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
-    effective = load_settings(
-        workspace,
-        sandbox=sandbox,
-        image=image,
-        engine=engine,
-        mode=mode,
-        memory=memory,
-        setup=setup,
-        forward=forward,
-        allow=allow,
-        env=env,
-        auth=auth,
-    )
+    effective = load_settings(workspace, **settings)
     warn_about(effective)
     import anyio
 
