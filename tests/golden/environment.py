@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 60.0
 CLIENTS = Path("/srv/clients")
 """Mount point of the directory that TEST_CLIENTS names."""
 PROGRAMS = {
@@ -145,7 +145,8 @@ class RecipeEnvironment:
         deadline = time.monotonic() + TIMEOUT_S
         while not is_true():
             if time.monotonic() > deadline:
-                raise SystemExit("the condition that the recipe waits for did not come true")
+                errors = (self.root / "home" / "errors").read_text()
+                raise SystemExit(f"the condition that the recipe waits for did not come true\n{errors}")
             time.sleep(0.05)
 
     def cut_power(self) -> None:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "loop ls": "loop list",
     "agents ls": "agent ls",
     "agents enable": "agent enable",
+    "secrets ls": "secret ls",
     "schedules ls": "schedule ls",
     "schedules resume": "schedule resume",
 }

@@ -205,12 +205,15 @@ def journals(env: RecipeEnvironment) -> Facts:
     """A sealed journal, an interrupted one that a later command closed, and two that were open when the power was cut.
 
     One of the two ends with half a line, as after a crash of the file system: the recipe writes it. The interrupted runs
-    held leases on API keys.
+    held leases on a key, which are revoked by a command that writes the id of the lease to `revoked.txt`.
     """
     other = env.root / "other"
     other.mkdir()
     env.run("exec", "--", "echo", "sealed")
-    env.variables |= API_KEYS
+    revoke = ["/bin/sh", "-c", f"echo $0 >> {env.root}/revoked.txt", "{lease}"]
+    key_file = env.write("config/key", API_KEYS["ANTHROPIC_API_KEY"])
+    key = {"cmd": ["/bin/cat", str(key_file)], "revoke": revoke}
+    env.write("config/ringfence/ringfence.yaml", json.dumps({"secrets": {"ANTHROPIC_API_KEY": key}}))
     for names in (["closed"], ["open", "torn"]):
         for name, workspace in zip(names, (env.project, other), strict=False):
             command = f"echo {name} > {name}.txt; sleep 600"

@@ -44,6 +44,17 @@ def test_interrupted_journals_are_closed_by_the_next_command(golden: Unpack, com
         assert events[-1]["event"] == "journal.sealed"
 
 
+def test_leases_of_interrupted_runs_are_revoked(golden: Unpack):
+    """The next command that lists secrets runs the recorded revocation, once for each lease."""
+    journals = golden("journals")
+    revoked = journals.root / "revoked.txt"
+    before = revoked.read_text().splitlines()
+    for _ in range(2):
+        journals.run("secrets ls")
+    assert len(set(revoked.read_text().splitlines()) - set(before)) == len(("open", "torn"))
+    assert len(revoked.read_text().splitlines()) == len(before) + len(("open", "torn"))
+
+
 def test_changes_of_an_interrupted_run_are_undone(golden: Unpack):
     """Everything that changed in the workspace since the run began counts as its changes."""
     journals = golden("journals")

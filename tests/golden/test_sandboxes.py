@@ -19,12 +19,13 @@ def test_the_record_of_a_removed_sandbox_is_read(golden: Unpack):
 
 @pytest.mark.slow
 def test_a_sandbox_without_a_process_is_closed(golden: Unpack):
-    """The next command reports it and seals its record; its name and its workspace can be used again."""
+    """The next command reports it by its name and seals its record; name and workspace can be used again."""
     sandboxes = golden("sandboxes")
     run = sandboxes.facts["open"]
     listed = sandboxes.run("sandbox ls", "--json")
     assert listed.json == []
     assert run in listed.stderr
+    assert "'open'" in listed.stderr
     events = sandboxes.events(run)
     assert [event["data"]["state"] for event in events if event["event"] == "job.ended"] == ["interrupted"]
     assert events[-1]["event"] == "journal.sealed"
