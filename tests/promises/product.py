@@ -209,7 +209,8 @@ class Product:
     def script(self, *turns: Turn, name: str = "script", **more: Any) -> str:
         """Write what a scripted model says, and name that model."""
         file = self.place / f"{name}.yaml"
-        file.write_text(json.dumps({"price": {"input": 1, "output": 1}, "turns": turns, **more}))
+        said = {"turns": turns} if turns else {}
+        file.write_text(json.dumps({"price": {"input": 1, "output": 1}, **said, **more}))
         return f"scripted:{file}"
 
     def configure(self, file: Path | None = None, **sections: Any) -> Path:
@@ -318,6 +319,14 @@ def read_until(stream: Any, text: bytes, *, timeout_s: float = PATIENCE_S) -> by
         assert chunk, found
         found += chunk
     return found
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process is there, and no mere zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def processes_with(words: bytes) -> list[int]:

@@ -1,6 +1,7 @@
 """Servers on loopback that tests look into."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,3 +71,12 @@ def serving(**fields: Any) -> Iterator[Server]:
         yield server
         listening.shutdown()
         thread.join()
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """A port on loopback that nobody listens on, and that the kernel gives to nobody else meanwhile."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield int(keeper.getsockname()[1])
