@@ -5,23 +5,18 @@ Secrets that this process has had are taken out; text of agents cannot act on a 
 
 import math
 import sys
-from collections.abc import MutableMapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import structlog
-
-from ringfence.cli.escape import safe_json, visible
+from ringfence.escape import safe_json, visible
 from ringfence.fleet.config.model import LogFormat
 from ringfence.fleet.telling import Level
-
-if TYPE_CHECKING:
-    from ringfence.secret import Redactor
+from ringfence.secret import Redactor, remembered
 
 _LONGEST = 4000
 """Characters of a line, or of a field."""
-_Fields = MutableMapping[str, Any]
 
 
 class Log:
@@ -34,42 +29,26 @@ class Log:
 
     def __init__(self, form: LogFormat, **bound: object) -> None:
         self.form = form
-        self._logger = structlog.wrap_logger(
-            _Stderr(),
-            processors=[
-                structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-                _bounded,
-                self._rendered,
-            ],
-            wrapper_class=structlog.BoundLoggerBase,
-            cache_logger_on_first_use=False,
-        ).bind(**bound)
+        self._bound = bound
 
     def __call__(self, line: str, /, *, event: str, level: Level = "warning", **fields: object) -> None:
         """See `Tell`."""
+        time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        said = {"time": time, "level": level, "event": event, "message": line, **self._bound, **fields}
         with suppress(OSError):  # a terminal that was closed
-            self._logger._proxy_to_logger("write", event, level=level, message=line, **fields)
+            sys.stderr.write(f"{self._rendered(_bounded(said))}\n")
+            sys.stderr.flush()
 
-    def _rendered(self, _logger: object, _method: str, fields: _Fields) -> str:
-        said = dict(fields)
+    def _rendered(self, said: dict[str, Any]) -> str:
         if self.form == "json":
-            first = {name: said.pop(name) for name in ("time", "level", "event", "message")}
-            return safe_json(first | said)
+            return safe_json(said)
         about = f"job {said['job']}: " if "job" in said else ""
         at = "" if sys.stderr.isatty() else f"{said['time']} "
         return f"{at}ringfence: {visible(about + said['message'], one_line=True)}"
 
 
-class _Stderr:
-    def write(self, line: str) -> None:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-
-
-def _bounded(_logger: object, _method: str, fields: _Fields) -> _Fields:
+def _bounded(fields: dict[str, Any]) -> dict[str, Any]:
     """The same without secrets, and no longer than it may be; what is no plain value is told as text."""
-    from ringfence.secret.redact import remembered
-
     redactor = _redactor(frozenset(remembered()))
     for name, value in fields.items():
         is_number = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
@@ -80,7 +59,5 @@ def _bounded(_logger: object, _method: str, fields: _Fields) -> _Fields:
 
 
 @lru_cache(maxsize=1)
-def _redactor(values: frozenset[str]) -> "Redactor":
-    from ringfence.secret import Redactor
-
+def _redactor(values: frozenset[str]) -> Redactor:
     return Redactor(values)
