@@ -39,6 +39,8 @@ BAD = {
     "a..b:6379": "no host name",
     "b\u00fccher:6379": "no host name",
     "localhost=redis:6379": "means the sandbox itself",
+    "10.0.0.5=redis:6379": "names an address",
+    "[fd00=redis:6379": "no host name",
     "a=b=c:6379": "no host name",
 }
 

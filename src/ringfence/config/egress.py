@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from ringfence.config.host import read_host, written
+from ringfence.config.host import HIGHEST_PORT, read_host, read_port, written
 from ringfence.config.swap import Swaps
 from ringfence.config.units import ByteCount
 
@@ -41,7 +41,6 @@ WEB_PORTS = (80, 443)
 """Of an allowed host, where no ports are said."""
 
 _PRESETS: tuple[str, ...] = get_args(PresetName)
-_HIGHEST_PORT = 65_535
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _NETWORK = re.compile(r"[0-9a-fA-F.:\[\]]+/\d{1,3}", re.ASCII)
 _PATH = re.compile(r"/[!-)+-~]{0,1000}\*?", re.ASCII)
@@ -52,8 +51,8 @@ _SECOND_LEVEL = frozenset(
 
 
 def _port(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _HIGHEST_PORT:
-        raise ValueError(f"{value!r} is no port; a port is a number from 1 to {_HIGHEST_PORT}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_PORT:
+        raise ValueError(f"{value!r} is no port; a port is a number from 1 to {HIGHEST_PORT}")
     return value
 
 
@@ -214,7 +213,7 @@ def _read_target(target: str, text: str) -> dict[str, object]:
     """Host and ports of `HOST` or `HOST:PORT`."""
     _refuse_other_shapes(text)
     host, port = _split(target)
-    ports = tuple(_port_from(one, text) for one in port.split(",")) if port is not None else None
+    ports = tuple(read_port(one, text) for one in port.split(",")) if port is not None else None
     wildcard = host.startswith("*.")
     bare = host[2:] if wildcard else host
     if host == "*" or "*" in bare or not bare:
@@ -258,12 +257,6 @@ def _split(target: str) -> tuple[str, str | None]:
         return host + bracket, rest[1:] if rest.startswith(":") else None
     host, colon, port = target.rpartition(":")
     return (host, port) if colon and ":" not in host else (target, None)
-
-
-def _port_from(word: str, text: str) -> int:
-    if not (word.isascii() and word.isdigit() and 1 <= int(word[:6]) <= _HIGHEST_PORT):
-        raise ValueError(f"{text!r} has the port {word!r}; a port is a number from 1 to {_HIGHEST_PORT}")
-    return int(word)
 
 
 def _unknown_preset(text: str) -> str:

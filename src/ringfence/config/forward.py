@@ -1,15 +1,12 @@
 """A named TCP service of the host's side that is shown inside: how it is written, and its one spelling."""
 
-import ipaddress
-import re
+from ipaddress import IPv4Address
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_LONGEST_NAME = 253
-_HIGHEST_PORT = 65_535
+from ringfence.config.host import read_host, read_port
+
 _LOWEST_PORT_INSIDE = 1024
 _SHAPE = "HOST:PORT, or NAME[:PORT INSIDE]=HOST:PORT"
 _RESERVED_NAMES = frozenset({"localhost", "ringfence"})
@@ -55,10 +52,12 @@ def read_forward(text: str) -> dict[str, object]:
     name, port = _own_name(host), target_port
     if equals:
         word, colon, number = left.partition(":")
-        name = host_name(word) if word else None
-        port = _port(number, text) if colon else target_port
+        name = _host(word) if word else None
+        port = read_port(number, text) if colon else target_port
     if name in _RESERVED_NAMES:
         raise ValueError(f"{text!r} would take the name {name!r}, which means the sandbox itself inside")
+    if name is not None and _own_name(name) is None:
+        raise ValueError(f"{text!r} names an address before the '='; write the name that it has inside")
     if port < _LOWEST_PORT_INSIDE:
         raise ValueError(
             f"{text!r} would listen on port {port} inside, which takes privileges that nobody has there; "
@@ -86,45 +85,26 @@ def check_forwards(forwards: tuple[Forward, ...]) -> tuple[Forward, ...]:
     return forwards
 
 
-def host_name(text: str) -> str:
-    """A host's name in its one spelling.
-
-    Raises:
-        ValueError: It is none, or one that a resolver takes for a number (`0x7f.1`, `2130706433`).
-    """
-    name = text.lower().removesuffix(".")
-    labels = name.split(".")
-    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+def _host(text: str) -> str:
+    """A host's name or address in its one spelling, which must not hide that it is an address (`0x7f.1`)."""
+    known = read_host(text)
+    if not text.isascii():
         raise ValueError(f"{text!r} is no host name; use letters, digits, '-' and '.'")
-    if _NUMERIC.fullmatch(labels[-1]):
-        raise ValueError(f"{text!r} is an address in a spelling that hides it; write it as a.b.c.d")
-    return name
+    if isinstance(known, IPv4Address) and str(known) != text and not text.startswith("["):
+        raise ValueError(f"{text!r} is an address in a spelling that hides it; write it as {known}")
+    return str(known)
 
 
 def _host_and_port(text: str, whole: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host:
         raise ValueError(f"{whole!r} is not {_SHAPE}")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        address = ipaddress.ip_address(bare)
-    except ValueError:
-        return host_name(host), _port(port, whole)
-    if address.version == 6 and bare == host:
+    if ":" in host and not host.startswith("["):
         raise ValueError(f"{whole!r} has an IPv6 address without brackets; write [{host}]:{port}")
-    mapped = getattr(address, "ipv4_mapped", None)
-    if getattr(address, "scope_id", None):
-        raise ValueError(f"{whole!r} has an address that is only good on one link; name a routed one")
-    return str(mapped or address), _port(port, whole)
+    return _host(host), read_port(port, whole)
 
 
 def _own_name(host: str) -> str | None:
     """What a target is called inside, unless something else is said: its own name, if it has one of use there."""
     is_address = ":" in host or host.replace(".", "").isdigit()
     return None if is_address or host in _RESERVED_NAMES else host
-
-
-def _port(text: str, whole: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= _HIGHEST_PORT):
-        raise ValueError(f"{whole!r} has the port {text!r}; a port is a number from 1 to {_HIGHEST_PORT}")
-    return int(text)

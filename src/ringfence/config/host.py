@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 Host = str | IPv4Address | IPv6Address
 """A name in lower case without a last dot, IDNA-encoded; or an address, an IPv4 one never dressed as IPv6."""
 
+HIGHEST_PORT = 65_535
 _LONGEST_TEXT = 1024
 _LONGEST_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -37,6 +38,17 @@ def read_host(text: str) -> Host:
     if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
         raise ValueError(f"{text!r} is no host name; use letters, digits, '-' and '.'")
     return name
+
+
+def read_port(word: str, text: str) -> int:
+    """The port in a part of `text`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (word.isascii() and word.isdigit() and 1 <= int(word[:6]) <= HIGHEST_PORT):
+        raise ValueError(f"{text!r} has the port {word!r}; a port is a number from 1 to {HIGHEST_PORT}")
+    return int(word)
 
 
 def written(host: Host) -> str:
