@@ -48,6 +48,10 @@ class Field:
         """Its value when nobody says anything."""
         return self.info.get_default(call_default_factory=True)
 
+    def of(self, settings: Settings) -> Any:
+        """Its value in settings."""
+        return functools.reduce(getattr, self.path, settings)
+
     def written(self, value: Any) -> str:
         """`value` as it would stand in the file, in YAML's (and nearly always JSON's) notation."""
         if value is None:

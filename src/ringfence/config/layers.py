@@ -235,9 +235,7 @@ def _refuse_foreign(path: Path) -> None:
 def _origins(settings: Settings, merged: Merged) -> dict[str, Origin]:
     found: dict[str, Origin] = {}
     for key, field in all_fields().items():
-        value: Any = settings
-        for part in field.path:
-            value = getattr(value, part)
+        value = field.of(settings)
         if field.is_mapping and value:
             found |= {f"{key}.{name}": merged.origin((*field.path, name)) for name in value}
         else:

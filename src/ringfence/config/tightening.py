@@ -27,16 +27,9 @@ def _same(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _same_or_none(old: Any, new: Any) -> bool:
-    return new is None or bool(old == new)
-
-
-def _switched_on(old: bool, new: bool) -> bool:
-    return new or not old
-
-
-def _switched_off(old: bool, new: bool) -> bool:
-    return old or not new
+def _only(tight: Any) -> Rule:
+    """The present value, or this one."""
+    return lambda old, new: new in (old, tight)
 
 
 def _more(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
@@ -53,14 +46,6 @@ def _fewer_or_any(old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> b
 
 def _fewer_or_some(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
     return not old or (bool(new) and set(new) <= set(old))
-
-
-def _none(old: str, new: str) -> bool:
-    return new in (old, "none")
-
-
-def _keyless(old: str, new: str) -> bool:
-    return new in (old, "keyless")
 
 
 def _permissions(old: str | None, new: str | None) -> bool:
@@ -94,14 +79,14 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.backend": _NOTHING,
     "sandbox.image": _NOTHING,
     "sandbox.registries": Tightening(_fewer_or_any, "fewer registries"),
-    "sandbox.digest_only": Tightening(_switched_on, "`true`"),
+    "sandbox.digest_only": Tightening(_only(True), "`true`"),
     # Another engine is another machine; another runtime, another fence.
     "sandbox.engine": _NOTHING,
     "sandbox.runtime": _NOTHING,
-    "sandbox.network": Tightening(_none, "`none`"),
+    "sandbox.network": Tightening(_only("none"), "`none`"),
     "sandbox.labels": _NOTHING,
-    "sandbox.tmp_exec": Tightening(_switched_off, "`false`"),
-    "sandbox.fallback": Tightening(_none, "`none`"),
+    "sandbox.tmp_exec": Tightening(_only(False), "`false`"),
+    "sandbox.fallback": Tightening(_only("none"), "`none`"),
     "sandbox.mode": Tightening(_mode, "`clone` or `read_only` instead of `bind`"),
     "sandbox.memory": _SMALLER,
     "sandbox.cpus": _SMALLER,
@@ -114,8 +99,8 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.mounts": Tightening(_fewer, "fewer mounts"),
     "sandbox.setup": _NOTHING,
     "sandbox.forward": Tightening(_fewer, "fewer forwards"),
-    "sandbox.soft_limits": Tightening(_switched_off, "`false`"),
-    "sandbox.hide_toolchains": Tightening(_switched_on, "`true`"),
+    "sandbox.soft_limits": Tightening(_only(False), "`false`"),
+    "sandbox.hide_toolchains": Tightening(_only(True), "`true`"),
     "sandbox.protect": Tightening(_more, "more patterns"),
     # Another agent, by another account.
     "run.runtime": _NOTHING,
@@ -129,7 +114,7 @@ TABLE: Mapping[str, Tightening] = {
     "run.output_schema": _NOTHING,
     # An agent could weaken the check of its own work.
     "run.verify": _NOTHING,
-    "run.require_verified": Tightening(_switched_on, "`true`"),
+    "run.require_verified": Tightening(_only(True), "`true`"),
     "pool.size": _SMALLER,
     "pool.max_age": _SMALLER,
     "limits.turns": _SMALLER,
@@ -138,7 +123,7 @@ TABLE: Mapping[str, Tightening] = {
     "limits.cost_usd": _SMALLER,
     "limits.wall_clock": _SMALLER,
     # Another label is other containers.
-    "engine.label": Tightening(_same_or_none, "`null`"),
+    "engine.label": Tightening(_only(None), "`null`"),
     "engine.allow": Tightening(_fewer, "fewer acts"),
     "engine.socket": _NOTHING,
     "egress.allow": Tightening(_fewer, "fewer rules"),
@@ -163,10 +148,10 @@ TABLE: Mapping[str, Tightening] = {
         _permissions, "`accept_edits`, `plan` or `deny` instead of `bypass`"
     ),
     "client.idle_timeout": _SMALLER,
-    "client.force": Tightening(_switched_off, "`false`"),
+    "client.force": Tightening(_only(False), "`false`"),
     # A command of a source runs on the host, and a file may be anybody's.
     "secrets": _NOTHING,
-    "auth": Tightening(_keyless, "`keyless`"),
+    "auth": Tightening(_only("keyless"), "`keyless`"),
     "unsafe": Tightening(_fewer, "fewer loosenings"),
 }
 
@@ -204,7 +189,7 @@ def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") ->
     found: list[Loosened] = []
     for key, field in all_fields().items():
         entry = TABLE[key]
-        old, new = _at(before, field.path), _at(after, field.path)
+        old, new = field.of(before), field.of(after)
         if key == "sandbox.mode":
             old, new = old or unset_mode, new or unset_mode
         if not entry.rule(old, new):
@@ -215,13 +200,6 @@ def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") ->
 
 def _cut(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-def _at(settings: Settings, path: tuple[str, ...]) -> Any:
-    value: Any = settings
-    for part in path:
-        value = getattr(value, part)
-    return value
 
 
 def _differences(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:

@@ -1,7 +1,7 @@
 """The agent's part of a run: its model, its tools, its loop."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
@@ -9,7 +9,6 @@ from ringfence.events import AgentAnswered
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest, Part
-from ringfence.model.base import Model
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import Emit, Runtime, Task
@@ -118,7 +117,7 @@ async def _runtime(
     from ringfence.tool.toolset import open_toolset
 
     async with (
-        closing_model(model_through(gateway)) as model,
+        aclosing(model_through(gateway)) as model,
         open_toolset(
             request.toolset or _TOOLSET,
             sandbox=sandbox,
@@ -194,15 +193,6 @@ async def access_for(
         prices={**prices, **request.prices},
         policy=request.model_policy,
     ).checked()
-
-
-@asynccontextmanager
-async def closing_model(model: Model) -> AsyncIterator[Model]:
-    """Let go of a model's connections at the end."""
-    try:
-        yield model
-    finally:
-        await model.aclose()
 
 
 def system_of(

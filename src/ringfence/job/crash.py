@@ -11,9 +11,18 @@ _NAME = "error.txt"
 def keep_crash(error: BaseException, run_dir: Path, redactor: Redactor) -> tuple[Path, str | None]:
     """Write the traceback to the run's directory; returns the file, and what went wrong with that if anything."""
     file = run_dir / _NAME
-    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
     try:
-        file.write_bytes(redactor.redact(trace))
+        write_trace(error, file, redactor)
     except OSError as exc:
         return file, f"{str(file)!r} could not be written: {exc.strerror}"
     return file, None
+
+
+def write_trace(error: BaseException, file: Path, redactor: Redactor) -> None:
+    """Write the traceback without secrets.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+    file.write_bytes(redactor.redact(trace))

@@ -7,6 +7,7 @@ Measured: 0.45 µs to decode the header with `data` left raw, 0.8 µs with the t
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -117,22 +118,19 @@ def decode_event(tag: str, data: bytes | msgspec.Raw) -> events.Event:
     decoder = _decoders().get(tag)
     try:
         if decoder is not None:
-            return decoder.decode(data)
-    except msgspec.ValidationError:
-        pass  # another version's shape of a known event
+            with suppress(msgspec.ValidationError):  # another version's shape of a known event
+                return decoder.decode(data)
+        return UnknownEvent(tag=tag, fields=msgspec.json.decode(data))
     except (ValueError, RecursionError) as exc:
         raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence audit verify`") from exc
-    return UnknownEvent(tag=tag, fields=_decode_any(tag, data))
 
 
 def convert_event(tag: str, fields: Mapping[str, Any]) -> events.Event:
     """As `decode_event`, from fields that were decoded already."""
     decoder = _decoders().get(tag)
     if decoder is not None:
-        try:
+        with suppress(msgspec.ValidationError):  # another version's shape of a known event
             return msgspec.convert(fields, decoder.type)
-        except msgspec.ValidationError:
-            pass  # another version's shape of a known event
     return UnknownEvent(tag=tag, fields=fields)
 
 
@@ -149,13 +147,6 @@ def as_json(record: Record) -> dict[str, Any]:
         "event": event.name,
         "data": fields,
     }
-
-
-def _decode_any(tag: str, data: bytes | msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError) as exc:
-        raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence audit verify`") from exc
 
 
 @cache

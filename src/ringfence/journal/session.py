@@ -156,7 +156,7 @@ def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event,
             _return(calls.pop(event.call_id), event)
         case JobEnded():
             document.ended_at = time
-            document.outcome = _outcome(event)
+            document.outcome = Outcome(**{name: getattr(event, name) for name in Outcome.__struct_fields__})
 
 
 def is_only_results(content: Any) -> bool:
@@ -190,16 +190,3 @@ def _shell_result(content: str) -> Any:
     except (ValueError, RecursionError):
         return content
     return result if isinstance(result, dict) and result.keys() >= _SHELL_KEYS else content
-
-
-def _outcome(event: JobEnded) -> Outcome:
-    return Outcome(
-        state=event.state,
-        exit_code=event.exit_code,
-        reason=event.reason,
-        turns=event.turns,
-        tool_calls=event.tool_calls,
-        usage=event.usage,
-        cost_usd=event.cost_usd,
-        duration_s=event.duration_s,
-    )

@@ -97,10 +97,7 @@ def verify(path: Path, *, public_keys: Collection[str] | None = None) -> Verific
     path = journal_path(path)
     walk = _Walk(path, None if public_keys is None else frozenset(public_keys))
     try:
-        with path.open("rb") as file:
-            walk.run(file)
-    except OSError as exc:
-        raise RecordError(f"the journal {str(path)!r} cannot be read: {exc.strerror}") from exc
+        walk.run()
     except _BrokenError as exc:
         return walk.result("broken", bad_line=walk.tail.next_seq + 1, reason=str(exc))
     return walk.outcome()
@@ -114,10 +111,7 @@ def tail_of(path: Path) -> Tail:
     """
     walk = _Walk(path, None)
     try:
-        with path.open("rb") as file:
-            walk.run(file)
-    except OSError as exc:
-        raise RecordError(f"the journal {str(path)!r} cannot be read: {exc.strerror}") from exc
+        walk.run()
     except _BrokenError as exc:
         raise RecordError(
             f"the journal {str(path)!r} is broken at line {walk.tail.next_seq + 1}: {exc}"
@@ -146,7 +140,14 @@ class _Walk:
     seal: Header | None = None
     checked_bodies: set[str] = field(default_factory=set)
 
-    def run(self, file: BinaryIO) -> None:
+    def run(self) -> None:
+        try:
+            with self.path.open("rb") as file:
+                self._read(file)
+        except OSError as exc:
+            raise RecordError(f"the journal {str(self.path)!r} cannot be read: {exc.strerror}") from exc
+
+    def _read(self, file: BinaryIO) -> None:
         run_id: str | None = None
         seq, size, prev = 0, 0, GENESIS
         readline = file.readline

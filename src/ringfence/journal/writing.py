@@ -155,14 +155,6 @@ class Journal:
         if self.append(event) is not None and isinstance(event, _DURABLE):
             await anyio.to_thread.run_sync(self._syncer.wait)
 
-    def sync(self) -> None:
-        """Block until all that was appended is on the disk.
-
-        Raises:
-            InfrastructureFault: The disk failed.
-        """
-        self._syncer.wait()
-
     def seal(self) -> Record:
         """Sign the head, as the last line, and enter it in the index of heads. Blocks on the disk.
 

@@ -174,17 +174,38 @@ def agent_request(prompt: str, effective: "Effective", earlier: "Continuation") 
     Raises:
         ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
     """
+    from ringfence.job.request import AgentRequest
+    from ringfence.runtime.limits import Limits
+    from ringfence.tool.mcp_server import McpServer
+    from ringfence.tool.python_function import import_tool
+
     settings = effective.settings
-    toolset = settings.run.toolset if is_said(effective, "run.toolset") else None
-    request = request_of(prompt, settings, conversation=earlier.conversation)
+    limits, model = settings.limits, settings.run.model
+    runtime: str = settings.run.runtime
     if earlier.created is not None and not is_said(effective, "run.runtime"):
-        request = replace(request, runtime=earlier.created.runtime)
-    is_named = is_said(effective, "run.model")
-    model = request.model if is_named else DEFAULT_MODELS.get(request.runtime, request.model)
-    options = request.options
-    if request.runtime == "api":
-        options = without_client(options, effective)
-    return replace(request, toolset=toolset, model=model, options=options)
+        runtime = earlier.created.runtime
+    if not is_said(effective, "run.model"):
+        model = DEFAULT_MODELS.get(runtime, model)
+    options = options_of(settings)
+    return AgentRequest(
+        prompt=prompt,
+        model=model,
+        runtime=runtime,
+        limits=Limits(
+            turns=limits.turns,
+            tool_calls=limits.tool_calls,
+            tokens=limits.tokens,
+            cost_usd=limits.cost_usd,
+            wall_clock_s=limits.wall_clock,
+        ),
+        toolset=settings.run.toolset if is_said(effective, "run.toolset") else None,
+        options=without_client(options, effective) if runtime == "api" else options,
+        prices=prices_of(settings),
+        model_policy=policy_of(settings),
+        functions=[import_tool(reference) for reference in settings.tools.python],
+        mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
+        conversation=earlier.conversation,
+    )
 
 
 def without_client(options: "Options", effective: "Effective") -> "Options":
@@ -202,37 +223,6 @@ def without_client(options: "Options", effective: "Effective") -> "Options":
 def is_said(effective: "Effective", key: str) -> bool:
     """Whether somebody gave a setting, be it its default."""
     return effective.origins[key].kind != "default"
-
-
-def request_of(
-    prompt: str, settings: "Settings", *, conversation: tuple[dict[str, Any], ...] = ()
-) -> "AgentRequest":
-    """As `agent_request`, where nobody knows what of the settings was given and what is a default."""
-    from ringfence.job.request import AgentRequest
-    from ringfence.runtime.limits import Limits
-    from ringfence.tool.mcp_server import McpServer
-    from ringfence.tool.python_function import import_tool
-
-    limits = settings.limits
-    return AgentRequest(
-        prompt=prompt,
-        model=settings.run.model,
-        runtime=settings.run.runtime,
-        limits=Limits(
-            turns=limits.turns,
-            tool_calls=limits.tool_calls,
-            tokens=limits.tokens,
-            cost_usd=limits.cost_usd,
-            wall_clock_s=limits.wall_clock,
-        ),
-        toolset=settings.run.toolset,
-        options=options_of(settings),
-        prices=prices_of(settings),
-        model_policy=policy_of(settings),
-        functions=[import_tool(reference) for reference in settings.tools.python],
-        mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
-        conversation=conversation,
-    )
 
 
 def options_of(settings: "Settings") -> "Options":

@@ -18,6 +18,9 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
     Raises:
         ConfigurationError, UsageError: It asks for what no backend of this version has.
     """
+    from ringfence.config.egress import Egress
+    from ringfence.config.engine_access import EngineAccess
+    from ringfence.sandbox import Mount, SandboxSpec
     from ringfence.sandbox.registry import backend_names
 
     backend = effective.settings.sandbox.backend
@@ -26,15 +29,7 @@ def spec_of(effective: "Effective", workspace: Path | None) -> "SandboxSpec":
         raise effective.origins["sandbox.backend"].error(
             f"unknown sandbox backend {backend!r}; known: {known}"
         )
-    return spec_from(effective.settings, workspace)
-
-
-def spec_from(settings: "Settings", workspace: Path | None) -> "SandboxSpec":
-    """The sandbox that settings ask for. Raises as `spec_of`."""
-    from ringfence.config.egress import Egress
-    from ringfence.config.engine_access import EngineAccess
-    from ringfence.sandbox import Mount, SandboxSpec
-
+    settings = effective.settings
     arguments = settings.sandbox.spec_arguments()
     arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
     arguments.pop("fallback", None)  # of the choice of a fence: `fallen_back`
