@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.cli.escape import safe_json, visible
+from ringfence.escape import safe_json, visible
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import RecordPrinter
 from ringfence.errors import ExitCode, UsageError
+from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ringfence.journal import RunSummary, Verification
 
 audit_app = command_group("audit", "List, read, verify, export and follow the records of runs.")
@@ -44,15 +42,10 @@ def list_(
         return
     if not runs:
         typer.echo("no runs yet; `ringfence run` makes one", err=True)
-    from ringfence.cli.console import open_console, print_line
+    from ringfence.cli.console import open_console, print_table
 
-    console = open_console()
-    rows = [_run_row(run) for run in runs]
-    if rows and console.is_terminal:
-        rows.insert(0, ("run", "state", "record", "time", "model", "task"))
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
-    for row in rows:
-        print_line(console, _columns(row, widths).rstrip(), "bold" if row[0] == "run" else "")
+    header = ("run", "state", "record", "time", "model", "task")
+    print_table(open_console(), header, [_run_row(run) for run in runs])
 
 
 @audit_app.command()
@@ -140,18 +133,10 @@ def follow(run: _Run, *, json: JsonOption = False) -> None:
 
 
 def _run_row(run: "RunSummary") -> tuple[str, ...]:
-    duration = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
+    duration = "" if run.duration_s is None else f"{run.duration_s:>7.1f} s"
     what = run.prompt or run.reason
     seal = "sealed (unchecked)" if run.is_sealed else "open"
     return run.id, run.state, seal, duration, run.model, what
-
-
-def _columns(row: "Sequence[str]", widths: "Sequence[int]") -> str:
-    run, state, seal, duration, model, what = row
-    return (
-        f"{run:<{widths[0]}}  {state:<{widths[1]}}  {seal:<{widths[2]}}  {duration:>{widths[3]}}  "
-        f"{model:<{widths[4]}}  {what}"
-    )
 
 
 def _warn_if_damaged(path: Path) -> None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ringfence.cli.escape import visible
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ringfence.cli.changes import show_patch, show_stat, show_unkept, tell_restored
-from ringfence.cli.escape import safe_json
 from ringfence.cli.options import JsonOption, WorkspaceOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.errors import UsageError
+from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from ringfence.cli.escape import visible
 from ringfence.errors import RecordError, UsageError
+from ringfence.escape import visible
 
 
 def chosen_run(reference: str) -> Path:

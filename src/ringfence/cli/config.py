@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.printing import print_answer
 from ringfence.cli.replacing import replace_file
 from ringfence.errors import ExitCode, UsageError
+from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.origin import Origin
 
 config_app = command_group("config", "Show what is configured, and where it comes from.")
-
-_SCHEMA_VERSION = 1
 
 
 @config_app.command("show")
@@ -34,14 +33,10 @@ def show(
     from ringfence.config import load
 
     effective = load(_directory(workspace))
-    if json:
-        typer.echo(safe_json(_document(effective), indent=2))
-        return
-    rows = _rows(effective)
-    width = max(len(f"{key}: {value}") for key, value, _ in rows) if origin else 0
-    for key, value, source in rows:
-        tail = f"  # {visible(str(source), one_line=True)}" if origin else ""
-        typer.echo(f"{key}: {value}".ljust(min(width, 60)) + tail if origin else f"{key}: {value}")
+    rows = [(f"{key}: {value}", f"  # {source}") for key, value, source in _rows(effective)]
+    width = min(60, max(len(said) for said, _ in rows))
+    lines = (said.ljust(width) + source if origin else said for said, source in rows)
+    print_answer(_document(effective), lines, json=json)
 
 
 @config_app.command("schema")
@@ -102,7 +97,7 @@ def init(
 
 
 def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
-    """Key, value and origin of everything, in the order of the models, escaped and without secrets."""
+    """Key, value and origin of everything, in the order of the models, without secrets."""
     from ringfence.config.fields import all_fields
 
     fields = all_fields()
@@ -110,12 +105,12 @@ def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
     for key, origin in effective.origins.items():
         field = fields.get(key)
         if field is not None:
-            value = _at(effective.settings, field.path)
+            value = field.of(effective.settings)
         else:
             field = next(known for known in fields.values() if key.startswith(f"{known.key}."))
-            value = _at(effective.settings, field.path)[key.removeprefix(f"{field.key}.")]
+            value = field.of(effective.settings)[key.removeprefix(f"{field.key}.")]
         text = field.written(_without_secrets(key, value))
-        rows.append((visible(key, one_line=True), visible(text, one_line=True), origin))
+        rows.append((key, text, origin))
     return rows
 
 
@@ -137,7 +132,6 @@ def _document(effective: "Effective") -> dict[str, Any]:
         for name, value in values["sandbox"]["env"].items()
     }
     return {
-        "schema_version": _SCHEMA_VERSION,
         "settings": _without_secrets("", values),
         "origins": {key: origin.data() for key, origin in effective.origins.items()},
         "files": [
@@ -151,12 +145,6 @@ def _document(effective: "Effective") -> dict[str, Any]:
             for file in effective.files
         ],
     }
-
-
-def _at(settings: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        settings = getattr(settings, part)
-    return settings
 
 
 def _trust(file: Path, *, yes: bool) -> None:
@@ -196,24 +184,22 @@ def _list_trust(*, json: bool) -> None:
     from ringfence.config.trust import trusted_files
 
     records = trusted_files()
-    if json:
-        rows = [
-            {
-                "file": str(record.file),
-                "sha256": record.digest,
-                "trusted_at": record.trusted_at,
-                "holds": record.holds,
-            }
-            for record in records
-        ]
-        typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, "trusted": rows}, indent=2))
-        return
-    if not records:
+    if not records and not json:
         _say("no file is trusted; `ringfence trust PATH` trusts one")
-    for record in records:
-        state = "holds  " if record.holds else "changed"
-        file = visible(str(record.file), one_line=True)
-        typer.echo(f"{state}  {record.trusted_at}  {record.digest[:12]}  {file}")
+    rows: list[dict[str, Any]] = [
+        {
+            "file": str(record.file),
+            "sha256": record.digest,
+            "trusted_at": record.trusted_at,
+            "holds": record.holds,
+        }
+        for record in records
+    ]
+    lines = (
+        f"{'holds  ' if row['holds'] else 'changed'}  {row['trusted_at']}  {row['sha256'][:12]}  {row['file']}"
+        for row in rows
+    )
+    print_answer({"trusted": rows}, lines, json=json)
 
 
 def _config_file(path: Path | None, *, must_exist: bool = True) -> Path:

@@ -1,9 +1,11 @@
 """Where a person reads: a console of rich whose reader may leave."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.cli.escape import visible
+from ringfence.escape import visible
 
 _INDENT = "    "
 _LEAST_WIDTH = 20
@@ -18,6 +20,15 @@ class _Console(Console):
 def open_console(*, stderr: bool = False) -> Console:
     """A console on stdout, or on stderr; without colours where NO_COLOR is set or nobody looks."""
     return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows whose last cell may be long; on a terminal below a header."""
+    shown = [header, *rows] if rows and console.is_terminal else rows
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)][:-1]
+    for row in shown:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
+        print_line(console, "  ".join(cells).rstrip(), "bold" if row is header else "")
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:

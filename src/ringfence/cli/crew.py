@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import visible
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 from ringfence.errors import UsageError
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient

@@ -1,21 +1,20 @@
 """`ringfence doctor`: can this machine hold a fence, and does the fence hold?"""
 
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli.credentials import check_credentials, credential_line, ending_credentials
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption
+from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, RingfenceError, UsageError
 
 if TYPE_CHECKING:
-    from ringfence.sandbox import Sandbox
     from ringfence.testing.attack import AttackResult
 
 _ENFORCED = {
@@ -59,10 +58,7 @@ def doctor(
     from ringfence.sandbox.registry import get_backend
 
     document = anyio.run(_examine, attack, image)
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
-    else:
-        _print(document)
+    print_answer(document, _lines(document), json=json)
     asked = [one for one in document["backends"] if image is None or get_backend(one["name"]).needs_image]
     if not any(one["usable"] for one in asked):
         raise typer.Exit(ExitCode.SANDBOX_START)
@@ -103,6 +99,7 @@ def _machine() -> str:
 
 
 async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:
+    from ringfence.sandbox import Sandbox, SandboxSpec
     from ringfence.sandbox.registry import get_backend
     from ringfence.testing.attack import run_attacks
 
@@ -115,23 +112,16 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
     image = image if backend.needs_image else None
     try:
         with _scratch() as workspace:
-            async with _open(name, image, workspace) as sandbox:
+            spec = SandboxSpec(backend=name, image=image, workspace=workspace)
+            async with Sandbox.open(spec) as sandbox:
                 notes = list(sandbox.facts.notes)
                 enforced = dict(sandbox.facts.enforced)
-            results = await run_attacks(
-                lambda: _open(name, image, workspace), workspace, None if everything else _FIVE
-            )
+            chosen = None if everything else _FIVE
+            results = await run_attacks(lambda: Sandbox.open(spec), workspace, chosen)
     except RingfenceError as exc:
         return _unopened(name, reason=str(exc))
-    return {
-        "name": name,
-        "usable": True,
-        "opened": True,
-        "reason": None,
-        "enforced": enforced,
-        "notes": notes,
-        "attacks": [_row(one) for one in results],
-    }
+    attacks = [_row(one) for one in results]
+    return {**_unopened(name), "opened": True, "enforced": enforced, "notes": notes, "attacks": attacks}
 
 
 def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
@@ -149,14 +139,6 @@ def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
 
 def _row(result: "AttackResult") -> dict[str, Any]:
     return {"name": result.name, "group": result.group, "held": result.held, "detail": result.detail}
-
-
-@asynccontextmanager
-async def _open(name: str, image: str | None, workspace: Path) -> "AsyncIterator[Sandbox]":
-    from ringfence.sandbox import Sandbox, SandboxSpec
-
-    async with Sandbox.open(SandboxSpec(backend=name, image=image, workspace=workspace)) as sandbox:
-        yield sandbox
 
 
 @contextmanager
@@ -184,29 +166,27 @@ def _state(one: dict[str, Any]) -> str:
     """In a word or a line; only the default's lack is alarming, the others are extras."""
     if not one["usable"]:
         word = "CANNOT BE USED" if one["name"] == _DEFAULT else "not available"
-        return f"{word}: {visible(one['reason'], one_line=True)}"
+        return f"{word}: {one['reason']}"
     return "ok" if one["opened"] else "answers; open one with --image"
 
 
-def _print(document: dict[str, Any]) -> None:
+def _lines(document: dict[str, Any]) -> Iterator[str]:
     limits = document["limits"]
-    typer.echo(f"machine: {document['machine']}")
-    typer.echo(f"bwrap:   {document['bwrap'] or 'none'}")
-    typer.echo(f"limits:  {limits['by']}: {limits['reason']}")
+    yield f"machine: {document['machine']}"
+    yield f"bwrap:   {document['bwrap'] or 'none'}"
+    yield f"limits:  {limits['by']}: {limits['reason']}"
     if document["credentials_unknown"]:
-        typer.echo(visible(f"secrets: {document['credentials_unknown']}", one_line=True))
+        yield f"secrets: {document['credentials_unknown']}"
     for one in document["credentials"]:
-        typer.echo(visible(credential_line(one), one_line=True))
+        yield credential_line(one)
     for one in document["backends"]:
-        typer.echo(f"{one['name']}: {_state(one)}")
+        yield f"{one['name']}: {_state(one)}"
         for limit, how in sorted(one["enforced"].items()):
-            typer.echo(f"  limit on {limit}: {_ENFORCED[how]}")
+            yield f"  limit on {limit}: {_ENFORCED[how]}"
         for note in one["notes"]:
             if note in {f"limit {limit} is {how}" for limit, how in one["enforced"].items()}:
                 continue  # said above, in more words
-            typer.echo(f"  {visible(note, one_line=True)}")
+            yield f"  {note}"
         for result in one["attacks"]:
             word = "held  " if result["held"] else "BROKEN"
-            typer.echo(
-                f"  {word} {result['group']}: {result['name']}: {visible(result['detail'], one_line=True)}"
-            )
+            yield f"  {word} {result['group']}: {result['name']}: {result['detail']}"

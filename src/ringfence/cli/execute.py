@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.escape import visible
 from ringfence.cli.flagged import warnings
 from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.private_copy import how_to_apply
@@ -78,13 +77,11 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
         told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]
     elif unconnected.is_likely and not request.spec.egress.wants_proxy:
         told.append(HINT)
-    for line in told:
-        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
-    for line in warnings(result.work.runs_on_your_machine, result.run_id) if result.work else ():
-        typer.echo(f"ringfence: {visible(line, one_line=True)}", err=True)
+    told += warnings(result.work.runs_on_your_machine, result.run_id) if result.work else []
     hint = how_to_apply(result.work, result.run_dir)
-    if hint is not None:
-        typer.echo(f"ringfence: {hint}", err=True)
+    told += [] if hint is None else [hint]
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
-        typer.echo(f"ringfence: {result.state.value}: {visible(result.reason, one_line=True)}", err=True)
+        told.append(f"{result.state.value}: {result.reason}")
+    for line in told:
+        say(line)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code

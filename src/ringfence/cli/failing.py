@@ -2,14 +2,14 @@
 
 import os
 import sys
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.cli.clash import in_the_way
-from ringfence.cli.escape import visible
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ExitCode, PolicyRefused, RingfenceError, is_full, next_step
+from ringfence.escape import visible
+from ringfence.job.crash import write_trace
 from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets, remembered
 
@@ -37,11 +37,10 @@ def tell(error: Exception) -> ExitCode:
 
 
 def _keep(error: BaseException, redactor: Redactor) -> str:
-    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
     name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}.txt"
     try:
         file: Path = make_private_dir(state_dir() / "crashes") / name
-        file.write_bytes(redactor.redact(trace))
+        write_trace(error, file, redactor)
     except OSError as exc:
         return f"its details could not be kept ({exc.strerror})"
     return f"please report it with {str(file)!r}"

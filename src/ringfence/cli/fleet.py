@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.crew import tell_former
-from ringfence.cli.crew_file import FileOption, fleet_file
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.herdctl import import_fleet, tell_notes, tell_of_notes
 from ringfence.cli.options import JsonOption, LogFormatOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
-from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
+from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +29,15 @@ if TYPE_CHECKING:
 fleet_app = command_group(
     "fleet", "Keep a crew of agents working: on schedules, on triggers, as durable jobs."
 )
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="The crew's file, or a herdctl.yaml; else ringfence.yaml, found upwards.",
+    ),
+]
 _DOUBTS = 5
 """That `fleet up` tells."""
 
@@ -162,20 +170,17 @@ def status(*, json: JsonOption = False) -> None:
 
     client = FleetClient()
     answer, agents = client.get("status"), client.get("agents")
-    if json:
-        typer.echo(safe_json({"schema_version": 1, **answer, "agents": agents}, indent=2))
-        return
-    typer.echo(f"fleet {answer['fleet']} ({visible(answer['file'], one_line=True)}), process {answer['pid']}")
-    typer.echo(
-        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, running {answer['active']}"
-    )
+    lines = [
+        f"fleet {answer['fleet']} ({answer['file']}), process {answer['pid']}",
+        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, running {answer['active']}",
+    ]
     for agent in agents:
         why = f"  waits: {agent['waits_for']}" if agent["waits_for"] and agent["queued"] else ""
         state = "" if agent["is_enabled"] else "  disabled"
-        typer.echo(
-            f"  {agent['name']}: {agent['queued']} queued, {agent['active']} running, {agent['ended']} ended{state}{why}"
-        )
-    if answer["queued"] > sum(agent["queued"] for agent in agents):
+        counts = f"{agent['queued']} queued, {agent['active']} running, {agent['ended']} ended"
+        lines.append(f"  {agent['name']}: {counts}{state}{why}")
+    print_answer({**answer, "agents": agents}, lines, json=json)
+    if not json and answer["queued"] > sum(agent["queued"] for agent in agents):
         tell_former(client, {agent["name"] for agent in agents})
 
 
@@ -291,3 +296,22 @@ def _loaded(file: Path | None) -> "Fleet":
     from ringfence.fleet.config.loading import load_fleet
 
     return load_fleet(fleet_file(file), environ=os.environ)
+
+
+def fleet_file(file: Path | None) -> Path:
+    """The crew's file: the one that was named, or the project's.
+
+    Raises:
+        UsageError: There is none.
+    """
+    from ringfence.config.discovery import find_project_file
+
+    found = file.absolute() if file is not None else find_project_file(Path.cwd())
+    if found is None and Path("herdctl.yaml").exists():
+        raise UsageError(
+            "there is no ringfence.yaml here or above, but a herdctl.yaml: `--file herdctl.yaml` reads it as it is, "
+            "`ringfence fleet import herdctl.yaml` writes it as ringfence.yaml"
+        )
+    if found is None:
+        raise UsageError("there is no ringfence.yaml here or above; write one, or name a file with --file")
+    return found

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.escape import safe_json
 from ringfence.cli.options import JsonOption
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
+from ringfence.cli.settings import duration_of
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,17 +128,12 @@ async def _clear_holders() -> None:
 
 
 def _age(older_than: str) -> float:
-    from ringfence.config.units import parse_duration
-
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
             f"--older-than {older_than!r} is no age; the shortest is 1ms, which takes every run that has ended "
             "(but --keep of them)"
         )
-    try:
-        return parse_duration(older_than)
-    except ValueError as exc:
-        raise UsageError(f"--older-than: {exc}") from exc
+    return duration_of("--older-than", older_than)
 
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.escape import visible
 from ringfence.cli.options import JsonOption
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.cli.replacing import replace_file
 from ringfence.cli.saying import say
 from ringfence.errors import ExitCode, UsageError
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import visible
 from ringfence.cli.option_settings import setting_option
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.errors import UsageError
+from ringfence.escape import visible
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:

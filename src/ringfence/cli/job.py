@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.printing import RecordPrinter, print_answer
 from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient
@@ -51,7 +51,7 @@ def show(job: JobArgument, *, json: JsonOption = False) -> None:
 
     found = FleetClient().get("jobs", job)
     if json:
-        typer.echo(safe_json({"schema_version": 1, **found}, indent=2))
+        print_answer(found, (), json=True)
         return
     for key, value in found.items():
         if value not in (None, "", False, 0, 0.0):

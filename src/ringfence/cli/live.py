@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.doing import Doing
-from ringfence.cli.escape import visible
-from ringfence.cli.outcomes import Line, call_lines, result_lines
+from ringfence.cli.outcomes import CALL, Line, call_lines, result_lines
 from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
-from ringfence.cli.spending import Spending
 from ringfence.cli.told import (
     answer_lines,
     damage_lines,
@@ -28,6 +25,7 @@ from ringfence.cli.told import (
     resumed_lines,
     speech,
 )
+from ringfence.escape import visible
 from ringfence.events import (
     AgentAnswered,
     CheckpointCreated,
@@ -38,6 +36,7 @@ from ringfence.events import (
     Event,
     ForwardRefused,
     JobCreated,
+    JobEnded,
     ModelExchanged,
     ModelReplied,
     ModelRetried,
@@ -56,6 +55,7 @@ from ringfence.events import (
     VerificationEnded,
     VerificationStarted,
 )
+from ringfence.job.used import Used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,8 +66,38 @@ if TYPE_CHECKING:
 _LINE_CHARS = 400
 _PARAGRAPH_CHARS = 2000
 _CHECK_LINES = 10
+_CHECK = "the check"
 _TICK_S = 1.0
 _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
+
+
+class Spending(Used):
+    """What a run has used so far, as its events tell it, against its limits.
+
+    Args:
+        limits: What it is shown against.
+    """
+
+    def __init__(self, limits: "Limits") -> None:
+        super().__init__()
+        self._limits = limits
+        self._began = time.monotonic()
+
+    def line(self) -> str:
+        """All of it in a line."""
+        limits, cost = self._limits, "cost unknown" if self.cost_usd is None else f"${self.cost_usd:.4f}"
+        parts = [
+            f"turn {_of(self.turns, limits.turns)}",
+            f"tokens {_of(self.usage.total, limits.tokens)}",
+            cost + (f"/{limits.cost_usd:.2f}" if limits.cost_usd else ""),
+            f"{time.monotonic() - self._began:.0f} s"
+            + (f"/{limits.wall_clock_s:.0f}" if limits.wall_clock_s else ""),
+        ]
+        return "  " + "  ".join(parts)
+
+
+def _of(used: int, limit: int | None) -> str:
+    return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"
 
 
 class LiveView:
@@ -83,7 +113,8 @@ class LiveView:
         self._speech = ""
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
-        self._doing = Doing()
+        self._running: dict[str, tuple[str, float]] = {}
+        """What runs inside and since when, in the order of the beginning."""
         self._status: Live | None = None
         self._last_call = ""
         self._is_told = False
@@ -99,7 +130,6 @@ class LiveView:
             OSError: Nobody reads it any more.
         """
         self._end_status()
-        self._doing.take(event)
         if isinstance(event, TextStreamed | ThinkingStreamed):
             self._is_streamed = True
             self._say(event.text, _SPEECH[type(event)])
@@ -125,11 +155,11 @@ class LiveView:
         from rich.live import Live
         from rich.text import Text
 
-        if not self._doing.running:
+        if not self._running:
             return
-        first, *others = self._doing.running.values()
+        (what, since), *others = self._running.values()
         more = f" (and {len(others)} more)" if others else ""
-        line = f"  running {time.monotonic() - first.since:.0f} s{more}: {first.what.expandtabs(4)}"
+        line = f"  running {time.monotonic() - since:.0f} s{more}: {what.expandtabs(4)}"
         shown = Text(visible(line, one_line=True), style="dim", no_wrap=True, overflow="ellipsis")
         if self._status is None:
             self._status = Live(console=self._console, auto_refresh=False, transient=True)
@@ -209,10 +239,14 @@ class LiveView:
     def _call(self, event: ToolCalled) -> list[Line]:
         self._calls[event.call_id] = event
         self._last_call = event.call_id
-        return call_lines(event)
+        lines = call_lines(event)
+        what = next(line for line, style in lines if style == CALL)  # a reason stands before it
+        self._running[event.call_id] = (what.strip(), time.monotonic())
+        return lines
 
     def _result(self, event: ToolReturned) -> list[Line]:
         call = self._calls.pop(event.call_id, None)
+        self._running.pop(event.call_id, None)
         lines = result_lines(event)
         if call is not None and event.call_id != self._last_call:
             title, _ = call_lines(call)[-1]
@@ -220,9 +254,11 @@ class LiveView:
         return lines
 
     def _check(self, event: VerificationStarted) -> list[Line]:
+        self._running[_CHECK] = (event.command, time.monotonic())
         return [(f"check: {event.command}", "bold")]
 
     def _verdict(self, event: VerificationEnded) -> list[Line]:
+        self._running.pop(_CHECK, None)
         if event.passed:
             return [("  passed", "green")]
         tail = event.output.strip("\n").split("\n")[-_CHECK_LINES:]
@@ -273,9 +309,14 @@ class LiveView:
         else:
             self._console.print(Text(shown, style=style), soft_wrap=True)
 
+    def _ended(self, _event: JobEnded) -> list[Line]:
+        self._running.clear()
+        return []
+
 
 _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     JobCreated: LiveView._created,
+    JobEnded: LiveView._ended,
     SandboxCreated: LiveView._sandbox,
     CheckpointCreated: LiveView._checkpoint,
     ModelRetried: LiveView._retried,

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[
     from ringfence.loop.preflight import preflight
 
     found = anyio.run(preflight, prd, workspace, effective, flags)
+    print_answer(_document(found), _lines(found), json=json)
     if json:
-        typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, **_document(found)}, indent=2))
         return found.exit_code
-    for line in _lines(found):
-        typer.echo(visible(line, one_line=True))
     for problem in found.problems:
         say(problem.message)
     typer.echo(

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.escape import safe_json, visible
+from ringfence.cli.printing import print_answer
 from ringfence.cli.replacing import replace_file
 from ringfence.cli.saying import say
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from ringfence.loop.place import LoopPlace
@@ -25,8 +26,6 @@ _T = TypeVar("_T")
 
 def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first; of one that cannot be read, why."""
-    import typer
-
     from ringfence.loop.place import loop_places
 
     rows = []
@@ -35,12 +34,11 @@ def list_loops(*, json: bool) -> None:
             rows.append(_with(place, _listed))
         except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
             say(f"loop {place.id}: {exc}")
-    if json:
-        typer.echo(safe_json({"schema_version": SCHEMA_VERSION, "loops": rows}, indent=2))
-        return
-    for row in rows:
-        counts = f"{row['passed']}/{row['stories']}"
-        typer.echo(visible(f"{row['id']}  {row['state']:<14} {counts:>7}  {row['source']}", one_line=True))
+    lines = (
+        f"{row['id']}  {row['state']:<14} {str(row['passed']) + '/' + str(row['stories']):>7}  {row['source']}"
+        for row in rows
+    )
+    print_answer({"loops": rows}, lines, json=json)
 
 
 async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
@@ -63,8 +61,6 @@ async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
 def show_status(said: str | None, *, json: bool) -> None:
     """Print where a loop stands."""
     import dataclasses
-
-    import typer
 
     from ringfence.cli.console import open_console, print_line
     from ringfence.loop.report.figures import used_words
@@ -90,11 +86,7 @@ def show_status(said: str | None, *, json: bool) -> None:
         ]
         head = {name: getattr(report, name) for name in ("id", "state", "reason", "source", "base", "branch")}
         used = {"used": dataclasses.asdict(report.used), "stories": stories}
-        typer.echo(
-            safe_json(
-                {"schema_version": SCHEMA_VERSION, **head, **used, "next": next_steps(report)}, indent=2
-            )
-        )
+        print_answer({**head, **used, "next": next_steps(report)}, (), json=True)
         return
     console = open_console()
     reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
@@ -153,8 +145,7 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
     if html is not None:
         replace_file(html, page(report))
     if json:
-        document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(report)}
-        typer.echo(safe_json(document, indent=2))
+        print_answer(dataclasses.asdict(report), (), json=True)
     elif html is None:
         typer.echo(markdown(report), nl=False)
 

@@ -136,7 +136,7 @@ async def _worked(
     import anyio
 
     from ringfence.cli.loop_view import LoopView
-    from ringfence.cli.signals import on_interrupt
+    from ringfence.cli.running import on_interrupt
     from ringfence.loop.machine.turn import Runs
     from ringfence.loop.running import work
     from ringfence.loop.state import EXIT_CODES, LoopState

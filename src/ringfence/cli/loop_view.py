@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.escape import safe_json
 from ringfence.cli.flagged import WARNING
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from ringfence.cli.outcomes import Line

@@ -15,7 +15,6 @@ from ringfence.cli.config import config_app, init, trust
 from ringfence.cli.crew import agent_app, schedule_app
 from ringfence.cli.doctor import doctor
 from ringfence.cli.ending import end_by
-from ringfence.cli.escape import visible
 from ringfence.cli.execute import execute
 from ringfence.cli.fleet import fleet_app
 from ringfence.cli.gc import gc
@@ -32,6 +31,7 @@ from ringfence.cli.shell import shell
 from ringfence.cli.work import apply, diff, undo
 from ringfence.cli.worker import worker
 from ringfence.errors import ExitCode
+from ringfence.escape import visible
 
 app = typer.Typer(
     name="ringfence",

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.cli.standing import age_of, run_to_the_end
+from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from ringfence.sandbox.pool.pool import Pool
@@ -28,7 +29,7 @@ def status(*, json: JsonOption = False) -> None:
 
     document = run_to_the_end(act)
     if json:
-        typer.echo(safe_json(document, indent=2))
+        print_answer(document, (), json=True)
         return
     for one in document["waiting"]:
         shown = (
@@ -76,4 +77,4 @@ def _document(pool: "Pool") -> dict[str, Any]:
         for _place, state in pool.waiting()
     ]
     counts = pool.counts()
-    return {"schema_version": 1, "waiting": waiting, **asdict(counts), "hit_rate": counts.hit_rate}
+    return {"waiting": waiting, **asdict(counts), "hit_rate": counts.hit_rate}

@@ -1,11 +1,18 @@
 """What commands print: lines for people, or JSON for programs."""
 
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json, visible
+from ringfence.escape import safe_json, visible
+
+if TYPE_CHECKING:
+    from ringfence.events import Event
+
+SCHEMA_VERSION = 1
+"""Of the JSON that commands print."""
 
 
 def print_answer(document: Mapping[str, Any], lines: Iterable[str], *, json: bool) -> None:
@@ -17,10 +24,18 @@ def print_answer(document: Mapping[str, Any], lines: Iterable[str], *, json: boo
         json: Whether the document is printed, and not the lines.
     """
     if json:
-        typer.echo(safe_json({"schema_version": 1, **document}, indent=2))
+        typer.echo(safe_json({"schema_version": SCHEMA_VERSION, **document}, indent=2))
         return
     for line in lines:
         typer.echo(visible(line, one_line=True))
+
+
+async def print_event(event: "Event") -> None:
+    """Print one event as a line of JSON; `event` is its name."""
+    import msgspec
+
+    sys.stdout.write(f"{safe_json({'schema_version': SCHEMA_VERSION, **msgspec.to_builtins(event)})}\n")
+    sys.stdout.flush()
 
 
 class RecordPrinter:

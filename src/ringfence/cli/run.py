@@ -1,5 +1,7 @@
 """`ringfence run`: one task, one fence, one record."""
 
+import os
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,6 @@ from ringfence.cli import options
 from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
-from ringfence.cli.task import read_task
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ringfence.job.asked.session import GoingOn
     from ringfence.job.request import AgentRequest, Part, RunRequest
     from ringfence.runtime.limits import Limits
+
+_LIMIT_BYTES = 16 * 1024**2
 
 
 @takes_settings(
@@ -55,7 +58,7 @@ def run(
     """Let an agent work on a task inside a fence. Verify it; keep the record."""
     from ringfence.job.asked.session import going_on
 
-    text = read_task(prompt, file)
+    text = _read_task(prompt, file)
     if (verify := settings["verify"]) is not None and not verify.strip():
         raise UsageError(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
@@ -88,7 +91,7 @@ async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
     part = partial(run_agent, agent)
     if not json:
         return await _shown(run, part, agent.limits)
-    from ringfence.cli.ndjson import print_event
+    from ringfence.cli.printing import print_event
 
     result = await run_to_end(run, part, view=print_event)
     if result.is_unwatched:
@@ -117,3 +120,36 @@ async def _shown(run: "RunRequest", part: "Part", limits: "Limits") -> int:
     else:
         print_summary(console, result)
     return result.exit_code
+
+
+def _read_task(prompt: str | None, file: Path | None) -> str:
+    """The text of the task; bytes that are no UTF-8 are replaced.
+
+    Raises:
+        UsageError: It is given twice or not at all, is empty or too long, or cannot be read.
+    """
+    if (prompt is None) == (file is None):
+        raise UsageError("give the task once: as PROMPT, as - for stdin, or by --file FILE")
+    if file is not None:
+        data = _read(file)
+    elif prompt == "-":
+        data = sys.stdin.buffer.read(_LIMIT_BYTES + 1) if sys.stdin else b""
+    else:
+        data = os.fsencode(prompt or "")
+    if len(data) > _LIMIT_BYTES:
+        raise UsageError(
+            f"the task is longer than {_LIMIT_BYTES} bytes; put the material in the workspace instead"
+        )
+    text = data.decode("utf-8", "replace")
+    if not text.strip():
+        raise UsageError("the task is empty; say what the agent shall do")
+    return text
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_LIMIT_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(f"--file {str(file)!r} cannot be read: {reason}; name a file with the task") from exc

@@ -1,5 +1,7 @@
 """A run from the command line: what died before is closed first, interrupts stop it."""
 
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -7,7 +9,6 @@ import anyio
 
 from ringfence.cli.clash import in_the_way
 from ringfence.cli.saying import say
-from ringfence.cli.signals import on_interrupt
 
 if TYPE_CHECKING:
     from ringfence.job.recorder import View
@@ -42,3 +43,14 @@ async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None"
     for line in (*result.problems, *([hint] if hint else ())):
         say(line)
     return result
+
+
+async def on_interrupt(act: Callable[[], None], *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    """Call `act` at each SIGINT, SIGTERM or SIGHUP, until cancelled."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup says: go on
+        numbers.append(signal.SIGHUP)
+    with anyio.open_signal_receiver(*numbers) as signals:
+        task_status.started()
+        async for _number in signals:
+            act()

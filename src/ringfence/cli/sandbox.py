@@ -10,7 +10,6 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.clash import in_the_way
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.option_settings import setting_option, takes_settings
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
@@ -26,6 +25,7 @@ from ringfence.cli.standing import (
     show_one_port,
 )
 from ringfence.errors import UsageError
+from ringfence.escape import safe_json, visible
 
 sandbox_app = options.command_group(
     "sandbox", "Make a standing sandbox once, run many commands in it, remove it."

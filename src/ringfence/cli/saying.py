@@ -3,7 +3,7 @@
 import sys
 from contextlib import suppress
 
-from ringfence.cli.escape import visible
+from ringfence.escape import visible
 
 
 def say(line: str) -> None:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.escape import safe_json
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
+from ringfence.cli.settings import duration_of
 from ringfence.errors import UsageError
+from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from ringfence.events import Event
@@ -52,16 +53,10 @@ def list_(
     if not found:
         typer.echo("no sessions found; see --client, --workspace, CLAUDE_CONFIG_DIR and CODEX_HOME", err=True)
         return
-    from ringfence.cli.console import open_console, print_line
+    from ringfence.cli.console import open_console, print_table
 
-    console = open_console()
-    rows = [one.row() for one in found]
-    if console.is_terminal:
-        rows.insert(0, ("session", "client", "changed", "size", "workspace", "task"))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
-        print_line(console, "  ".join(cells).rstrip(), "bold" if row[0] == "session" else "")
+    header = ("session", "client", "changed", "size", "workspace", "task")
+    print_table(open_console(), header, [one.row() for one in found])
 
 
 @session_app.command()
@@ -104,7 +99,7 @@ def follow(
         raise UsageError(
             f"{session!r} is a run of ringfence; follow it by `ringfence audit follow {session}`"
         )
-    idle_s = None if idle is None else _seconds(idle)
+    idle_s = None if idle is None else duration_of("--idle", idle)
     printer = _Printer(json=json, everything=everything)
 
     async def print_all() -> None:
@@ -113,15 +108,6 @@ def follow(
 
     anyio.run(print_all)
     printer.tell_hidden()
-
-
-def _seconds(idle: str) -> float:
-    from ringfence.config.units import parse_duration
-
-    try:
-        return parse_duration(idle)
-    except ValueError as exc:
-        raise UsageError(f"--idle: {exc}") from exc
 
 
 def _found(reference: str) -> Path | None:
@@ -154,7 +140,7 @@ class _Printer:
         """Show one event; bookkeeping only when all is wanted."""
         import msgspec
 
-        from ringfence.cli.ndjson import SCHEMA_VERSION
+        from ringfence.cli.printing import SCHEMA_VERSION
         from ringfence.cli.transcript import print_event
 
         if not self._everything and _is_bookkeeping(event):

@@ -28,7 +28,7 @@ def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
     """
     import anyio
 
-    from ringfence.cli.signals import on_interrupt
+    from ringfence.cli.running import on_interrupt
 
     results: list[_Result] = []
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from ringfence.cli.escape import safe_json
 from ringfence.cli.outcomes import Line
+from ringfence.escape import safe_json
 from ringfence.events import (
     AgentAnswered,
     ModelReplied,

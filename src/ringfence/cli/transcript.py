@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ringfence.cli.escape import safe_json, visible
 from ringfence.cli.outcomes import shell_result
 from ringfence.cli.outward import asked_line, decision_line, end_line, exchanged_line
 from ringfence.cli.plural import counted
+from ringfence.escape import safe_json, visible
 from ringfence.events import (
     ClientEnded,
     ClientStarted,
