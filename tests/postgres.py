@@ -83,8 +83,6 @@ class Cluster:
 
     def make_database(self) -> str:
         """A new database; returns its address."""
-        import sqlalchemy as sa
-
         name = f"tests_{uuid.uuid4().hex[:12]}"
         engine = sa.create_engine(self._url("postgres"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
@@ -112,18 +110,3 @@ def cluster() -> Iterator[Cluster]:
         running.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def everything_in(url: str) -> str:
-    """All rows of all tables of a database, as text."""
-    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.connect() as link:
-        tables = link.execute(
-            sa.text(
-                "SELECT table_schema || '.' || table_name FROM information_schema.tables "
-                "WHERE table_schema IN ('public', 'dbos') AND table_type = 'BASE TABLE'"
-            )
-        ).scalars()
-        found = "\n".join(str(link.execute(sa.text(f"SELECT * FROM {each}")).all()) for each in [*tables])
-    engine.dispose()
-    return found

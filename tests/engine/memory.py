@@ -244,12 +244,6 @@ class MemoryEngine(Engine):
             del self._memory.records[id]
         return len(ended)
 
-    async def discard(self) -> None:
-        """See `Engine.discard`."""
-        await anyio.lowlevel.checkpoint()
-        self._memory.records.clear()
-        self._memory.executors.clear()
-
     async def heartbeat(self) -> Sequence[Executor]:
         """See `Engine.heartbeat`."""
         if self.executor is not None and not self._dead.is_set():

@@ -24,7 +24,7 @@ class WorkflowState(StrEnum):
     FAILED = "failed"
     """It raised, or brought down too many executors."""
     CANCELLED = "cancelled"
-    """It was discarded while it ran. What it was doing is interrupted within a second."""
+    """Its row in the database says so; no call of ours cancels a workflow. It is interrupted within a second."""
 
     @property
     def is_end(self) -> bool:
@@ -124,10 +124,6 @@ class Engine(ABC):
 
         One that is forgotten is not known any more: the same id can be enqueued again. At most some hundred at once.
         """
-
-    @abstractmethod
-    async def discard(self) -> None:
-        """Remove everything: workflows in whatever state, and executors. Nobody may be at work; it can be repeated."""
 
     @abstractmethod
     async def heartbeat(self) -> "Sequence[Executor]":

@@ -21,7 +21,6 @@ def open_engine(
     url: str,
     *,
     workflows: Mapping[str, Workflow] | None = None,
-    queue: str | None = None,
     concurrency: int = 8,
     recoveries: int = 5,
 ) -> Engine:
@@ -30,17 +29,14 @@ def open_engine(
     Args:
         url: `sqlite:///FILE`, or `postgresql://user@host/database`.
         workflows: What it runs, by name; None for control only, which launches nothing.
-        queue: Whose workflows, where several share a database: 3 to 100 small letters, digits, `-` and `_`. Those of
-            other queues are neither listed nor run nor taken over, and no executor of another queue is counted dead.
-            Only by its id a workflow is found from every queue, so ids must differ. None: the database's own.
-        concurrency: How many an executor runs at once. One number for all executors of a queue: that of the one that
+        concurrency: How many an executor runs at once. One number for all executors of a database: that of the one that
             started last.
         recoveries: How often a workflow is taken over from an executor that died, before it is given up.
 
     Raises:
-        UsageError: This process has an executor already, or the queue's name is none.
+        UsageError: This process has an executor already.
         InfrastructureFault: On entering: the database cannot be reached, or lies where it cannot be locked.
     """
     from ringfence.engine.dbos import DbosEngine
 
-    return DbosEngine(url, workflows=workflows, queue=queue, concurrency=concurrency, recoveries=recoveries)
+    return DbosEngine(url, workflows=workflows, concurrency=concurrency, recoveries=recoveries)

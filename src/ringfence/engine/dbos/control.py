@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import sqlalchemy as sa
 from dbos import DBOS, DBOSClient
 from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
@@ -12,16 +11,13 @@ from dbos import error as dbos_error
 from ringfence.engine.base import Json, WorkflowState, WorkflowStatus
 from ringfence.engine.dbos.serializer import JsonSerializer
 from ringfence.engine.liveness import Database, Liveness, Recoveries
-from ringfence.errors import InfrastructureFault
 
 QUEUE = "ringfence"
-"""The queue of who names none. Admission is decided before.
-
-Each queue is an application of its own for DBOS, which lists, runs and recovers no other's workflows.
-"""
+"""The one queue of a database, and the name of our application for DBOS. Admission is decided before."""
 WORKFLOW = "ringfence"
 """The one workflow that DBOS knows; which of ours it is, is an argument, and an attribute for those who list."""
-_VERSION = "1"
+VERSION = "1"
+"""Of our application, for DBOS: never changed, or it would strand what was begun before."""
 POLL_S = 0.15
 LOWEST = 1000
 _STATES = {
@@ -34,14 +30,6 @@ _STATES = {
     "CANCELLED": WorkflowState.CANCELLED,
 }
 _PAGE = 1000
-_AT_ONCE = 200
-_VERSIONS = sa.text("DELETE FROM dbos.application_versions WHERE application_name = :queue")
-"""What each launch leaves for its application, and no call of DBOS removes."""
-
-
-def version_of(queue: str) -> str:
-    """Of a queue's application, for DBOS: never changed, or it would strand what was begun before; no two share one."""
-    return _VERSION if queue == QUEUE else queue
 
 
 class Control:
@@ -49,38 +37,33 @@ class Control:
 
     Args:
         database: Which.
-        liveness: For the turn in which a workflow is cancelled.
+        liveness: For the turn in which workflows are removed.
         recoveries: Goes with the workflows.
-        queue: Whose workflows.
     """
 
-    def __init__(
-        self, database: Database, liveness: Liveness, recoveries: Recoveries, *, queue: str = QUEUE
-    ) -> None:
+    def __init__(self, database: Database, liveness: Liveness, recoveries: Recoveries) -> None:
         DBOS.migrate(database.url.render_as_string(hide_password=False))
-        self._database = database
-        self._queue = queue
         self._liveness = liveness
         self._recoveries = recoveries
         self.client = DBOSClient(
             system_database_url=database.url.render_as_string(hide_password=False),
             serializer=JsonSerializer(),
-            application_name=queue,
+            application_name=QUEUE,
             retry_connection_errors=False,
         )
 
     def make_queue(self, *, concurrency: int) -> None:
         """Have the queue, before an executor is launched: DBOS looks for new ones but once a second."""
-        self.client.register_queue(self._queue, worker_concurrency=concurrency, polling_interval_sec=POLL_S)
+        self.client.register_queue(QUEUE, worker_concurrency=concurrency, polling_interval_sec=POLL_S)
 
     def enqueue(self, workflow: str, id: str, argument: Json, priority: int) -> bool:
         """As `Engine.enqueue`."""
         options: Any = {
-            "queue_name": self._queue,
+            "queue_name": QUEUE,
             "workflow_name": WORKFLOW,
             "workflow_id": id,
             "workflow_id_reuse_policy": "reject",
-            "app_version": version_of(self._queue),
+            "app_version": VERSION,
             "priority": 1 + LOWEST - priority,
             "attributes": {"workflow": workflow},
         }
@@ -100,27 +83,6 @@ class Control:
             if ended:
                 self.client.delete_workflows(ended)
         return ended
-
-    def discard(self) -> None:
-        """As `Engine.discard`."""
-        while found := self.find(limit=_AT_ONCE):
-            for one in found:
-                self._cancel(one.id)
-            if not self.forget([one.id for one in found]):
-                raise InfrastructureFault(
-                    f"workflows of queue {self._queue!r} go on; stop who runs them, and try again"
-                )
-        self._liveness.clear()
-        self.client.delete_queue(self._queue)
-        if self._database.file is None:
-            with self._database.engine.begin() as link:
-                link.execute(_VERSIONS, {"queue": self._queue})
-
-    def _cancel(self, id: str) -> None:
-        """End a workflow, wherever it runs. In turn with take-overs, one of which would bring it back."""
-        with self._liveness.turn():
-            if any(not one.state.is_end for one in self.find(ids=[id])):
-                self.client.cancel_workflow(id)
 
     def find(
         self,
@@ -167,7 +129,7 @@ class Control:
 
     def put_back(self, id: str) -> None:
         """Have some executor go on with a workflow."""
-        self.client.resume_workflow(id, queue_name=self._queue)
+        self.client.resume_workflow(id, queue_name=QUEUE)
 
     def close(self) -> None:
         """Close its connections."""

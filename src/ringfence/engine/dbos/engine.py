@@ -1,6 +1,5 @@
 """The engine on DBOS: control by a client, and an executor where there are workflows."""
 
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,23 +9,14 @@ from typing import Any, Self, TypeVar
 import anyio
 
 from ringfence.engine.base import Engine, Executor, Json, Workflow, WorkflowState, WorkflowStatus
-from ringfence.engine.dbos.control import LOWEST, QUEUE, Control
+from ringfence.engine.dbos.control import LOWEST, Control
 from ringfence.engine.dbos.launch import silence
 from ringfence.engine.dbos.work import Work
-from ringfence.engine.liveness import Database, Recoveries, executor_name, liveness_of
+from ringfence.engine.liveness import Database, Recoveries, liveness_of
 from ringfence.engine.plain import plain
 from ringfence.errors import UsageError
 
 Result = TypeVar("Result")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,99}")
-
-
-def _checked(queue: str) -> str:
-    if queue == QUEUE or not _NAME.fullmatch(queue):
-        raise UsageError(
-            f"{queue[:120]!r} is no name of a queue; write 3 to 100 small letters, digits, '-' and '_', not {QUEUE!r}"
-        )
-    return queue
 
 
 class DbosEngine(Engine):
@@ -37,15 +27,13 @@ class DbosEngine(Engine):
         url: str,
         *,
         workflows: Mapping[str, Workflow] | None,
-        queue: str | None,
         concurrency: int,
         recoveries: int,
     ) -> None:
         silence()
         self._database = Database(url)
-        self._queue = QUEUE if queue is None else _checked(queue)
-        self.executor = None if workflows is None else executor_name(uuid.uuid4().hex, queue)
-        self._liveness = liveness_of(self._database, self.executor, queue=queue)
+        self.executor = None if workflows is None else uuid.uuid4().hex
+        self._liveness = liveness_of(self._database, self.executor)
         self._recoveries = Recoveries(self._database, limit=recoveries)
         self._workflows = workflows
         self._concurrency = concurrency
@@ -56,9 +44,7 @@ class DbosEngine(Engine):
         self._threads = anyio.CapacityLimiter(8)
         try:
             await self._block(self._database.prepare)
-            self._control = await self._block(
-                Control, self._database, self._liveness, self._recoveries, queue=self._queue
-            )
+            self._control = await self._block(Control, self._database, self._liveness, self._recoveries)
             if self._workflows is not None and self.executor is not None:
                 work = Work(
                     self._database,
@@ -66,7 +52,6 @@ class DbosEngine(Engine):
                     self._liveness,
                     recoveries=self._recoveries,
                     executor=self.executor,
-                    queue=self._queue,
                     workflows=self._workflows,
                 )
                 with self._database.talking():
@@ -129,10 +114,6 @@ class DbosEngine(Engine):
     async def forget(self, ids: Sequence[str]) -> int:
         """See `Engine.forget`."""
         return len(await self._block(self._client.forget, ids))
-
-    async def discard(self) -> None:
-        """See `Engine.discard`."""
-        await self._block(self._client.discard)
 
     async def heartbeat(self) -> Sequence[Executor]:
         """See `Engine.heartbeat`."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from dbos import DBOS
 
 from ringfence.engine.base import Json
-from ringfence.engine.dbos.control import WORKFLOW, version_of
+from ringfence.engine.dbos.control import QUEUE, VERSION, WORKFLOW
 from ringfence.engine.dbos.serializer import JsonSerializer
 from ringfence.engine.liveness import Database
 from ringfence.errors import UsageError
@@ -81,17 +81,17 @@ def _engine_of(database: Database) -> sa.Engine | None:
     return engine
 
 
-def launch(database: Database, executor: str, queue: str) -> None:
-    """Start DBOS in the running event loop, after `claim`; it takes workflows of this queue only."""
+def launch(database: Database, executor: str) -> None:
+    """Start DBOS in the running event loop, after `claim`."""
     global _engine
     _engine = _engine_of(database)
     DBOS(
         config={
-            "name": queue,
+            "name": QUEUE,
             "system_database_url": database.url.render_as_string(hide_password=False),
             "system_database_engine": _engine,
             "serializer": JsonSerializer(),
-            "application_version": version_of(queue),
+            "application_version": VERSION,
             "executor_id": executor,
             "run_migrations": False,
             "enable_otlp": False,
@@ -100,7 +100,7 @@ def launch(database: Database, executor: str, queue: str) -> None:
             "scheduler_polling_interval_sec": 3600.0,
         }
     )
-    DBOS.listen_queues([queue])
+    DBOS.listen_queues([QUEUE])
     DBOS.launch()
 
 

@@ -33,7 +33,6 @@ class Work:
         liveness: Its own.
         recoveries: Where take-overs are counted.
         executor: Its name.
-        queue: Whose workflows it takes.
         workflows: What it runs.
     """
 
@@ -45,14 +44,12 @@ class Work:
         *,
         recoveries: Recoveries,
         executor: str,
-        queue: str,
         workflows: Mapping[str, Workflow],
     ) -> None:
         self._database = database
         self._control = control
         self._liveness = liveness
         self._executor = executor
-        self._queue = queue
         self._running = Running(workflows, recoveries)
         self._recovery = Recovery(control, liveness, recoveries, executor)
         self._threads = anyio.CapacityLimiter(4)
@@ -73,7 +70,7 @@ class Work:
             await anyio.to_thread.run_sync(
                 lambda: self._control.make_queue(concurrency=concurrency), limiter=self._threads
             )
-            launch.launch(self._database, self._executor, self._queue)
+            launch.launch(self._database, self._executor)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._end()

@@ -17,10 +17,7 @@ class LockLost(Exception):
 
 
 class Liveness(ABC):
-    """Of one executor, or of an onlooker, which is registered nowhere. All calls block, for some ten seconds at most.
-
-    The others are those of the same queue: who works for another is neither tried nor ended.
-    """
+    """Of one executor, or of an onlooker, which is registered nowhere. All calls block, for some ten seconds at most."""
 
     @abstractmethod
     def register(self) -> None:
@@ -43,38 +40,19 @@ class Liveness(ABC):
 
     @abstractmethod
     def known(self) -> frozenset[str]:
-        """Names of all that are not known to be dead, of whatever queue."""
+        """Names of all that are not known to be dead."""
 
     @abstractmethod
     def living(self) -> list[Executor]:
         """Those that hold their locks."""
 
     @abstractmethod
-    def clear(self) -> None:
-        """Have all others known no longer, dead or not."""
-
-    @abstractmethod
     def turn(self) -> AbstractContextManager[None]:
-        """Be the only one of all processes that takes workflows over, or cancels one."""
+        """Be the only one of all processes that takes workflows over, or removes some."""
 
     @abstractmethod
     def leave(self) -> None:
         """Give the lock back and be known no longer."""
-
-
-def executor_name(unique: str, queue: str | None) -> str:
-    """What an executor is called: which queue it is of can be told by its name.
-
-    Args:
-        unique: That nobody else was given; without a dot.
-        queue: As `open_engine` has it.
-    """
-    return unique if queue is None else f"{unique}.{queue}"
-
-
-def is_of(executor: str, queue: str | None) -> bool:
-    """Whether an executor is of a queue."""
-    return executor.partition(".")[2] == (queue or "")
 
 
 class Silence:

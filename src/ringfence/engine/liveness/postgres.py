@@ -27,7 +27,7 @@ _TRY = sa.text(
     "SELECT id, key, beat, host, pid, process, "
     "CASE WHEN now() - pg_postmaster_start_time() > make_interval(secs => :grace) "
     "THEN pg_try_advisory_lock(key) ELSE false END AS free FROM ringfence_executors "
-    "WHERE id <> :me AND split_part(id, '.', 2) = :queue"
+    "WHERE id <> :me"
 )
 _HELD = (
     "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -36,10 +36,7 @@ _HELD = (
 )
 _LIVING = sa.text(
     "SELECT id, host, pid, seen_at FROM ringfence_executors "  # noqa: S608 -- a constant
-    f"WHERE split_part(id, '.', 2) = :queue AND {_HELD} ORDER BY started_at"
-)
-_CLEAR = sa.text(
-    "DELETE FROM ringfence_executors WHERE split_part(id, '.', 2) = :queue AND id IS DISTINCT FROM :me"
+    f"WHERE {_HELD} ORDER BY started_at"
 )
 _END = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -54,13 +51,11 @@ class PostgresLiveness(Liveness):
     Args:
         database: Where.
         executor: Whose liveness this is; None for an onlooker.
-        queue: As `open_engine` has it.
     """
 
-    def __init__(self, database: Database, executor: str | None, *, queue: str | None = None) -> None:
+    def __init__(self, database: Database, executor: str | None) -> None:
         self._database = database
         self._executor = executor
-        self._of = {"queue": queue or ""}
         self._key = int.from_bytes(os.urandom(7))
         self._links = sa.create_engine(database.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
         self._link: sa.Connection | None = None
@@ -143,7 +138,7 @@ class PostgresLiveness(Liveness):
             return []  # the next beat sees to the connection
 
     def _try_all(self, link: sa.Connection) -> list[str]:
-        rows = link.execute(_TRY, {"me": self._executor, "grace": _GRACE_S, **self._of}).all()
+        rows = link.execute(_TRY, {"me": self._executor, "grace": _GRACE_S}).all()
         dead = [row for row in rows if row.free]
         for row in dead:
             link.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == row.id))
@@ -163,12 +158,7 @@ class PostgresLiveness(Liveness):
     def living(self) -> list[Executor]:
         """See `Liveness.living`."""
         with self._database.engine.connect() as connection:
-            return [Executor(*row) for row in connection.execute(_LIVING, self._of)]
-
-    def clear(self) -> None:
-        """See `Liveness.clear`."""
-        with self._database.engine.begin() as connection:
-            connection.execute(_CLEAR, {"me": self._executor, **self._of})
+            return [Executor(*row) for row in connection.execute(_LIVING)]
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from ringfence.engine.base import Executor
 from ringfence.engine.liveness import identity
-from ringfence.engine.liveness.base import Liveness, LockLost, Silence, is_of
+from ringfence.engine.liveness.base import Liveness, LockLost, Silence
 from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 from ringfence.flock import try_lock
@@ -29,16 +29,12 @@ class SqliteLiveness(Liveness):
         database: Where the executors are listed.
         file: The database's.
         executor: Whose liveness this is; None for an onlooker.
-        queue: As `open_engine` has it.
     """
 
-    def __init__(
-        self, database: Database, file: Path, executor: str | None, *, queue: str | None = None
-    ) -> None:
+    def __init__(self, database: Database, file: Path, executor: str | None) -> None:
         self._engine = database.engine
         self._folder = file.with_name(file.name + ".executors")
         self._executor = executor
-        self._queue = queue
         self._fd: int | None = None
         self._beat = 0
         self._silence = Silence()
@@ -82,7 +78,7 @@ class SqliteLiveness(Liveness):
 
     def bury(self) -> list[str]:
         """See `Liveness.bury`."""
-        rows = [row for row in self._rows() if row.id != self._executor and is_of(row.id, self._queue)]
+        rows = [row for row in self._rows() if row.id != self._executor]
         beats: dict[str, int] = {}
         dead = []
         for row in rows:
@@ -136,19 +132,11 @@ class SqliteLiveness(Liveness):
         """See `Liveness.living`."""
         found = []
         for row in self._rows():
-            if not is_of(row.id, self._queue):
-                continue
             with suppress(FileNotFoundError):
                 seen = datetime.fromtimestamp(self._lock_of(row.id).stat().st_mtime, UTC)
                 if row.id == self._executor or self._beat_of(row.id) is not None:
                     found.append(Executor(row.id, row.host, row.pid, seen))
         return found
-
-    def clear(self) -> None:
-        """See `Liveness.clear`."""
-        for row in self._rows():
-            if row.id != self._executor and is_of(row.id, self._queue):
-                self._forget(row.id)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
