@@ -79,7 +79,7 @@ def _read(path: Path) -> tuple[float, float]:
 
 
 def _read_here(path: Path) -> None:
-    from ringfence.runtime.transcript import read_events
+    from ringfence.runtime.transcript.session import read_events
 
     began = time.process_time()
     for _event in read_events(path):

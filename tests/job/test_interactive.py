@@ -19,7 +19,7 @@ _READS = """
 import sys
 from pathlib import Path
 from ringfence.job.interactive import _some_of
-from ringfence.runtime.transcript import read_events
+from ringfence.runtime.transcript.session import read_events
 from tests.memory import peak_kib
 events, count = read_events(Path(sys.argv[1])), 0
 while batch := _some_of(events):

@@ -63,7 +63,8 @@ def list_(
 def show(session: _Session, *, everything: _All = False, json: JsonOption = False) -> None:
     """Print what a transcript tells, in order, sub-agents last. Text of agents is shown escaped."""
     from ringfence.journal import read, resolve
-    from ringfence.runtime.transcript import opening, read_events, survey
+    from ringfence.runtime.transcript.client import survey
+    from ringfence.runtime.transcript.session import opening, read_events
 
     path = _found(session)
     printer = _Printer(json=json, everything=everything)
@@ -92,7 +93,7 @@ def follow(
     """Print what a transcript tells as it is written, sub-agents too, until interrupted. It may be empty still."""
     import anyio
 
-    from ringfence.runtime.transcript import follow_events
+    from ringfence.runtime.transcript.session import follow_events
 
     path = _found(session)
     if path is None:
@@ -113,7 +114,7 @@ def follow(
 def _found(reference: str) -> Path | None:
     """The transcript that is meant; None where it is a run of ours."""
     from ringfence.journal import resolve
-    from ringfence.runtime.transcript import find_session
+    from ringfence.runtime.transcript.places import find_session
 
     try:
         return find_session(reference)

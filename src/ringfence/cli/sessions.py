@@ -9,7 +9,8 @@ import msgspec
 
 from ringfence.errors import RingfenceError
 from ringfence.journal import list_runs, runs_dir
-from ringfence.runtime.transcript import FoundSession, encode_workspace, list_sessions, survey
+from ringfence.runtime.transcript.client import survey
+from ringfence.runtime.transcript.places import FoundSession, encode_workspace, list_sessions
 
 _LOOKED_AT = 2000
 """Of so many the beginning is read to find those on a workspace."""

@@ -23,8 +23,7 @@ from ringfence.runtime.client.base import Client, Place, Program
 from ringfence.runtime.client.program import checked_inside
 from ringfence.runtime.client.seen import ClientName
 from ringfence.runtime.session import SessionHome, SessionKeeper, held_session, sessions_dir
-from ringfence.runtime.transcript import read_events
-from ringfence.runtime.transcript.session import unread
+from ringfence.runtime.transcript.session import read_events, unread
 from ringfence.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.cases import examples, slow_after
 from ringfence.cli.transcript import print_event
 from ringfence.events import Event, TranscriptDamaged, TranscriptNoted
 from ringfence.journal import Journal, new_run_id, read, verify
-from ringfence.runtime.transcript import read_events
+from ringfence.runtime.transcript.session import read_events
 
 _TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(
     ["\ud800", "\x1b[2J", "$blob", "\0", "\u202e"]

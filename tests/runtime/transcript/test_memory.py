@@ -10,7 +10,7 @@ _LIMIT_KIB = 96 * 1024
 _READ = """
 import sys
 from pathlib import Path
-from ringfence.runtime.transcript import read_events
+from ringfence.runtime.transcript.session import read_events
 events = [event.name for event in read_events(Path(sys.argv[1]))]
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(peak, *events)

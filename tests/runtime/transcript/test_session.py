@@ -13,7 +13,7 @@ from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, MessageSent, ModelReplied, Origin, TranscriptDamaged, TranscriptNoted
-from ringfence.runtime.transcript import follow_events, read_events
+from ringfence.runtime.transcript.session import follow_events, read_events
 
 _DEADLINE_S = 20
 
