@@ -61,7 +61,6 @@ ANY_USER: Mapping[str, str] = {
     "loop/machine/test_rejecting.py": "why attempts are rejected",
     "loop/machine/test_pool.py": "when sandboxes are opened and closed",
     "loop/machine/test_which.py": "loops beside each other",
-    "loop/machine/test_workflow.py": "workflows whose steps touch nothing",
     "loop/real/": "loops whose roles are real clients, inside",
     "loop/repository/test_crash.py": "a repository whose process is killed",
     "loop/repository/test_hostile.py": "what attempts leave, taken as data",

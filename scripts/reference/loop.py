@@ -56,7 +56,7 @@ does not.
 
 | file | what it is |
 |---|---|
-| `loop.db`, `engine.db` | where the loop and its steps stand |
+| `loop.db` | where the loop and its steps stand |
 | `report.md`, `report.html` | the report, written at the end; `ringfence loop show` makes it anew at any time |
 | `proposal.md` | the same without paths of your machine and commands: the text of a pull request |
 | `loop.patch` | all of the work that passed, for `git apply` |

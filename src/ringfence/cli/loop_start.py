@@ -75,22 +75,17 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
 
 
 def _warm_up(effective: "Effective") -> None:
-    """Load beside the first work what takes long to load."""
-    is_api = effective.settings.run.runtime == "api"  # a client brings its own
-    threading.Thread(target=_load, args=(is_api,), name="warm-up", daemon=True).start()
+    """Load the model's SDK beside the first work, where a role may need it: a client brings its own."""
+    if effective.settings.run.runtime == "api":
+        threading.Thread(target=_load, name="warm-up", daemon=True).start()
 
 
-def _load(is_api: bool) -> None:
-    """One after another, what is needed first at first: those that load at once keep each other and the work waiting."""
-    from ringfence.engine.opening import warm_up
+def _load() -> None:
+    from ringfence.model import warm_up
 
     warm_up().join()
-    if is_api:
-        from ringfence.model import warm_up as warm_up_model
-
-        warm_up_model().join()
-        import ringfence.runtime.api
-        import ringfence.tool.toolset  # noqa: F401
+    import ringfence.runtime.api
+    import ringfence.tool.toolset  # noqa: F401
 
 
 def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":

@@ -40,11 +40,6 @@ class LoopPlace:
         return f"sqlite:///{self.directory / 'loop.db'}"
 
     @property
-    def engine_url(self) -> str:
-        """Of the database with its workflows."""
-        return f"sqlite:///{self.directory / 'engine.db'}"
-
-    @property
     def clones(self) -> Path:
         """Its repository and the stories' work trees.
 

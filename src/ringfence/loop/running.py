@@ -1,4 +1,4 @@
-"""Working a loop: the engine with its workflows in this process, until the loop has ended."""
+"""Working a loop in this process, until it has ended."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,19 +6,16 @@ from contextlib import suppress
 import anyio
 
 from ringfence.config import Effective
-from ringfence.engine.base import Context, Json, WorkflowState, WorkflowStatus
-from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
+from ringfence.job.outcome import root_cause
 from ringfence.job.sweep import close_the_dead
 from ringfence.loop.cancelling import drain_pool
 from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept
 from ringfence.loop.machine.loop import Loop
-from ringfence.loop.machine.stories import Stories
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.machine.whole import Whole
-from ringfence.loop.machine.workflow import LoopWorkflow, StoryWorkflow
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.record import LoopRecord
@@ -30,11 +27,8 @@ from ringfence.loop.store.rows import LoopRow
 from ringfence.loop.suite import Check
 
 _LOOK_S = 0.5
-_END_LOOK_S = 0.02
 _CLOSE_S = 60.0
 """A database that is away when the record is ended is waited for so long."""
-_RECOVERIES = 10_000
-_LEFT: Json = {"next": "stop", "state": "infrastructure", "reason": "left behind by an earlier round"}
 
 
 @frozen
@@ -81,7 +75,7 @@ async def work(
             )  # fmt: skip
             record = LoopRecord(store, row)
             try:
-                await _execute(loop, row, record)
+                await _execute(loop, record)
                 problem = await hand_over(loop)
             finally:
                 with anyio.move_on_after(_CLOSE_S, shield=True):
@@ -94,43 +88,19 @@ async def work(
             database.close()
 
 
-async def _execute(loop: Loop, row: LoopRow, record: LoopRecord) -> None:
-    stories, name = Stories(loop), f"{loop.id}.loop.{row.round}"
-
-    async def work_all(context: Context, argument: Json) -> Json:
-        if context.id != name:  # of an earlier round, whose process died in its last moment
-            return _LEFT
-        return await LoopWorkflow(whole)(context, argument)
-
-    async def work_one(context: Context, argument: Json) -> Json:
-        if not await whole.is_current(context.id, str(argument["story"])):
-            return _LEFT
-        return await StoryWorkflow(stories, ended=whole.story_ended)(context, argument)
-
-    engine = open_engine(
-        loop.place.engine_url,
-        workflows={"loop": work_all, "story": work_one},
-        concurrency=loop.settings.parallel + 1,
-        recoveries=_RECOVERIES,
-    )
-    whole = Whole(loop, stories, engine)
-    status: WorkflowStatus | None = None
-    async with engine:
-        await engine.enqueue("loop", id=name)
+async def _execute(loop: Loop, record: LoopRecord) -> None:
+    try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, loop)
             tasks.start_soon(record.follow)
-            status = await engine.get(name)
-            while status is not None and not status.state.is_end:
-                with anyio.move_on_after(_LOOK_S):
-                    await whole.is_complete.wait()
-                await anyio.sleep(_END_LOOK_S)
-                status = await engine.get(name)
+            await Whole(loop).work()
             tasks.cancel_scope.cancel()
-    if status is None or status.state is not WorkflowState.DONE:
-        how = "is gone" if status is None else f"{status.state.value}: {status.error}"
+    except Exception as exc:
+        how = f"failed: {root_cause(exc)}"
         await loop.store.end(LoopState.INFRASTRUCTURE, f"the work on it {how}")
-        raise InfrastructureFault(f"the work on loop {loop.id} {how}; `ringfence loop resume {loop.id}`")
+        raise InfrastructureFault(
+            f"the work on loop {loop.id} {how}; `ringfence loop resume {loop.id}`"
+        ) from exc
 
 
 async def _watch(loop: Loop) -> None:

@@ -1,19 +1,21 @@
 """`ringfence` in a process that is killed at a point of its work: `python dying.py POINT N WORDS...`.
 
-POINT is `step` (when a step of the engine after the Nth begins), `write` (just before or after the Nth write of the
-loop's rows, by turns), or `over` (1: when the loop's end was written down, 2: before a merge or a pull
+POINT is `step` (when a run of an agent or of checks after the Nth begins), `write` (just before or after the Nth write
+of the loop's rows, by turns), or `over` (1: when the loop's end was written down, 2: before a merge or a pull
 request is).
 """
 
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from ringfence.cli import main
 from ringfence.database import Database
-from ringfence.engine.dbos.context import DbosContext
+from ringfence.job.result import JobResult
+from ringfence.job.run import JobRun
+from ringfence.loop.machine.turn import Runs
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore
 
@@ -23,21 +25,16 @@ def _die() -> None:
 
 
 def _at_step(most: int) -> None:
-    taken, begun = DbosContext.step, 0
+    done, begun = Runs.do, 0
 
-    async def step(
-        self: DbosContext, name: str, function: Callable[..., Awaitable[Any]], *arguments: Any
-    ) -> Any:
-        async def counted(*given: Any) -> Any:
-            nonlocal begun
-            begun += 1
-            if begun > most:
-                _die()
-            return await function(*given)
+    async def do(self: Runs, run: JobRun) -> JobResult:
+        nonlocal begun
+        begun += 1
+        if begun > most:
+            _die()
+        return await done(self, run)
 
-        return await taken(self, name, counted, *arguments)
-
-    DbosContext.step = step  # type: ignore[method-assign]
+    Runs.do = do  # type: ignore[method-assign]
 
 
 def _at_write(number: int) -> None:

@@ -24,12 +24,12 @@ def _project(root: Path) -> Project:
 
 
 def test_killed_at_every_step_it_comes_to_the_same_end(tmp_path: Path):
-    """Each process does a step or two and is killed when the next begins: each commit is there once."""
+    """Each process does a run of an agent or checks, and is killed when the next begins: each commit is there once."""
     project, killed = _project(tmp_path), 0
-    ended = project.start(command=dying("step", 2))
+    ended = project.start(command=dying("step", 1))
     while ended.returncode == _KILLED:
         killed += 1
-        ended = project.run("loop", "resume", command=dying("step", 2))
+        ended = project.run("loop", "resume", command=dying("step", 1))
     assert (ended.returncode, killed > 10) == (0, True), (killed, ended)
     assert project.subjects() == _EACH_ONCE
     assert project.git("ls-tree", "-r", "--name-only", project.branch).splitlines() == [

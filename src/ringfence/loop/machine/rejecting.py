@@ -7,10 +7,9 @@ from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.complaints import bounded, fingerprint
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
-from ringfence.loop.machine.workflow import code_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.loop.store.rows import StepRow, StoryRow, code_steps, tests_steps
 
 Json = dict[str, Any]
 _SHOWN = 20

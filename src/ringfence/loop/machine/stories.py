@@ -11,11 +11,10 @@ from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.rejecting import Rejecting
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turns import Turn, Turns
-from ringfence.loop.machine.workflow import tests_steps
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.rows import StoryRow
+from ringfence.loop.store.rows import CODE, TESTS, StoryRow, tests_steps
 
 Json = dict[str, Any]
 Part = Callable[[StoryRow, int], Awaitable[Json]]
@@ -31,7 +30,6 @@ class Stories:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.attempts = loop.settings.attempts
         self.clones = Clones(loop)
         self.gates = Gates(loop, self.clones)
         self._turns = Turns(loop, self.clones)
@@ -48,8 +46,32 @@ class Stories:
         }
         """The stage that a story is in meanwhile, and what is done."""
 
-    async def do(self, name: str, story: str, attempt: int) -> Json:
-        """Do a part. What ends the loop is an answer of it: an exception would lose what it was."""
+    async def work(self, story: str) -> Json:
+        """One story to its end: tests first, then code until it is accepted or its attempts are used up.
+
+        The answer's `next` says how it ended: `passed`, `skipped` or `blocked`; `stop` ends the loop. A story that is
+        worked on again after its process died comes to the same at once, up to the step that was interrupted.
+        """
+        answer = await self._do("begin", story, 0)
+        for parts in (TESTS, CODE):
+            if answer["next"] == "on":
+                answer = await self._attempts(story, parts)
+        return await self._end(story, answer)
+
+    async def _attempts(self, story: str, parts: Sequence[str]) -> Json:
+        """Try until all parts say `on`; one that says `again` begins the next attempt."""
+        answer: Json = {}
+        for attempt in range(1, self.loop.settings.attempts + 1):
+            for name in parts:
+                answer = await self._do(name, story, attempt)
+                if answer["next"] != "on":
+                    break
+            if answer["next"] != "again":
+                return answer
+        return {"next": "skipped", "reason": answer["reason"]}
+
+    async def _do(self, name: str, story: str, attempt: int) -> Json:
+        """Do a part. What ends the loop is an answer of it: other stories come to their ends first."""
         stage, part = self._parts[name]
         await self.loop.store.change(story, stage=stage)
         try:
@@ -169,7 +191,7 @@ class Stories:
             )
         return {"next": "passed", "commit": commit}
 
-    async def end(self, story: str, answer: Json) -> Json:
+    async def _end(self, story: str, answer: Json) -> Json:
         """Write down how it ended."""
         row, store = await self.loop.store.story(story), self.loop.store
         match answer["next"]:

@@ -1,27 +1,24 @@
 """The steps of a loop as a whole: what is worked on next, what passed is merged, what is done is delivered."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
-from ringfence.engine.base import Engine, WorkflowState, WorkflowStatus
 from ringfence.loop.machine.gate import merged
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.stories import Stories
-from ringfence.loop.machine.workflow import code_steps
 from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import Conflict, Merged, RepositoryRefused
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.rows import StoryRow
+from ringfence.loop.store.rows import StoryRow, code_steps
 from ringfence.loop.story import Ready, ready
 
 Json = dict[str, Any]
-_LOOK_S = 0.5
-_WRITTEN_S = 0.02
 _SHOWN = 20
 
 
@@ -30,24 +27,34 @@ class Whole:
 
     Args:
         loop: It.
-        stories: Its stories' steps.
-        engine: Where stories are worked on.
-        ended: Set whenever a story's workflow ended here.
     """
 
-    def __init__(self, loop: Loop, stories: Stories, engine: Engine) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._stories = stories
-        self._engine = engine
+        self._stories = Stories(loop)
+        self._at_work: set[str] = set()
+        """Stories that a task works on."""
         self._ended = anyio.Event()
-        self.is_complete = anyio.Event()
-        """Set when the loop's end is written down."""
+        """Set whenever one of them came to an end."""
+        self._stop: Json | None = None
+        """How the loop ends, by the first story that ends it."""
 
-    def story_ended(self) -> None:
-        """A story's workflow has ended here."""
-        self._ended.set()
+    async def work(self) -> None:
+        """Work all stories through, deliver what passed and write down the end.
 
-    async def start(self) -> Json:
+        Each step can be repeated: a loop whose process died goes on at the step that was interrupted.
+        """
+        answer = await self._start()
+        async with anyio.create_task_group() as tasks:
+            while answer["next"] == "on":
+                answer = await self._dispatch(tasks)
+                if answer["next"] == "on":
+                    answer = await self._wait()
+                if answer["next"] == "on":
+                    answer = await self._merge_all()
+        await self._complete(answer)
+
+    async def _start(self) -> Json:
         """Look at what fails before anything is done."""
         loop = self._loop
         row = await loop.store.get()
@@ -78,13 +85,13 @@ class Whole:
         )  # fmt: skip
         return {"next": "on"}
 
-    async def dispatch(self) -> Json:
+    async def _dispatch(self, tasks: TaskGroup) -> Json:
         """Have stories worked on that are ready."""
         loop = self._loop
         try:
             await loop.left()
         except Stop as exc:
-            return await self._halted(exc)
+            return await self._halted(_stop(exc.state, exc.reason))
         rows = {row.id: row for row in await loop.store.stories()}
         running = [row for row in rows.values() if row.state is StoryState.RUNNING]
         now = _ready(loop, rows)
@@ -102,37 +109,36 @@ class Whole:
         for chosen, slot in zip(now.stories, free, strict=False):
             await loop.store.change(chosen.id, state=StoryState.RUNNING, slot=slot, stage="tests", reason="")
             running.append(await loop.store.story(chosen.id))
-        workflows = await self._workflows(running)
-        for name, story in workflows.items():  # again is the same as once
-            await self._engine.enqueue("story", id=name, argument={"story": story})
-        return {"next": "on", "workflows": [*workflows]} if running else await self._end()
+        for row in running:
+            if row.id not in self._at_work:
+                self._at_work.add(row.id)
+                tasks.start_soon(self._work_on, row.id)
+        return {"next": "on"} if running else await self._end()
 
-    async def _workflows(self, rows: Iterable[StoryRow]) -> dict[str, str]:
-        """Names of the workflows of stories, and their stories."""
-        round_number = (await self._loop.store.get()).round
-        slugs = {row: self._loop.story(row.id).slug for row in rows}
-        return {
-            f"{self._loop.id}.{slug}.{row.generation}.{round_number}": row.id for row, slug in slugs.items()
-        }
+    async def _work_on(self, story: str) -> None:
+        """Work on one story; an error of ours ends the loop as a story does that cannot go on."""
+        try:
+            answer = await self._stories.work(story)
+        except Exception as exc:  # noqa: BLE001 -- the other stories come to their ends
+            answer = _stop(LoopState.INFRASTRUCTURE, f"the work on story {story} failed: {exc}")
+        if answer["next"] == "stop":
+            self._stop = self._stop or answer
+        self._at_work.discard(story)
+        self._ended.set()
 
-    async def is_current(self, workflow: str, story: str) -> bool:
-        """Whether a story's workflow is the one that works on it: what an earlier round left behind is not."""
-        return workflow in await self._workflows([await self._loop.store.story(story)])
+    async def _wait(self) -> Json:
+        """Until a story has come to an end; or all of them, once one of them ends the loop."""
+        await self._ended.wait()
+        self._ended = anyio.Event()
+        return {"next": "on"} if self._stop is None else await self._halted(self._stop)
 
-    async def _halted(self, stop: Stop) -> Json:
+    async def _halted(self, stop: Json) -> Json:
         """End the loop, once nothing is at work any more."""
-        rows = await self._loop.store.stories()
-        names = [*await self._workflows(row for row in rows if row.state is StoryState.RUNNING)]
         self._loop.runs.wind_down()
-        while not all(each.state.is_end for each in await self._engine.list(ids=names)):
-            await self._look()
-        return _stop(stop.state, stop.reason)
-
-    async def _look(self) -> None:
-        """Wait until a story's workflow ended here, but not for long."""
-        with anyio.move_on_after(_LOOK_S):
+        while self._at_work:
             await self._ended.wait()
-        await anyio.sleep(_WRITTEN_S)  # who ended tells of it before the engine has written it down
+            self._ended = anyio.Event()
+        return stop
 
     async def _end(self) -> Json:
         """How a loop ends that nothing is left to do for."""
@@ -148,23 +154,7 @@ class Whole:
             )
         return _stop(LoopState.INCOMPLETE, told)
 
-    async def wait(self, workflows: Sequence[str]) -> Json:
-        """Until a story has come to an end; or all of them, once one of them ends the loop."""
-        stop: Json | None = None
-        while True:
-            found = await self._engine.list(ids=workflows)
-            ended = [each for each in found if each.state.is_end]
-            stop = stop or next(filter(None, map(_stopping, ended)), None)
-            if stop is not None and len(ended) == len(found):
-                return stop
-            if stop is not None:
-                self._loop.runs.wind_down()
-            elif ended or len(found) < len(workflows):
-                self._ended = anyio.Event()
-                return {"next": "on"}
-            await self._look()
-
-    async def merge(self) -> Json:
+    async def _merge_all(self) -> Json:
         """Bring what passed onto the loop's branch, one story after another."""
         rows = await self._loop.store.stories()
         for row in rows:
@@ -172,7 +162,7 @@ class Whole:
                 try:
                     await self._merge(row)
                 except Stop as exc:
-                    return await self._halted(exc)
+                    return await self._halted(_stop(exc.state, exc.reason))
         return {"next": "on"}
 
     async def _merge(self, row: StoryRow) -> None:
@@ -216,7 +206,7 @@ class Whole:
             tests=None, tip=None, reason=why,
         )  # fmt: skip
 
-    async def complete(self, answer: Json) -> Json:
+    async def _complete(self, answer: Json) -> None:
         """Deliver what passed, and write down the end."""
         loop, state, reason = self._loop, LoopState(answer["state"]), answer["reason"]
         row = await loop.store.get()
@@ -238,8 +228,6 @@ class Whole:
         problem = await write_report(loop.place, loop.store, loop.repository, loop.plan)
         if problem is not None:
             loop.runs.tell(problem)
-        self.is_complete.set()
-        return {"state": state.value, "reason": reason}
 
 
 def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
@@ -254,13 +242,6 @@ def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
         running=by[StoryState.RUNNING],
     )
     return replace(found, blocked={name: why for name, why in found.blocked.items() if name not in asked})
-
-
-def _stopping(status: WorkflowStatus) -> Json | None:
-    """What a story's workflow says that ends the loop."""
-    if status.state is not WorkflowState.DONE:
-        return _stop(LoopState.INFRASTRUCTURE, f"{status.id} {status.state.value}: {status.error}")
-    return status.result if status.result["next"] == "stop" else None
 
 
 def _stop(state: LoopState, reason: str) -> Json:

@@ -62,6 +62,10 @@ class StoryRow:
     """A person's, to what the story asked."""
 
 
+TESTS = ("tests", "red")
+"""Parts of an attempt at a story's tests."""
+CODE = ("code", "checks", "review", "judgement")
+"""Parts of an attempt at its code."""
 COUNTED = "counted"
 """Names, in the result of a step that has no outcome, the last run whose use was counted."""
 
@@ -115,3 +119,13 @@ class Spent:
     def and_more(self, tokens: int, cost_usd: float) -> "Spent":
         """With what one more run of an agent used, which is counted as a call when it begins."""
         return Spent(self.calls, self.tokens + tokens, self.cost_usd + cost_usd)
+
+
+def tests_steps(attempt: int) -> list[str]:
+    """Names of the steps of an attempt at a story's tests."""
+    return [f"{name}.{attempt}" for name in TESTS]
+
+
+def code_steps(attempt: int) -> list[str]:
+    """Names of the steps of an attempt at its code."""
+    return [f"{name}.{attempt}" for name in CODE]
