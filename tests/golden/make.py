@@ -30,10 +30,10 @@ _PASSWD = f"root:x:0:0:root:/root:/bin/sh\ndev:x:{OWNER_UID}:{OWNER_UID}::/home/
 _ENTER = """\
 set -e
 hostname golden
-printf '%s' "$PASSWD" >/run/ringfence-golden-passwd
-mount --bind /run/ringfence-golden-passwd /etc/passwd
 mount -t tmpfs tmpfs /srv
 mkdir /srv/clients
+printf '%s' "$PASSWD" >/srv/passwd
+mount --bind /srv/passwd /etc/passwd
 [ -z "$TEST_CLIENTS" ] || mount --bind "$TEST_CLIENTS" /srv/clients
 docker=$(stat --format %g /var/run/docker.sock 2>/dev/null || echo $OWNER_UID)
 exec setpriv --reuid $OWNER_UID --regid $OWNER_UID --groups $docker --inh-caps=-all --bounding-set=-all "$@"
