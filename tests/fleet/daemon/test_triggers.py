@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.fleet.conftest import Make
 from tests.fleet.crew import Crew
+from tests.fleet.signing import sign
 from tests.ports import kept_port
 
-from ringfence.fleet.trigger.webhook import LIMIT_BYTES, sign
+from ringfence.fleet.trigger.webhook import LIMIT_BYTES
 
 pytestmark = pytest.mark.slow
 _SECRET = secrets.token_hex(16)

@@ -271,7 +271,7 @@ async def test_the_real_clock_fires_a_real_slot():
         is_fired.set()
 
     clock = Clock(fire, report=crew.report)
-    clock.add(Timer("a", IntervalSchedule.beginning(SECOND, datetime.now(UTC)), datetime.now(UTC)))
+    clock.add(Timer("a", IntervalSchedule(SECOND, datetime.now(UTC) + SECOND), datetime.now(UTC)))
     clock.add(Timer("b", CronSchedule("0 0 1 1 *", "UTC"), datetime.now(UTC)))
     async with anyio.create_task_group() as group:
         group.start_soon(clock.run)

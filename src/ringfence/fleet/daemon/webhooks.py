@@ -21,7 +21,6 @@ from ringfence.fleet.trigger.webhook import (
     LIMIT_BYTES,
     Delivery,
     Headers,
-    WebhookRule,
     receive,
     refuse_length,
     refuse_unsigned,
@@ -93,7 +92,7 @@ async def _received(request: Request, agent: Agent, trigger: WebhookTrigger, sta
         secret = await with_secrets(
             trigger.secret, stack=stack, references=agent.settings.secrets, state=state
         )
-    return receive(WebhookRule((secret.encode(),), style=trigger.signature), headers, bytes(body))
+    return receive(secret.encode(), trigger.signature, headers, bytes(body))
 
 
 async def _entered(

@@ -3,7 +3,7 @@
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.due import CatchUp, Due, due
 from ringfence.fleet.schedule.firing import Clock, ClockJumped, Fire, Report, SystemTime, Timer, TimeSource
-from ringfence.fleet.schedule.interval import IntervalSchedule, parse_interval
+from ringfence.fleet.schedule.interval import IntervalSchedule
 from ringfence.fleet.schedule.slot import Schedule, slot_id
 
 __all__ = [
@@ -20,6 +20,5 @@ __all__ = [
     "TimeSource",
     "Timer",
     "due",
-    "parse_interval",
     "slot_id",
 ]

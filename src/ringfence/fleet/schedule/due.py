@@ -36,11 +36,7 @@ class Due:
     handled: datetime
     """Everything up to here is dealt with, once the slots are: keep it for the next time."""
     dropped: int
-    """How many slots are not fired."""
-    counts_all: bool
-    """Whether `dropped` is exact; otherwise there are at least so many."""
-    next_slot: datetime | None
-    """The first one that is not due yet."""
+    """How many slots are not fired, up to `MOST_COUNTED`."""
 
 
 def due(
@@ -66,7 +62,7 @@ def due(
     handled, now = handled.astimezone(UTC), now.astimezone(UTC)
     first = schedule.next_after(handled)
     if first is None or first > now:
-        return Due((), handled, 0, counts_all=True, next_slot=first)
+        return Due((), handled, 0)
     newest = _newest(schedule, handled, now, 1 if catch_up is CatchUp.ONCE else MOST_SLOTS)
     slots = newest
     if catch_up is CatchUp.SKIP:
@@ -74,13 +70,7 @@ def due(
         slots = [slot for slot in newest if now - slot < punctual]
     before = schedule.count(handled, slots[0] if slots else now, MOST_COUNTED + 1)
     missed = before - len(slots[:1])
-    return Due(
-        tuple(slots),
-        handled=newest[-1],
-        dropped=min(missed, MOST_COUNTED),
-        counts_all=before <= MOST_COUNTED,
-        next_slot=schedule.next_after(now),
-    )
+    return Due(tuple(slots), handled=newest[-1], dropped=min(missed, MOST_COUNTED))
 
 
 def _newest(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:

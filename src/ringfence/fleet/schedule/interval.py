@@ -1,15 +1,12 @@
-"""Schedules by interval: `30s`, `5m`, `1h 30m`."""
+"""Schedules by interval."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
-from ringfence.config.units import format_duration, parse_duration
+from ringfence.config.units import format_duration
 from ringfence.errors import UsageError
 from ringfence.fleet.schedule.slot import Schedule
 
 _SECOND = timedelta(seconds=1)
-_WORDS = re.compile(r"\d[\d.]*\s*[a-z]*", re.ASCII)
-_LONGEST = 80
 
 
 class IntervalSchedule(Schedule):
@@ -29,14 +26,6 @@ class IntervalSchedule(Schedule):
         self.interval = interval
         self.anchor = anchor.astimezone(UTC).replace(microsecond=0)
 
-    @classmethod
-    def beginning(
-        cls, interval: timedelta, created_at: datetime, *, first_at_once: bool = True
-    ) -> "IntervalSchedule":
-        """A schedule whose first slot follows its creation within a second, or after one interval."""
-        soon = created_at.astimezone(UTC).replace(microsecond=0) + _SECOND
-        return cls(interval, soon if first_at_once else soon + interval)
-
     def next_after(self, moment: datetime) -> datetime | None:
         """See `Schedule`."""
         number = max(0, (moment - self.anchor) // self.interval + 1)
@@ -53,29 +42,3 @@ class IntervalSchedule(Schedule):
     def describe(self) -> str:
         """The interval in its largest unit."""
         return f"every {format_duration(self.interval.total_seconds())}"
-
-
-def parse_interval(text: str | float) -> timedelta:
-    """The time in `30s`, `5m`, `1.5h` or `1h 30m`; a number alone is seconds.
-
-    Raises:
-        UsageError: It is no such time, or shorter than a second.
-    """
-    words = [text] if isinstance(text, int | float) else _words(text)
-    try:
-        seconds = sum(parse_duration(word) for word in words)
-        interval = timedelta(seconds=seconds)
-        IntervalSchedule(interval, datetime.now(UTC))
-    except (ValueError, OverflowError) as exc:
-        raise UsageError(
-            f"{str(text)[:_LONGEST]!r} is no interval; write a number and a unit, like 30s, 5m or 1h 30m"
-        ) from exc
-    return interval
-
-
-def _words(text: str) -> list[str]:
-    """Number and unit by number and unit; the whole text where it is not made of such."""
-    words = _WORDS.findall(text)
-    is_whole = "".join(words).replace(" ", "") == text.replace(" ", "")
-    has_units = len(words) < 2 or all(word.rstrip()[-1].isalpha() for word in words)
-    return words if words and is_whole and has_units and len(text) <= _LONGEST else [text]

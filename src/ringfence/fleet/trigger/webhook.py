@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -12,15 +12,13 @@ from ringfence.fleet.trigger.payload import Payload, read_payload
 from ringfence.fleet.trigger.refusal import WebhookRefused
 
 LIMIT_BYTES: Final = 1024 * 1024
-"""Of a body, unless a rule says otherwise."""
-WINDOW_S: Final = 300.0
-"""How far a signed time may be from now, unless a rule says otherwise."""
+"""Of a body."""
+_WINDOW_S: Final = 300.0
+"""How far a signed time may be from now."""
 _HEADERS: Final = {"github": "X-Hub-Signature-256", "stripe": "Stripe-Signature"}
-_KEY_HEADERS: Final = (("Idempotency-Key", "key"), ("X-GitHub-Delivery", "github"))
 _GITHUB: Final = re.compile(r"sha256=([0-9a-f]{64})", re.ASCII | re.IGNORECASE)
 _HEX: Final = re.compile(r"[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
 _TIME: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _LONGEST_SIGNATURE: Final = 4096
 _MOST_SIGNATURES: Final = 16
 
@@ -30,110 +28,85 @@ Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class WebhookRule:
-    """Who may call a webhook."""
-
-    secrets: tuple[bytes, ...] = field(repr=False)
-    """Any of them may have signed: while one replaces another, both."""
-    style: Style = "github"
-    """`github`: the body is signed, `sha256=...`. `stripe`: the time and the body are, `t=...,v1=...`."""
-    header: str | None = None
-    """Where the signature is; None: `X-Hub-Signature-256`, or `Stripe-Signature` for `stripe`."""
-    limit_bytes: int = LIMIT_BYTES
-    window_s: float = WINDOW_S
-
-    def __post_init__(self) -> None:
-        if not self.secrets or not all(self.secrets):
-            raise ValueError("a webhook needs a secret that is not empty, or anybody could call it")
-
-
-@dataclass(frozen=True)
 class Delivery:
     """A request that is taken."""
 
-    key: str
-    """Two deliveries with one key are one. It is the sender's, where it says one, and then not signed."""
     body_hash: str
-    """SHA-256 of the body. The same body under another key may be one that somebody recorded and sends again."""
+    """SHA-256 of the body, which makes two deliveries one: a key of the sender's would not be signed."""
     payload: Payload
 
 
-def receive(rule: WebhookRule, headers: Headers, body: bytes, *, now: datetime | None = None) -> Delivery:
+def receive(
+    secret: bytes, style: Style, headers: Headers, body: bytes, *, now: datetime | None = None
+) -> Delivery:
     """Verify a request, and read it.
 
     Args:
-        rule: Who may call.
+        secret: What it is signed with.
+        style: `github`: the body is signed, `sha256=...`. `stripe`: the time and the body are, `t=...,v1=...`.
         headers: All of the request's.
-        body: Whole, as it came; stop reading beyond the rule's limit (see `refuse_length`).
+        body: Whole, as it came; stop reading beyond `LIMIT_BYTES` (see `refuse_length`).
         now: By the wall clock; None: the machine's.
 
     Raises:
         WebhookRefused: With the status to answer and the reason.
     """
-    if len(body) > rule.limit_bytes:
-        raise _too_long(rule.limit_bytes)
-    verify(rule, headers, body, now=now or datetime.now(UTC))
-    body_hash = hashlib.sha256(body).hexdigest()
-    payload = read_payload(body, header(headers, "Content-Type"))
-    return Delivery(delivery_key(headers, body_hash), body_hash, payload)
+    if not secret:
+        raise ValueError("a webhook needs a secret that is not empty, or anybody could call it")
+    if len(body) > LIMIT_BYTES:
+        raise _too_long()
+    _verify(secret, style, headers, body, now=now or datetime.now(UTC))
+    payload = read_payload(body, _header(headers, "Content-Type"))
+    return Delivery(hashlib.sha256(body).hexdigest(), payload)
 
 
-def refuse_unsigned(style: Style, headers: Headers, *, name: str | None = None) -> None:
+def refuse_unsigned(style: Style, headers: Headers) -> None:
     """Refuse what has no signature at all, or no well-formed one, before anything is done for it.
 
     Raises:
         WebhookRefused: 401 without one, 400 for one that is malformed.
     """
-    _read_signature(style, name or _HEADERS[style], headers)
+    _read_signature(style, headers)
 
 
-def refuse_length(headers: Headers, *, limit_bytes: int = LIMIT_BYTES) -> None:
+def refuse_length(headers: Headers) -> None:
     """Refuse by what a request says of its length, before its body is read.
 
     Raises:
         WebhookRefused: 413 if it is too long, 400 if it is no length.
     """
-    said = header(headers, "Content-Length")
+    said = _header(headers, "Content-Length")
     if said is None:
         return
     if not _TIME.fullmatch(said):
         raise WebhookRefused(400, f"Content-Length {said[:40]!r} is no length of a body")
-    if int(said) > limit_bytes:
-        raise _too_long(limit_bytes)
+    if int(said) > LIMIT_BYTES:
+        raise _too_long()
 
 
-def verify(rule: WebhookRule, headers: Headers, body: bytes, *, now: datetime) -> None:
+def _verify(secret: bytes, style: Style, headers: Headers, body: bytes, *, now: datetime) -> None:
     """Check a request's signature, in a time that does not depend on how wrong it is.
 
     Raises:
         WebhookRefused: 401 without a signature, with a wrong or an old one; 400 with one that is malformed.
     """
-    name = rule.header or _HEADERS[rule.style]
-    time_text, signatures = _read_signature(rule.style, name, headers)
+    time_text, signatures = _read_signature(style, headers)
     signed = body
     if time_text is not None:
         signed = time_text.encode("ascii") + b"." + body
-        _check_time(int(time_text), now, rule.window_s)
-    if not _is_signed(rule.secrets, signed, signatures):
-        raise WebhookRefused(401, f"the signature in {name} is not of this body by a secret of this webhook")
+        _check_time(int(time_text), now)
+    expected = hmac.new(secret, signed, hashlib.sha256).digest()
+    is_signed = False
+    for signature in signatures:
+        is_signed |= hmac.compare_digest(expected, signature)
+    if not is_signed:
+        name = _HEADERS[style]
+        raise WebhookRefused(
+            401, f"the signature in {name} is not of this body by the secret of this webhook"
+        )
 
 
-def delivery_key(headers: Headers, body_hash: str) -> str:
-    """What makes a repeated request one: the sender's key, or the body itself.
-
-    Raises:
-        WebhookRefused: 400 for a key that is none.
-    """
-    for name, kind in _KEY_HEADERS:
-        said = header(headers, name)
-        if said is not None:
-            if not _KEY.fullmatch(said):
-                raise WebhookRefused(400, f"{name} must be 1 to 200 visible ASCII characters")
-            return f"{kind}:{said}"
-    return f"body:{body_hash}"
-
-
-def header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
+def _header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     """A header's value without the space around it; None if it is not there.
 
     Raises:
@@ -145,18 +118,10 @@ def header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return values[0].strip(" \t") if values else None
 
 
-def sign(secret: bytes, body: bytes, *, at: datetime | None = None) -> str:
-    """The signature that `verify` takes: `github` style, or with a time `stripe`."""
-    if at is None:
-        return "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
-    seconds = str(int(at.timestamp()))
-    digest = hmac.new(secret, seconds.encode("ascii") + b"." + body, hashlib.sha256).hexdigest()
-    return f"t={seconds},v1={digest}"
-
-
-def _read_signature(style: Style, name: str, headers: Headers) -> tuple[str | None, list[bytes]]:
+def _read_signature(style: Style, headers: Headers) -> tuple[str | None, list[bytes]]:
     """The time that is signed, if one is, and the signatures."""
-    said = header(headers, name)
+    name = _HEADERS[style]
+    said = _header(headers, name)
     if said is None:
         raise WebhookRefused(401, f"there is no signature; send it in the header {name}")
     if len(said) > _LONGEST_SIGNATURE:
@@ -187,24 +152,15 @@ def _read_timed(name: str, said: str) -> tuple[str, list[bytes]]:
     return times[0], [bytes.fromhex(signature) for signature in signatures]
 
 
-def _check_time(seconds: int, now: datetime, window_s: float) -> None:
+def _check_time(seconds: int, now: datetime) -> None:
     apart_s = now.timestamp() - seconds
-    if abs(apart_s) > window_s:
+    if abs(apart_s) > _WINDOW_S:
         direction = "old" if apart_s > 0 else "ahead"
         raise WebhookRefused(
             401,
-            f"the signature is {abs(apart_s):.0f} s {direction}; {window_s:g} s are allowed: set the clocks",
+            f"the signature is {abs(apart_s):.0f} s {direction}; {_WINDOW_S:g} s are allowed: set the clocks",
         )
 
 
-def _is_signed(secrets: Sequence[bytes], signed: bytes, signatures: Sequence[bytes]) -> bool:
-    is_right = False
-    for secret in secrets:
-        expected = hmac.new(secret, signed, hashlib.sha256).digest()
-        for signature in signatures:
-            is_right |= hmac.compare_digest(expected, signature)
-    return is_right
-
-
-def _too_long(limit_bytes: int) -> WebhookRefused:
-    return WebhookRefused(413, f"the body is longer than {limit_bytes} bytes")
+def _too_long() -> WebhookRefused:
+    return WebhookRefused(413, f"the body is longer than {LIMIT_BYTES} bytes")
