@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,15 @@ def _respell_seal(lines: Lines) -> None:
     lines[-1] = lines[-1].replace(b'"seq"', b'"\\u0073eq"')
 
 
+def _rewrite(lines: Lines) -> None:
+    """A sound chain over another content, with the seal of the first."""
+    _edit(lines)
+    for number in range(4, len(lines)):
+        line = json.loads(lines[number])
+        line["prev"] = sha256(lines[number - 1]).hexdigest()
+        lines[number] = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
 @pytest.mark.parametrize(
     ("change", "bad_line", "reason"),
     [
@@ -81,6 +91,7 @@ def _respell_seal(lines: Lines) -> None:
         (_edit_last, 7, "edited"),
         (_edit_seal_time, 7, "signature is wrong"),
         (_respell_seal, 7, "edited"),
+        (_rewrite, 7, "another head"),
     ],
 )
 def test_damage_is_found_at_its_line(

@@ -28,6 +28,9 @@ _MARKER = "this is the mutated copy"
 _CRASHES = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SyntaxError")
 """Failures that say that the mutant is no working program, rather than that a guard is missing."""
 
+_IN_A_FIXTURE = 'with "AssertionError'
+"""What pytest says of a fixture that did not find what it expects: it notices as a test does."""
+
 
 class WorkbenchError(Exception):
     """Mutants cannot be judged here."""
@@ -43,8 +46,8 @@ class TestRun:
     passed: int
     failures: tuple[tuple[str, str], ...]
     """Node id and message of each test that failed."""
-    errors: tuple[str, ...]
-    """Of fixtures, and of files that could not be collected."""
+    errors: tuple[tuple[str, str], ...]
+    """The same of fixtures that failed, and of files that could not be collected."""
     skipped: tuple[str, ...]
     """Reasons."""
     output: str
@@ -55,13 +58,15 @@ class TestRun:
         """The test that failed as a test should; None if none did."""
         if self.exit_code != 1:
             return None
-        return next((test for test, message in self.failures if not message.startswith(_CRASHES)), None)
+        asserted = [(test, message) for test, message in self.errors if _IN_A_FIXTURE in message]
+        found = [*self.failures, *asserted]
+        return next((test for test, message in found if not message.startswith(_CRASHES)), None)
 
     @property
     def summary(self) -> str:
         """What happened, in one line."""
         if self.errors or self.failures:
-            return "; ".join([*self.errors, *(f"{test}: {message}" for test, message in self.failures)])[:300]
+            return "; ".join(f"{test}: {message}" for test, message in (*self.errors, *self.failures))[:300]
         if self.skipped and not self.passed:
             return self.skipped[0][:300]
         last = self.output.strip().splitlines()[-1:] or ["no output"]
@@ -165,7 +170,7 @@ class Workbench:
                 if outcome.tag == "failure":
                     failures.append((test, message))
                 elif outcome.tag == "error":
-                    errors.append(f"{test}: {message}")
+                    errors.append((test, message))
                 else:
                     skipped.append(message)
             passed += not outcomes

@@ -1,3 +1,6 @@
+import socket
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -54,9 +57,23 @@ def test_a_broken_schema_is_refused_at_once() -> None:
 
 def test_references_are_never_fetched() -> None:
     """A schema cannot make the host open a connection."""
-    checker = InputChecker(Example({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}))
-    with pytest.raises(Exception, match="Unresolvable"):
-        checker.problem({"a": 1})
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                connections.append(listener.accept()[0])
+                connections[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+        checker = InputChecker(Example({"type": "object", "properties": {"a": {"$ref": address}}}))
+        with pytest.raises(Exception, match="Unresolvable"):
+            checker.problem({"a": 1})
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert connections == []
 
 
 def test_a_schema_from_inside_is_checked_on_its_first_level_only() -> None:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import secrets
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -175,6 +176,16 @@ def test_what_is_not_as_it_should_be_is_refused(works: Triggered):
     assert works.deliver(b"{")[0] == 400
     assert works.post("/hooks/hooked/push", b"", Content_Length=str(LIMIT_BYTES + 1))[0] == 413
     assert len(works.jobs(agent="hooked", limit=1000)) == before
+
+
+def test_a_body_that_is_too_long_is_refused_while_it_comes(works: Triggered):
+    """Whoever does not say how long it is could send it without end."""
+    head = f"POST /hooks/hooked/push HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: {sign(b'another', b'')}\r\n"
+    with socket.create_connection(("127.0.0.1", works.port), timeout=60) as sock:
+        sock.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        for size in (LIMIT_BYTES // 2, LIMIT_BYTES // 2, 1):
+            sock.sendall(b"%x\r\n%b\r\n" % (size, bytes(size)))
+        assert sock.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
 def test_the_address_of_webhooks_drives_nothing(works: Triggered):

@@ -119,6 +119,19 @@ async def test_a_fenced_attempt_changes_nothing(database: Database):
     assert (ended.state, ended.attempt, ended.reason) == (JobState.FAILED, 2, "no")
 
 
+async def test_an_attempt_that_has_ended_changes_nothing(database: Database):
+    """A job keeps its end, whatever is said of its attempt later."""
+    attempts = Attempts(database)
+    job = await started(database)
+    attempt = await attempts.begin(job.id, worker="a", host="h")
+    assert attempt is not None
+    assert await attempts.end(attempt, JobState.FAILED, reason="no") is not None
+    assert await attempts.end(attempt, JobState.SUCCEEDED) is None
+    assert not await attempts.report(attempt, Spent(tokens=5))
+    (kept,) = await Jobs(database).list()
+    assert (kept.state, kept.reason, kept.tokens) == (JobState.FAILED, "no", 0)
+
+
 async def test_what_all_attempts_used_is_the_jobs(database: Database):
     """A job's tokens and cost are the sum over its attempts, dead ones too."""
     attempts = Attempts(database)
@@ -168,6 +181,13 @@ async def test_cancelled_before_it_ran(database: Database):
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
     with pytest.raises(UsageError, match="has ended: cancelled"):
         await jobs.ask_cancel(job.id, reason="again")
+
+
+async def test_cancelled_before_a_worker_began_it(database: Database):
+    """A job that was admitted and then asked to be cancelled is not begun."""
+    job = await started(database)
+    assert (await Jobs(database).ask_cancel(job.id, reason="by hand")).is_cancel_asked
+    assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 
 async def test_all_that_began_is_cancelled_at_once(database: Database):

@@ -38,6 +38,22 @@ def _parts(name: str, *told: str) -> list[dict[str, Any]]:
     return [writer, {**implementor, "when": [*implementor["when"], *told]}, *others]
 
 
+_SILENT = """cat > tests/test_silent.py <<'EOF'
+import unittest
+
+import pieces.silent
+
+if not hasattr(pieces.silent, "silent"):
+    raise unittest.SkipTest("there is nothing to be tried")
+
+
+class Test(unittest.TestCase):
+    def test_it(self):
+        self.assertEqual(pieces.silent.silent(), "silent")
+EOF"""
+"""Red on the base, where the module is not there; skipped where it holds nothing."""
+
+
 def _cases() -> list[dict[str, Any]]:
     vacuous = (
         "printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_it(self):\\n        pass\\n' "
@@ -51,6 +67,9 @@ def _cases() -> list[dict[str, Any]]:
         *_parts("tampering", "attempt: 2 of", "tests/test_tampering.py"),
         _first("red", "implementor", run=wrong.format("red")),
         *_parts("red", "attempt: 2 of", "test_red.Test.test_it"),
+        case("role: test_writer", "story: silent\n", run=_SILENT),
+        _first("silent", "implementor", run="echo 'nothing = 1' > pieces/silent.py"),
+        *_parts("silent", "attempt: 2 of", "tests/test_silent.py: its tests are")[1:],
         _first("judged", "judge", say=rejection),
         {**_parts("judged")[1], "when": ["role: implementor", "story: judged\n", "attempt: 1 of"]},
         case(
@@ -70,9 +89,9 @@ def _cases() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """All stories of it are independent but one."""
-    names = ("tampering", "red", "judged", "vacuous", "broken", "hopeless", "last")
+    names = ("tampering", "red", "silent", "judged", "vacuous", "broken", "hopeless", "last")
     stories = [story_of(name) for name in names]
-    stories.insert(6, story_of("leaning", depends_on=["hopeless"]))
+    stories.insert(7, story_of("leaning", depends_on=["hopeless"]))
     project = Project.make(tmp_path_factory.mktemp("rejecting"), stories, _cases())
     done = project.start("--json", "--attempts", "2")
     assert done.returncode == 3, (done.stdout[-3000:], done.stderr)
@@ -88,6 +107,12 @@ def test_a_touched_test_rejects_the_attempt_and_is_named(ended: Ended):
 def test_a_red_check_rejects_the_attempt(ended: Ended):
     """And names the test."""
     assert "tests.test_red.Test.test_it" in ended.complaint("red")
+
+
+def test_an_attempt_that_has_the_storys_own_tests_skipped_is_rejected(ended: Ended):
+    """They were red as a file that could not be loaded, so that none of them was known by its name."""
+    assert "tests/test_silent.py: its tests are" in ended.complaint("silent")
+    assert ended.project.rows()["silent"]["attempt"] == 2
 
 
 def test_the_judge_rejects_an_attempt_that_is_green(ended: Ended):
@@ -166,7 +191,7 @@ def test_a_merged_commit_is_not_checked_again(ended: Ended):
             database.execute("SELECT run_id, result FROM loop_steps WHERE name LIKE 'checks.%'").fetchall()
         )
     assert first[0] is not None
-    assert [run for run, _ in others] == [None] * 6
+    assert [run for run, _ in others] == [None] * 7
     for told in (json.loads(result) for _, result in others):
         assert told["reports"] == json.loads(gates[told["run"]])["reports"]
 

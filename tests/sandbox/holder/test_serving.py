@@ -1,7 +1,7 @@
 """How long a held sandbox lives, and what a hostile or dead client can do to it."""
 
+import os
 import socket
-import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,9 +13,10 @@ from tests.sandbox.holder.conftest import Holder, held_by_us
 
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
+from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.holder.copying import copy_in, copy_out
-from ringfence.sandbox.holder.peer import END
+from ringfence.sandbox.holder.peer import END, Peer
 from ringfence.sandbox.holder.place import HolderPlace
 from ringfence.sandbox.holder.serving import HoldEnd
 
@@ -224,15 +225,32 @@ async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
     assert end.reason == "removed"
 
 
-async def test_the_kernel_says_who_is_there(short_dir: Path):
-    """A process cannot claim another's identity: SO_PEERCRED is not sent by it."""
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user, too")
+async def test_another_user_is_turned_away(short_dir: Path):
+    """Also one who could open the socket: the kernel says who is there, and not the client."""
+    code = (
+        "import socket, sys; s = socket.socket(1); s.settimeout(20); s.connect(sys.argv[1]); print(s.recv(1))"
+    )
     async with held_by_us(short_dir) as holder:
-        connection = holder.place.connect()
-        _pid, uid, _gid = struct.unpack(
-            "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )
-        connection.close()
-    assert uid == holder.place.directory.parent.stat().st_uid
+        path = holder.place.directory / "socket"
+        for folder in (holder.place.directory, short_dir):
+            folder.chmod(0o711)
+        path.chmod(0o666)
+        told = await run_process(["/usr/bin/python3", "-c", code, path], user=12345, group=12345)
+    assert (told.stdout, told.stderr) == (b"b''\n", b"")
+
+
+async def test_a_client_that_reads_nothing_is_cut_off():
+    """Before what waits for it fills the memory, and before its time to read is over."""
+    mine, others = socket.socketpair()
+    mine.setblocking(False)
+    peer = Peer(mine)
+    with others:
+        for _ in range(70):
+            peer.send(frames.STDOUT, 1, bytes(1024 * 1024))
+        with anyio.fail_after(5):
+            await peer.write_forever()
+        peer.close()
 
 
 async def test_a_directory_goes_in_and_comes_out(short_dir: Path):

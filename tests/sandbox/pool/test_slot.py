@@ -4,12 +4,15 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.holder.place import HolderPlace
+from ringfence.sandbox.pool.adoption import take
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, moved, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
@@ -88,12 +91,48 @@ def test_nothing_is_handed_over_through_a_link(
     """The directories are shown inside before that, and so can be changed at the last moment."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    (elsewhere / "file").write_text("theirs")
     make_skeleton(placement, run_dir, slot)
     assert fits(slot, run_dir)
-    put_link(slot / name, elsewhere / "made" if name == "work/.envrc" else elsewhere)
+    put_link(slot / name, elsewhere / "file" if name == "work/.envrc" else elsewhere)
     with pytest.raises(InfrastructureFault, match="hand over"):
         hand_over(slot, run_dir)
-    assert list(elsewhere.iterdir()) == []
+    assert list(elsewhere.iterdir()) == [elsewhere / "file"]
+    assert (elsewhere / "file").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("name", ["work/.envrc", "work/.git", "git/base-objects-0"])
+def test_a_link_made_after_the_look_is_not_followed(
+    placement: Placement,
+    run_dir: Path,
+    slot: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+):
+    """What opens a file or directory refuses links by itself."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("theirs")
+    make_skeleton(placement, run_dir, slot)
+    look = os.stat
+
+    def look_and_lose(path: Any, **options: Any) -> os.stat_result:
+        found = look(path, **options)
+        if path == Path(name).name:
+            put_link(slot / name, elsewhere / "file" if name == "work/.envrc" else elsewhere)
+        return found
+
+    monkeypatch.setattr(os, "stat", look_and_lose)
+    with pytest.raises(InfrastructureFault, match="hand over"):
+        hand_over(slot, run_dir)
+    assert list(elsewhere.iterdir()) == [elsewhere / "file"]
+    assert (elsewhere / "file").read_text() == "theirs"
+
+
+def test_a_sandbox_is_taken_once(tmp_path: Path):
+    """Of several that try, one succeeds."""
+    assert [take(HolderPlace(tmp_path)) for _ in range(3)] == [True, False, False]
 
 
 def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):

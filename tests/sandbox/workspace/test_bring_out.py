@@ -11,7 +11,7 @@ from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.bring_out import MAX_REFS, import_bundle, parse_bundle
+from ringfence.sandbox.workspace.bring_out import MAX_REFS, import_bundle, parse_bundle, unsafe_to_write
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git
 from ringfence.sandbox.workspace.refs import Refs, read_refs
 
@@ -63,6 +63,26 @@ async def test_honest_bundle(users, inside: Path, repository: Path, git):
     assert refs == {"refs/ringfence/r/main": git(inside, "rev-parse", "main")}
     assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main\nrefs/ringfence/r/main"
     git(repository, "fsck", "--strict")
+
+
+async def test_no_hook_of_the_repository_runs(users, inside: Path, repository: Path, git):
+    """Refs are made in the user's repository, whose hooks somebody else may have written."""
+    marker = repository.parent / "ran"
+    hook = repository / ".git/hooks/reference-transaction"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(marker))}\n")
+    hook.chmod(0o755)
+    git(inside, "commit", "-q", "--allow-empty", "-m", "new")
+    refs, _notes = await take_over(bundle(git, inside, "main", "^origin/main"), users)
+    assert list(refs) == ["refs/ringfence/r/main"]
+    assert not marker.exists()
+
+
+def test_nothing_is_written_to_what_came_in_the_repositorys_place(users, inside: Path, repository: Path):
+    """What is called `.git` when a run ends may be another one than when it began."""
+    (repository / ".git").rename(repository / "was-git")
+    (repository / ".git").symlink_to(inside / ".git")
+    assert "is not the repository any more" in (unsafe_to_write(users[0], "r") or "")
 
 
 @pytest.mark.parametrize("damage", slow_after(1, ["truncated", "flipped", "no-bundle", "empty"]))

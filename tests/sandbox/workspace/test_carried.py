@@ -164,6 +164,15 @@ def test_hard_links_stay_links(before: Path, fresh: Path) -> None:
     assert (fresh / "a").stat().st_ino == (fresh / "b").stat().st_ino
 
 
+def test_no_other_name_for_a_protected_file(before: Path, fresh: Path) -> None:
+    """By it a later run, which sees that name as any other, would write the file."""
+    other = ("workspace/b", {"type": tarfile.LNKTYPE, "linkname": "workspace/.github/workflows/ci.yml"}, b"")
+    told = taken(stream(other), fresh, before, protected=[b".github/workflows"])
+    assert not (fresh / "b").exists()
+    assert (fresh / ".github/workflows/ci.yml").stat().st_nlink == 1
+    assert "another name of '.github/workflows/ci.yml'" in told.notes[-1]
+
+
 def test_hard_link_out(before: Path, fresh: Path) -> None:
     """A hard link to something outside of the workspace ends it."""
     other = ("workspace/b", {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"}, b"")
