@@ -1,0 +1,467 @@
+"""Loops: stories done test-first, each on the evidence of programs, on a branch of their own."""
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.promises.product import Ended, Product, poll, says
+
+PATIENCE_S = 240.0
+pytestmark = pytest.mark.timeout(300)  # a loop starts many sandboxes, and some tests share a long one
+OLD_TEST = """import unittest
+
+
+class TestOld(unittest.TestCase):
+    def test_old(self):
+        self.assertTrue(True)
+"""
+
+
+def write_tests(name: str, result: int) -> str:
+    """A command that writes a story's test."""
+    return (
+        f"cat > tests/test_{name}.py <<'EOF'\nimport unittest\n\n\nclass Test{name.title()}(unittest.TestCase):\n"
+        f"    def test_{name}(self):\n        import calc\n\n        self.assertEqual(calc.{name}(5, 3), {result})\nEOF"
+    )
+
+
+def write_code(name: str, sign: str) -> str:
+    """A command that writes a story's code."""
+    return f"printf 'def {name}(a, b):\\n    return a {sign} b\\n' >> calc.py"
+
+
+def case(role: str, story: str, *commands: str, text: str = "done") -> dict[str, Any]:
+    """What a role says about a story."""
+    acts = [says("", *commands)] if commands else []
+    return {"when": [f"role: {role}", f"story: {story}\n"], "turns": [*acts, says(text)]}
+
+
+def judge(story: str, verdict: str) -> dict[str, Any]:
+    """What the judge says."""
+    overall = {"met": "pass"}.get(verdict, "reject")
+    evidence = [{"file": "calc.py", "line": 1}]
+    criteria = [{"criterion": 1, "verdict": verdict, "evidence": evidence, "reason": "see there"}]
+    feedback = "" if overall == "pass" else "It is not what was asked for."
+    return case(
+        "judge", story, text=json.dumps({"criteria": criteria, "overall": overall, "feedback": feedback})
+    )
+
+
+def story(name: str, number: int, **more: Any) -> dict[str, Any]:
+    """A story about a function of `calc.py`."""
+    return {
+        "id": f"S{number}",
+        "title": f"Story of {name}",
+        "description": f"{name}() in calc.py.",
+        "acceptance_criteria": [f"{name}(5, 3) is right"],
+        "files": ["calc.py", f"tests/test_{name}.py"],
+        **more,
+    }
+
+
+GOOD = [
+    case("test_writer", "S1", write_tests("add", 8)),
+    case("implementor", "S1", write_code("add", "+")),
+    judge("S1", "met"),
+]
+
+
+def prepare(product: Product, *stories: dict[str, Any]) -> None:
+    """Put a project with stories under git."""
+    product.write("calc.py", '"""Sums."""\n')
+    product.write("tests/__init__.py")
+    product.write("tests/test_old.py", OLD_TEST)
+    document = {"title": "Calc", "test_command": "python3 -m unittest -q", "stories": list(stories)}
+    product.write("prd.json", json.dumps(document))
+    product.git("add", "-A")
+    product.git("commit", "-qm", "Start")
+
+
+def start(product: Product, cases: list[dict[str, Any]], *words: str, stories: str = "prd.json") -> Ended:
+    """Start a loop, one attempt for each story and no review unless words say otherwise."""
+    model = product.script(name="loop", cases=cases, price={"input": 0, "output": 0})
+    options = ("--prd", stories, "--model", model, "--attempts", "1", "--no-review", "--json")
+    return product("loop start", *options, *words, timeout_s=PATIENCE_S)
+
+
+def kinds(ended: Ended) -> list[str]:
+    """The names of what it printed."""
+    return [event["event"] for event in ended.events]
+
+
+TRIVIAL = OLD_TEST.replace("Old", "Div").replace("old", "div")
+CHEAT = "sed -i 's/assertEqual(calc.mod(5, 3), 2)/assertTrue(True)/' tests/test_mod.py; echo >> calc.py"
+BREAK = "sed -i 1d calc.py"
+CASES = [
+    *GOOD,
+    *[case("test_writer", "S2", write_tests("sub", 2)), case("implementor", "S2", write_code("sub", "+"))],
+    *[case("test_writer", "S4", f"cat > tests/test_div.py <<'EOF'\n{TRIVIAL}EOF"), judge("S4", "met")],
+    *[case("test_writer", "S5", write_tests("mod", 2)), case("implementor", "S5", CHEAT), judge("S5", "met")],
+    *[case("test_writer", "S6", write_tests("pow", 125)), case("implementor", "S6", write_code("pow", "**"))],
+    judge("S6", "not_met"),
+    case("test_writer", "S7", write_tests("mul", 15)),
+    *[case("implementor", "S7", f"{write_code('mul', '*')}; {BREAK}"), judge("S7", "met")],
+]
+
+
+@pytest.fixture(scope="module")
+def done(make_product: Callable[[], Product]) -> tuple[Product, Ended]:
+    """A loop that came to its end: one story passed, the others were rejected for a reason each."""
+    product = make_product()
+    product.write("mine", "not committed")
+    product.write(
+        "tests/test_uses.py",
+        OLD_TEST.replace("self.assertTrue(True)", "import calc; self.assertTrue(calc.__doc__)"),
+    )
+    names = ("add", "sub", "mean", "div", "mod", "pow", "mul")
+    stories = [story(name, number) for number, name in enumerate(names, 1)]
+    stories[2]["depends_on"] = ["S2"]
+    prepare(product, *stories)
+    product.write("mine", "changed")
+    product.git("stash", "push", "-q", "-m", "kept")
+    product.write("mine", "changed again")
+    return product, start(product, CASES)
+
+
+@pytest.fixture(scope="module")
+def report(done: tuple[Product, Ended]) -> Any:
+    """Its report."""
+    return done[0].does("loop show", "--json").json
+
+
+def test_exit_code(done: tuple[Product, Ended]) -> None:
+    """A loop that skipped a story ends with 3, and its last line says which state and code that is."""
+    summary = done[1].events[-1]
+    assert done[1].code == 3
+    assert (summary["event"], summary["state"], summary["exit_code"]) == ("loop.summary", "incomplete", 3)
+
+
+def test_events(done: tuple[Product, Ended]) -> None:
+    """`--json` prints each event: tests before code, code before checks, and how each story ended."""
+    found = [
+        (event["event"], event.get("story"))
+        for event in done[1].events
+        if event["event"]
+        in {"tests.written", "code.committed", "checks.completed", "story.passed", "story.skipped"}
+    ]
+    first = [event for event, name in found if name == "S1"]
+    assert first == ["tests.written", "code.committed", "checks.completed", "story.passed"]
+    assert ("story.skipped", "S2") in found
+    assert ("story.skipped", "S3") in found
+
+
+def test_states(done: tuple[Product, Ended], report: Any) -> None:
+    """A story that was accepted has passed; those that were rejected are skipped."""
+    assert done
+    states = {each["id"]: each["state"] for each in report["stories"]}
+    assert states == {"S1": "passed", **{f"S{number}": "skipped" for number in range(2, 8)}}
+
+
+REJECTED = {
+    "code that fails its tests": ("S2", "checks.completed"),
+    "story whose dependency was skipped": ("S3", None),
+    "tests that pass before anything is built": ("S4", None),
+    "code that changes its tests": ("S5", "tests.written"),
+    "what the judge rejects": ("S6", "checks.completed"),
+    "code that breaks what was green": ("S7", "checks.completed"),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_does_not_pass(done: tuple[Product, Ended], name: str) -> None:
+    """A story that was not proven, by its tests, the others and the judge, is skipped, and no agent talks it through."""
+    story, last = REJECTED[name]
+    events = [event["event"] for event in done[1].events if event.get("story") == story]
+    assert "story.skipped" in events
+    assert "story.passed" not in events
+    assert last is None or last in events
+    assert last is not None or "code.committed" not in events
+
+
+def test_branch(done: tuple[Product, Ended]) -> None:
+    """What passed is on a branch of the loop's own: a commit for the tests, and one for the code."""
+    product, ended = done
+    subjects = product.git("log", "--format=%s", f"main..{ended.events[-1]['branch']}").splitlines()
+    assert len(subjects) == 2
+    assert all("Story of add" in subject for subject in subjects)
+    assert "tests" in subjects[1]
+
+
+def test_trailers(done: tuple[Product, Ended]) -> None:
+    """Commits name loop, story, attempt, role and model."""
+    product, ended = done
+    body = product.git("log", "-1", "--format=%b", ended.events[-1]["branch"])
+    found = dict(re.findall(r"^Ringfence-(\w+): (.*)$", body, re.MULTILINE))
+    assert found.keys() >= {"Loop", "Story", "Attempt", "Role", "Model"}
+    assert (found["Story"], found["Role"]) == ("S1", "implementor")
+
+
+def test_what_was_rejected_is_not_on_the_branch(done: tuple[Product, Ended]) -> None:
+    """Nothing of a story that was skipped is on the branch."""
+    product, ended = done
+    assert "sub" not in product.git("show", f"{ended.events[-1]['branch']}:calc.py")
+    assert "test_sub" not in product.git("ls-tree", "-r", "--name-only", ended.events[-1]["branch"])
+
+
+def test_the_checkout_stays(done: tuple[Product, Ended]) -> None:
+    """The user's branch, working tree and stash are as they were."""
+    product, _ = done
+    assert product.git("symbolic-ref", "--short", "HEAD").strip() == "main"
+    assert (product.project / "mine").read_text() == "changed again"
+    assert product.git("stash", "list").count("kept") == 1
+    assert "add" not in (product.project / "calc.py").read_text()
+
+
+def test_stories_file_stays(done: tuple[Product, Ended]) -> None:
+    """The stories' file is not written to."""
+    assert "passes" not in (done[0].project / "prd.json").read_text()
+
+
+def test_turns_are_runs(done: tuple[Product, Ended]) -> None:
+    """Each turn of a role and each check was a run of its own, with a record that verifies."""
+    product, ended = done
+    runs = {run for event in ended.events for run in event.get("runs", [])}
+    assert len(runs) >= 6
+    assert runs <= set(product.runs())
+    assert {row["status"] for row in product.does("runs verify", "--all", "--json").json} == {"sealed"}
+
+
+def test_list(done: tuple[Product, Ended]) -> None:
+    """`loop ls --json` lists it with its state, its branch and how many stories passed."""
+    (row,) = done[0].does("loop ls", "--json").json["loops"]
+    assert (row["state"], row["stories"], row["passed"]) == ("incomplete", 7, 1)
+    assert row["branch"] == done[1].events[-1]["branch"]
+
+
+def test_status(done: tuple[Product, Ended]) -> None:
+    """`loop status --json` says of each story the attempt and how each stage went, and what was used."""
+    found = done[0].does("loop status", "--json").json
+    stages = {each["id"]: each["stages"] for each in found["stories"]}
+    assert stages["S1"]["verdict"] == "ok"
+    assert stages["S2"]["checks"] == "no"
+    assert stages["S6"]["verdict"] == "no"
+    assert found["used"]["calls"] >= 10
+
+
+def test_report(report: Any) -> None:
+    """`loop show --json` has for each story the criteria with verdict and evidence, and what was changed."""
+    first = report["stories"][0]
+    assert first["criteria"][0]["verdict"] == "met"
+    assert first["criteria"][0]["evidence"]
+    assert {file["path"] for file in first["stat"]["files"]} == {"calc.py", "tests/test_add.py"}
+    assert report["stories"][1]["reason"]
+
+
+def test_report_as_a_page(done: tuple[Product, Ended]) -> None:
+    """`loop show --html` writes a page that holds no script and loads nothing."""
+    product, _ = done
+    page = product.place / "report.html"
+    product.does("loop show", "--html", page)
+    text = page.read_text()
+    assert "Story of add" in text
+    assert "<script" not in text
+    assert "Content-Security-Policy" in text
+    assert not re.search(r'(src|href)="https?:', text)
+
+
+def test_files_of_a_loop(done: tuple[Product, Ended]) -> None:
+    """In the state directory are the report as text and page, and all that passed as a patch."""
+    product, ended = done
+    place = product.file("loop", loop=ended.events[-1]["id"])
+    assert {"report.md", "report.html", "loop.patch"} <= {path.name for path in place.iterdir()}
+    assert "def add" in (place / "loop.patch").read_text()
+
+
+def test_diff(done: tuple[Product, Ended]) -> None:
+    """`loop diff` prints what the loop changed, what a story changed, and what was rejected."""
+    product, _ = done
+    assert "def add" in product.does("loop diff").out
+    assert "def add" in product.does("loop diff", "S1").out
+    assert "def sub" in product.does("loop diff", "S2", "--rejected", "1").out
+
+
+def test_export(done: tuple[Product, Ended]) -> None:
+    """`loop export` writes a copy of the stories' file with their progress."""
+    product, _ = done
+    copy = product.place / "copy.json"
+    product.does("loop export", copy)
+    found = {each["id"]: each.get("passes") for each in json.loads(copy.read_text())["stories"]}
+    assert found["S1"] is True
+    assert found["S2"] in {False, None}
+
+
+def test_export_over_the_source(done: tuple[Product, Ended]) -> None:
+    """The file that the stories came from is never written over."""
+    product, _ = done
+    before = (product.project / "prd.json").read_text()
+    assert product("loop export", product.project / "prd.json").code != 0
+    assert (product.project / "prd.json").read_text() == before
+
+
+def test_a_loop_that_is_not_there(done: tuple[Product, Ended]) -> None:
+    """A loop that is not there is an error of one line that names it."""
+    ended = done[0]("loop status", "ffffff")
+    assert ended.code != 0
+    (line,) = ended.err.strip().splitlines()
+    assert "ffffff" in line
+
+
+# Loops of their own.
+
+
+def test_success_and_merge(product: Product) -> None:
+    """A loop whose stories all passed ends with 0, and with `--merge` the branch it began at is moved forward."""
+    prepare(product, story("add", 1))
+    assert start(product, GOOD, "--merge").code == 0
+    assert "def add" in product.git("show", "main:calc.py")
+
+
+def test_another_attempt(product: Product) -> None:
+    """After a rejected attempt another one begins from the same commit, and is told why."""
+    prepare(product, story("add", 1))
+    first = case("implementor", "S1", write_code("add", "-"))
+    first["when"].append("attempt: 1")
+    ended = start(product, [GOOD[0], first, *GOOD[1:]], "--attempts", "2")
+    assert ended.code == 0
+    assert "story.retried" in kinds(ended)
+    assert product.git("show", f"{ended.events[-1]['branch']}:calc.py").count("def add") == 1
+
+
+def test_a_bound_and_resumption(product: Product) -> None:
+    """A loop that reaches a bound ends with 5, and `loop resume` goes on with it under another one."""
+    prepare(product, story("add", 1))
+    ended = start(product, GOOD, "--max-agent-calls", "1")
+    assert ended.ends_as("limit")
+    resumed = product("loop resume", "--max-agent-calls", "20", "--json", timeout_s=PATIENCE_S)
+    assert resumed.code == 0
+    assert resumed.events[-1]["id"] == ended.events[-1]["id"]
+
+
+def test_a_killed_loop(product: Product) -> None:
+    """A loop that was killed goes on from the step it was at: no story's tests are written twice."""
+    prepare(product, story("add", 1))
+    cases = [
+        GOOD[0],
+        case("implementor", "S1", f"test -e /tmp/x || sleep 5; {write_code('add', '+')}"),
+        GOOD[2],
+    ]
+    model = product.script(name="loop", cases=cases, price={"input": 0, "output": 0})
+    words = ("--prd", "prd.json", "--model", model, "--attempts", "1", "--no-review", "--json")
+    with product.started("loop start", *words) as process:
+        poll(lambda: product("loop status", "--json").out.find('"tests": "ok"') >= 0)
+        process.kill()
+        process.wait(30)
+    assert product.does("loop ls", "--json").json["loops"][0]["state"] in {"interrupted", "running"}
+    resumed = product("loop resume", "--json", timeout_s=PATIENCE_S)
+    assert resumed.code == 0
+    branch = resumed.events[-1]["branch"]
+    assert len(product.git("log", "--format=%s", f"main..{branch}").splitlines()) == 2
+
+
+def test_an_interrupted_loop(product: Product) -> None:
+    """Ctrl-C ends a loop with 130, and `loop status` says that it was cancelled."""
+    prepare(product, story("add", 1))
+    cases = [case("test_writer", "S1", "sleep 600")]
+    model = product.script(name="loop", cases=cases, price={"input": 0, "output": 0})
+    words = ("--prd", "prd.json", "--model", model, "--attempts", "1", "--no-review", "--json")
+    with product.started("loop start", *words) as process:
+        poll(lambda: product.file("run", run="").exists() and len(product.runs()) >= 2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert product.does("loop status", "--json").json["state"] == "cancelled"
+
+
+def test_a_story_that_waits_for_a_person(product: Product) -> None:
+    """A story that is blocked is not begun, and a loop that is left with it ends with 6."""
+    prepare(product, story("add", 1), story("sub", 2, status="blocked", question="Which way?"))
+    ended = start(product, GOOD)
+    assert ended.ends_as("blocked")
+    assert [event["story"] for event in ended.events if event["event"] == "tests.written"] == ["S1"]
+
+
+def test_a_goal(product: Product) -> None:
+    """With `--goal` the planner drafts the stories, and with `--yes` they are worked on."""
+    prepare(product)
+    plan = {
+        "title": "Calc",
+        "description": "",
+        "context": [],
+        "blocked": None,
+        "stories": [{**story("add", 1), "priority": 1, "depends_on": [], "check": "python3 -m unittest -q"}],
+    }
+    cases = [{"when": ["role: planner"], "turns": [says(json.dumps(plan))]}, *GOOD]
+    model = product.script(name="loop", cases=cases, price={"input": 0, "output": 0})
+    words = ("--goal", "add() adds", "--yes", "--model", model, "--attempts", "1", "--no-review", "--json")
+    ended = product("loop start", *words, timeout_s=PATIENCE_S)
+    assert ended.code == 0, ended
+    assert "story.passed" in kinds(ended)
+
+
+def test_a_goal_without_a_yes(product: Product) -> None:
+    """Without a terminal and without `--yes` no planner is paid, and nothing is begun."""
+    prepare(product)
+    ended = product("loop start", "--goal", "add() adds", "--model", product.script(says("x")))
+    assert ended.code != 0
+    assert product.does("loop ls", "--json").json["loops"] == []
+
+
+def text_of(*stories: dict[str, Any]) -> str:
+    """A file with stories."""
+    return json.dumps({"stories": [{"title": "T", "acceptance_criteria": ["c"], **each} for each in stories]})
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "unknown field": (text_of({"id": "S1", "dependson": []}), "dependson"),
+    "same id": (text_of({"id": "S1"}, {"id": "s1"}), "s1"),
+    "no criteria": ('{"stories": [{"id": "S1", "title": "T"}]}', "S1"),
+    "circle": (text_of({"id": "S1", "depends_on": ["S2"]}, {"id": "S2", "depends_on": ["S1"]}), "S1"),
+    "unknown dependency": (text_of({"id": "S1", "depends_on": ["S9"]}), "S9"),
+    "no JSON": ('{"stories": [', "JSON"),
+    "no stories": ('{"title": "T"}', "stories"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_stories_that_are_wrong(product: Product, name: str) -> None:
+    """`loop check` says what is wrong with stories, with file, line and value, and ends with 78; nothing is begun."""
+    text, value = WRONG[name]
+    prepare(product)
+    file = product.write("prd.json", text)
+    ended = product("loop check", "prd.json", "--model", product.script(says("x")))
+    assert ended.ends_as("configuration")
+    assert f"{file.name}:1:" in ended.err
+    assert value in ended.err
+    assert not product.file("run", run="").exists()
+
+
+def test_check(product: Product) -> None:
+    """`loop check` of stories that are fine ends with 0, names stories and checks, and begins nothing."""
+    prepare(product, story("add", 1))
+    ended = product.does("loop check", "prd.json", "--model", product.script(says("x")))
+    assert "S1" in ended.out
+    assert "python3 -m unittest -q" in ended.out
+    assert not product.file("run", run="").exists()
+    assert product.git("branch", "--list", "ringfence/*") == ""
+
+
+def test_an_untrusted_project(product: Product) -> None:
+    """A project's file that says something of loops has to be trusted."""
+    prepare(product, story("add", 1))
+    product.configure(loop={"attempts": 2})
+    ended = start(product, GOOD)
+    assert ended.code in {4, 78}
+    assert "ringfence.yaml" in ended.err
+
+
+def test_clean(product: Product) -> None:
+    """`loop clean` removes a loop's clones, and its branch stays."""
+    prepare(product, story("add", 1))
+    branch = start(product, GOOD).events[-1]["branch"]
+    clones = product.place / "cache" / "ringfence" / "loops"
+    assert any(clones.rglob("calc.py"))
+    product.does("loop clean")
+    assert not any(clones.rglob("calc.py"))
+    assert product.git("rev-parse", branch)

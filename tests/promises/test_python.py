@@ -1,0 +1,239 @@
+"""The Python API: sandboxes, runs of agents, own agents and tools, from a user's program."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.promises.needs import need_docker
+from tests.promises.product import Ended, Product, Turn, processes_with, says
+
+PROGRAM = Path(__file__).with_name("sandbox_program.py").read_text()
+HEAD = "import asyncio\nfrom pathlib import Path\n"
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
+def found(request: pytest.FixtureRequest, make_product: Callable[[], Product]) -> dict[str, Any]:
+    """What came of each call."""
+    kind = str(request.param)
+    image = need_docker() if kind == "docker" else None
+    product = make_product()
+    words = f"import sys; sys.argv = ['', {json.dumps(json.dumps([kind, image]))}]\n"
+    ended = product.python(words + PROGRAM, "Sandbox", "SandboxSpec", HOST_ONLY="host-only")
+    assert ended.code == 0, ended
+    result: dict[str, Any] = json.loads(ended.stdout)
+    result["kind"] = kind
+    result["project"] = str(product.project)
+    return result
+
+
+EXPECTED: dict[str, tuple[str, Any]] = {
+    "a command's streams, exit code and end": ("result", ["out\n", "err\n", 3, "exit", False]),
+    "input is given byte by byte": ("input", "00ff"),
+    "variables of one command": ("environment", "1\n"),
+    "directory of one command": ("directory", "/tmp\n"),
+    "a deadline is a result": ("timeout", ["timeout", False, 137]),
+    "a signal is a result": ("signal", ["signal", 137, 9]),
+    "an absent program is a result": ("absent", [127, True]),
+    "long output is cut in the middle": ("cut", [True, True, True]),
+    "all output is counted": ("total", 588895),
+    "many commands at once": ("many", [str(number) for number in range(10)]),
+    "a process is spoken with": ("spoken with", "one\n"),
+    "a process ends": ("spoken with, end", 0),
+    "a process that is left is killed": ("left behind", ""),
+    "files are written and read": ("read", "6461746100"),
+    "files have the mode that is given": ("mode", "755"),
+    "directories are listed": ("listed", [["below", "dir"]]),
+    "files are streamed from an offset": ("streamed", "ta\0"),
+    "trees are removed": ("removed", 2),
+    "an absent file": ("absent file", "SandboxFileError"),
+    "a directory that is read": ("file that is a directory", "SandboxFileError"),
+    "a file that is too large": ("file that is too large", "SandboxFileError"),
+    "a place that is read-only": ("read-only place", "SandboxFileError"),
+    "a port that nobody has": ("port that nobody has", "SandboxPortError"),
+    "no command": ("no command", "UsageError"),
+    "a directory that is not there": ("no directory", "UsageError"),
+    "a server inside is reached": ("connected", "HELLO"),
+    "use is measured": ("usage", [True, True]),
+}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_sandbox(found: dict[str, Any], case: str) -> None:
+    """What a program asks of a sandbox gives the documented result, or raises the documented error."""
+    key, value = EXPECTED[case]
+    assert found[key] == value
+
+
+def test_a_terminal(found: dict[str, Any]) -> None:
+    """A process may have a terminal of its own."""
+    assert "/dev/pts/" in found["terminal"] or "/dev/console" in found["terminal"]
+
+
+def test_the_workspace(found: dict[str, Any]) -> None:
+    """Commands begin in the workspace, which is at its own path."""
+    assert found["workspace"] == [found["project"]] * 2
+
+
+def test_the_fence(found: dict[str, Any]) -> None:
+    """Inside nobody is root, and nothing is there of the program's environment but what the spec gives."""
+    assert found["host"] == "host-only"
+    uid, given, of_the_host, *_ = found["inside"]
+    assert uid != "0"
+    assert (given, of_the_host) == ("yes", "")
+
+
+def test_facts(found: dict[str, Any]) -> None:
+    """A sandbox says what it is, and who enforces its limits."""
+    backend, is_fence, enforced = found["facts"]
+    assert (backend, is_fence) == (found["kind"], True)
+    assert {"cpus", "disk", "memory", "pids"} <= set(enforced)
+
+
+def test_nothing_outlives_the_context(found: dict[str, Any]) -> None:
+    """What commands left in the background is gone when the sandbox is closed."""
+    assert found
+    assert not processes_with(b"sleep\x004251")
+
+
+def fails(product: Product, spec: str) -> Ended:
+    """Open a sandbox of a spec that is refused, and print the error."""
+    code = (
+        f"{HEAD}from ringfence.errors import RingfenceError\n"
+        f"async def main():\n    async with Sandbox.open({spec}) as sandbox:\n        print('opened')\n"
+        "try:\n    asyncio.run(main())\nexcept RingfenceError as error:\n    print(type(error).__name__, error)\n"
+    )
+    return product.python(code, "Sandbox", "SandboxSpec", "Mount")
+
+
+SPECS = {
+    "refused workspace": ("SandboxSpec(workspace=Path('/'))", "PolicyRefused"),
+    "refused mount": (
+        "SandboxSpec(workspace=Path.cwd(), mounts=[Mount(source=Path('/'), target='/x')])",
+        "PolicyRefused",
+    ),
+    "unknown kind": ("SandboxSpec(workspace=Path.cwd(), backend='chroot')", "UsageError"),
+    "refused variable": ("SandboxSpec(workspace=Path.cwd(), env={'LD_PRELOAD': '/x'})", "PolicyRefused"),
+    "refused image": (
+        "SandboxSpec(workspace=Path.cwd(), backend='docker', image='x:latest')",
+        "PolicyRefused",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPECS)
+def test_specs_that_are_refused(shared: Product, case: str) -> None:
+    """A sandbox that policy refuses is not opened: the documented error is raised, in one line."""
+    spec, error = SPECS[case]
+    ended = fails(shared, spec)
+    assert ended.code == 0, ended
+    (line,) = ended.out.splitlines()
+    assert line.split()[0] == error
+
+
+def test_read_only(shared: Product) -> None:
+    """With `mode="read_only"` a program's sandbox cannot write the workspace."""
+    code = (
+        f"{HEAD}async def main():\n"
+        "    async with Sandbox.open(SandboxSpec(workspace=Path.cwd(), mode='read_only')) as sandbox:\n"
+        "        print((await sandbox.run(['touch', 'made'])).exit_code)\n"
+        "asyncio.run(main())\n"
+    )
+    assert shared.python(code, "Sandbox", "SandboxSpec").out.strip() != "0"
+    assert not (shared.project / "made").exists()
+
+
+def test_a_sandbox_that_dies(product: Product) -> None:
+    """A command in a sandbox that is gone raises `SandboxDied`."""
+    code = (
+        f"{HEAD}from ringfence.errors import SandboxDied\n"
+        "async def main():\n"
+        "    spec = SandboxSpec(workspace=Path.cwd(), ttl_s=1)\n"
+        "    async with Sandbox.open(spec) as sandbox:\n"
+        "        try:\n"
+        "            await sandbox.run(['sleep', '60'])\n"
+        "        except SandboxDied:\n"
+        "            print('died')\n"
+        "asyncio.run(main())\n"
+    )
+    assert product.python(code, "Sandbox", "SandboxSpec").out.strip() == "died"
+
+
+def test_a_run_of_an_agent(product: Product) -> None:
+    """A program has an agent work on a task, and is given its state, reason and last words."""
+    model = product.script(says("", "echo two > app.py"), says("It is done."))
+    code = (
+        f"{HEAD}agent = AgentRequest(prompt='Do it.', model={model!r}, runtime='api', limits=Limits(turns=5))\n"
+        "result = asyncio.run(run_task(agent, Path.cwd()))\n"
+        "print(result.state, result.final_text, sep='|')\n"
+    )
+    ended = product.python(code, "AgentRequest", "Limits", "run_task")
+    assert ended.out.strip() == "unverified|It is done."
+    assert (product.project / "app.py").read_text() == "two\n"
+    product.does("runs verify", "last")
+
+
+def test_an_agent_of_ones_own(product: Product) -> None:
+    """An async function is an agent: checkpoint, check and record are as of any run."""
+    code = (
+        f"{HEAD}async def agent(task, sandbox, emit):\n"
+        "    await sandbox.write_file('greeting.txt', task.prompt.encode())\n"
+        "    return 'written'\n"
+        "async def main():\n"
+        "    place = Path.cwd()\n"
+        "    check = 'grep -q hello greeting.txt'\n"
+        "    spec = SandboxSpec(workspace=place)\n"
+        "    request = RunRequest(prompt='hello', workspace=place, spec=spec, wall_clock_s=60, verify=check)\n"
+        "    result = await JobRun(request, part_of(agent, Task(prompt='hello', model=''))).run()\n"
+        "    print(result.state, result.final_text, sep='|')\n"
+        "asyncio.run(main())\n"
+    )
+    ended = product.python(code, "RunRequest", "SandboxSpec", "JobRun", "part_of", "Task")
+    assert ended.out.strip() == "succeeded|written"
+    assert "greeting.txt" in product.does("diff", "last", "--stat").out
+
+
+@pytest.fixture
+def tools(product: Product) -> Product:
+    """A product whose user has a tool of its own."""
+    place = product.place / "tools"
+    place.mkdir()
+    (place / "tracker.py").write_text(
+        "from ringfence.tool import tool\n\n\n@tool(read_only=True)\ndef ticket(number: int) -> dict[str, str]:\n"
+        '    """Look up a ticket."""\n    return {"title": f"Ticket {number}"}\n'
+    )
+    product.environment["PYTHONPATH"] = str(place)
+    product.configure(product.settings, tools={"python": ["tracker:ticket"]})
+    return product
+
+
+def test_a_tool_of_ones_own(tools: Product) -> None:
+    """A function that the configuration names is a tool of the agent's, runs outside, and is recorded."""
+    call: Turn = {"tools": [{"name": "ticket", "input": {"number": 7}}]}
+    turns: list[Turn] = [call, {"expect": {"last_tool_result": "Ticket 7"}, "text": "I know."}]
+    assert tools.run(tools.script(*turns)).ends_as("unverified")
+    (called,) = tools.recorded("tool.called")
+    assert (called["tool"], called["arguments"]) == ("ticket", {"number": 7})
+
+
+def test_input_that_does_not_fit(tools: Product) -> None:
+    """A call that does not fit a function's types is an error for the agent."""
+    turns = [{"tools": [{"name": "ticket", "input": {"number": "seven"}}]}, says("I see.")]
+    assert tools.run(tools.script(*turns)).ends_as("unverified")
+    assert tools.recorded("tool.returned")[0]["is_error"]
+
+
+def test_tools_that_are_not_there(product: Product) -> None:
+    """A tool that cannot be loaded is an error of one line that names it, before an agent is set to work."""
+    product.configure(product.settings, tools={"python": ["no_such_module:tool"]})
+    ended = product.run(product.script(says("x")))
+    assert ended.code not in {0, 9}
+    assert "no_such_module" in ended.err + ended.out
+    assert not product.file("run", run="").exists() or product.recorded("tool.called") == []
+
+
+def test_version(product: Product) -> None:
+    """`ringfence.__version__` is what `--version` prints."""
+    code = "import ringfence\nprint(ringfence.__version__)"
+    assert product.python(code).out.strip() in product.does("", "--version").out
