@@ -84,7 +84,7 @@ def test_a_signed_request_makes_a_job(shop: Crew):
     forged = {**shop.environment, "SHOP_SECRET": "another-secret-of-mine"}
     refused = subprocess.run([EXAMPLE / "order.sh", "Eve"], env=forged, capture_output=True, text=True, timeout=60)
     assert refused.returncode != 0
-    assert "not of this body by a secret of this webhook" in refused.stdout
+    assert "not of this body by the secret of this webhook" in refused.stdout
     assert len([each for each in shop.jobs() if each["trigger"] == "webhook"]) == 1
 
 

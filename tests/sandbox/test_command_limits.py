@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.conftest import OTHER_UID
 
 from ringfence.config.units import ByteCount
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
@@ -16,18 +15,6 @@ from ringfence.sandbox.host import HostBackend
 from ringfence.sandbox.loader import guest_arguments
 
 MIB = 1024**2
-
-
-@pytest.fixture(name="workspace")
-def _workspace(tmp_path: Path) -> Path:
-    """A workspace of an ordinary user, whoever runs the tests."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    if os.getuid() == 0:
-        for folder in (tmp_path, *tmp_path.parents[:2]):
-            folder.chmod(0o711)
-        os.chown(workspace, OTHER_UID, OTHER_UID)
-    return workspace
 
 
 async def test_a_crash_starts_no_program_of_the_host():

@@ -1,8 +1,27 @@
 """The command line: parse, call, render. stdout is data, stderr is talk."""
 
+_OBJECTS = 150_000
+"""Allocations before the first garbage collection. A run's imports make 120,000; at Python's default of 700 there are
+170 collections meanwhile, which find nothing and take 50 to 100 ms of the processor."""
+
+
+def delay_collection() -> None:
+    """Delay the first garbage collection until the imports are over; later ones are as frequent as Python's default."""
+    import gc
+
+    default = gc.get_threshold()
+
+    def restore_threshold(phase: str, info: dict[str, int]) -> None:  # noqa: ARG001 -- as Python calls it
+        gc.set_threshold(*default)
+        gc.callbacks.remove(restore_threshold)
+
+    gc.callbacks.append(restore_threshold)
+    gc.set_threshold(_OBJECTS)
+
 
 def main() -> None:
     """Entry point of the `ringfence` command."""
+    delay_collection()
     from ringfence.cli.main import run_app
 
     run_app()
