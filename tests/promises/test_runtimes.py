@@ -32,6 +32,11 @@ def worked(request: pytest.FixtureRequest, make_product: Callable[[], Product]) 
     return product, product.run(model, *words, "--verify", "grep -q by-client made.txt"), runtime
 
 
+def first_run(product: Product) -> str:
+    """The run that did the work, though another test may have continued its session since."""
+    return min(product.runs())
+
+
 def hooks(product: Product) -> dict[str, Any]:
     """Hooks that a hostile repository would have run."""
     command = {"type": "command", "command": f"touch {product.project}/hooked"}
@@ -43,33 +48,35 @@ def test_a_task(worked: tuple[Product, Ended, str]) -> None:
     product, ended, runtime = worked
     assert ended.ends_as("succeeded"), ended
     assert (product.project / "made.txt").read_text() == "by-client\n"
-    assert product.recorded("job.created")[0]["runtime"] == runtime
+    assert product.recorded("job.created", first_run(product))[0]["runtime"] == runtime
 
 
 def test_record(worked: tuple[Product, Ended, str]) -> None:
     """The record has what was started, each exchange with the model, calls with their results, and how it ended."""
     product, _, runtime = worked
-    (started,) = product.recorded("client.started")
+    run = first_run(product)
+    (started,) = product.recorded("client.started", run)
     assert started["client"] == PROGRAMS[runtime]
     assert started["version"]
     assert not any("Do it." in word for word in started["argv"])
     for event in ("model.exchanged", "tool.called", "tool.returned", "client.ended", "agent.answered"):
-        assert product.recorded(event), event
-    product.does("runs verify", "last")
+        assert product.recorded(event, run), event
+    product.does("runs verify", run)
 
 
 def test_what_is_used(worked: tuple[Product, Ended, str]) -> None:
     """Tokens and cost are what the gateway counted, whatever the client says."""
     product, _, _ = worked
-    exchanged = sum(sum(each["usage"].values()) for each in product.recorded("model.exchanged"))
-    assert sum(product.ended()["usage"].values()) == exchanged > 0
-    assert product.ended()["cost_usd"] > 0
+    run = first_run(product)
+    exchanged = sum(sum(each["usage"].values()) for each in product.recorded("model.exchanged", run))
+    assert sum(product.ended(run)["usage"].values()) == exchanged > 0
+    assert product.ended(run)["cost_usd"] > 0
 
 
 def test_nothing_of_the_caller_is_inside(worked: tuple[Product, Ended, str]) -> None:
     """Neither the caller's environment nor a key is inside."""
     product, _, _ = worked
-    text = "".join(json.dumps(each) for each in product.recorded("tool.returned"))
+    text = "".join(json.dumps(each) for each in product.recorded("tool.returned", first_run(product)))
     assert "PATH=" in text
     assert SECRET not in text
 
@@ -81,7 +88,7 @@ def test_settings_of_the_workspace_do_not_count(worked: tuple[Product, Ended, st
 
 def test_changes(worked: tuple[Product, Ended, str]) -> None:
     """`diff` shows what a client changed."""
-    assert "made.txt" in worked[0].does("diff", worked[0].runs()[-1], "--stat").out
+    assert "made.txt" in worked[0].does("diff", first_run(worked[0]), "--stat").out
 
 
 def test_a_session_goes_on(worked: tuple[Product, Ended, str]) -> None:
