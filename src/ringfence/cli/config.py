@@ -10,6 +10,7 @@ from ringfence.cli.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.printing import print_answer
 from ringfence.cli.replacing import replace_file
+from ringfence.cli.saying import note
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import safe_json, visible
 
@@ -93,7 +94,7 @@ def init(
         raise UsageError(f"{str(present[0])!r} is there already; overwrite it with --force")
     for file, text in texts.items():
         replace_file(file, text)
-        _say(f"wrote {file}")
+        note(f"wrote {file}")
 
 
 def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
@@ -162,13 +163,13 @@ def _trust(file: Path, *, yes: bool) -> None:
     if not loosened:
         typer.echo("loosens nothing")
     if is_trusted(file, document.content):
-        _say("this content is trusted already")
+        note("this content is trusted already")
         return
     if not yes and not typer.confirm("Trust this content?", err=True):
-        _say("not trusted")
+        note("not trusted")
         raise typer.Exit(ExitCode.FAILED)
     trust_content(file, document.content)
-    _say("trusted; any change of the file ends that")
+    note("trusted; any change of the file ends that")
 
 
 def _revoke(file: Path) -> None:
@@ -177,7 +178,7 @@ def _revoke(file: Path) -> None:
     count = revoke_trust(file)
     if count == 0:
         raise UsageError(f"{str(file)!r} is not trusted; `ringfence trust --list` says what is")
-    _say(f"no content of {file} is trusted any more")
+    note(f"no content of {file} is trusted any more")
 
 
 def _list_trust(*, json: bool) -> None:
@@ -185,7 +186,7 @@ def _list_trust(*, json: bool) -> None:
 
     records = trusted_files()
     if not records and not json:
-        _say("no file is trusted; `ringfence trust PATH` trusts one")
+        note("no file is trusted; `ringfence trust PATH` trusts one")
     rows: list[dict[str, Any]] = [
         {
             "file": str(record.file),
@@ -222,7 +223,3 @@ def _directory(path: Path) -> Path:
     if not path.is_dir():
         raise UsageError(f"{str(path)!r} is not a directory; name one")
     return path.resolve()
-
-
-def _say(text: str) -> None:
-    typer.echo(visible(text, one_line=True), err=True)

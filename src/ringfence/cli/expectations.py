@@ -1,6 +1,5 @@
 """A file of expectations about the policy: what should be reached from inside, and what should not."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from ringfence.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ringfence.config.document import Document
-    from ringfence.egress.proxy.decision import Decision, Rules
 
 _SHAPE = "{url: ADDRESS, allowed: true or false}, and perhaps method"
 
@@ -56,11 +54,3 @@ def _expectation(item: Any, index: int, document: "Document") -> Expectation:
     else:
         return found
     raise ConfigurationError(reason, file=document.file, line=place.line, column=place.column)
-
-
-def judged(expectations: list[Expectation], rules: "Rules") -> Iterator[tuple[Expectation, "Decision"]]:
-    """Each expectation with what the rules say."""
-    from ringfence.egress.proxy.wanted import wanted_by
-
-    for one in expectations:
-        yield one, rules.decide(wanted_by(one.url, one.method))

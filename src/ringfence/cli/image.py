@@ -11,6 +11,7 @@ from ringfence.cli.option_settings import setting_option
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
+from ringfence.cli.saying import note
 from ringfence.errors import UsageError
 from ringfence.escape import visible
 from ringfence.frozen import frozen
@@ -134,7 +135,7 @@ def rm(
     if len(removed) > len(stay) or not stay:
         typer.echo(f"removed {counted(len(removed) - len(stay), 'image')}", err=True)
     for name in stay:
-        _tell(
+        note(
             f"{name}: only its names were removed; images that stand on it keep it, and their removal frees it"
         )
 
@@ -196,20 +197,16 @@ async def _build(
     built = []
     async with _engine(place) as engine:
         for target in targets:
-            built.append(await build_image(engine, target, options, _tell))
+            built.append(await build_image(engine, target, options, note))
             _report(built[-1])
             if not quiet:
                 typer.echo(built[-1].image.name)
     return built
 
 
-def _tell(line: str) -> None:
-    typer.echo(visible(line, one_line=True), err=True)
-
-
 def _report(built: "Built") -> None:
     how = "was there" if built.was_there else f"built in {built.seconds:.0f} s"
-    _tell(f"{built.image.target}: {how}, {_size(built.image)}")
+    note(f"{built.image.target}: {how}, {_size(built.image)}")
 
 
 def _size(image: "StoredImage") -> str:

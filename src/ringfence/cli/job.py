@@ -251,14 +251,11 @@ def _tell_copy(job: dict[str, Any]) -> None:
     """Where a job changed files on a private copy, say on stderr what brings them in."""
     from ringfence.events import WorkExported
     from ringfence.journal import read, run_dir
-    from ringfence.sandbox.workspace.work import load_record
 
     if not job["run_id"]:
         return
     path = run_dir(job["run_id"])
     try:
-        if load_record(path).mode != "clone":
-            return
         work = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
     except RecordError:  # on another machine, or it changed nothing
         return

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ringfence.config import Effective, Flag
     from ringfence.loop.preflight import Preflight
 
-_SCHEMA_VERSION = 1
-
 
 def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[Flag]", *, json: bool) -> int:
     """Print all that is wrong, on stderr, and what a loop would work with; the exit code."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ringfence.loop.store.loops import LoopStore
     from ringfence.loop.story import Plan, StoryEnd
 
-SCHEMA_VERSION = 1
 _MOST_CHARS = 24
 """Of a column: a longer id moves its own line only."""
 _T = TypeVar("_T")

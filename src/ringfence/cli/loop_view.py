@@ -1,6 +1,5 @@
 """A loop at work and its end, as `ringfence loop start`, `resume`, `retry` and `watch` print it: lines, or NDJSON."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,9 +11,9 @@ import anyio
 
 from ringfence.cli.flagged import WARNING
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_json_line
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RingfenceError
-from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
     from ringfence.cli.outcomes import Line
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ringfence.loop.store.rows import EventRow, LoopRow
 
 Data = Mapping[str, Any]
-SCHEMA_VERSION = 1
 _LOOK_S = 0.2
 _LOST = 5
 """So often in a row nobody is found at work on a loop before it counts as interrupted: one may just be starting."""
@@ -125,13 +123,13 @@ class LoopView:
         if self._is_json:
             story = {"story": event.story} if event.story is not None else {}
             head = {"event": event.type, "number": event.number, "at_ms": event.at_ms, **story}
-            _print_json({**head, **event.data})
+            print_json_line({**head, **event.data})
         else:
             self._print_line(*event_line(event, begun_ms))
 
     def _print_before(self, counts: "Counter[str]") -> None:
         if self._is_json:
-            _print_json({"event": "loop.resumed", "number": self._last, "stories": dict(counts)})
+            print_json_line({"event": "loop.resumed", "number": self._last, "stories": dict(counts)})
             return
         told = ", ".join(f"{count} {state}" for state, count in counts.items())
         self._print_line(
@@ -141,7 +139,7 @@ class LoopView:
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
         end = _summary(self._place, report, problem)
         if self._is_json:
-            _print_json({"event": "loop.summary", **end})
+            print_json_line({"event": "loop.summary", **end})
             return
         for story in report.stories:
             if story.state == "blocked":
@@ -192,11 +190,6 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
         "outstanding": [*report.outstanding],
         "next": next_steps(report),
     }
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    sys.stdout.write(f"{safe_json({'schema_version': SCHEMA_VERSION, **document})}\n")
-    sys.stdout.flush()
 
 
 def watch_loop(said: str | None, *, json: bool) -> int:

@@ -11,7 +11,7 @@ from ringfence.escape import safe_json, visible
 if TYPE_CHECKING:
     from ringfence.events import Event
 
-SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 1
 """Of the JSON that commands print."""
 
 
@@ -24,7 +24,7 @@ def print_answer(document: Mapping[str, Any], lines: Iterable[str], *, json: boo
         json: Whether the document is printed, and not the lines.
     """
     if json:
-        typer.echo(safe_json({"schema_version": SCHEMA_VERSION, **document}, indent=2))
+        typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, **document}, indent=2))
         return
     for line in lines:
         typer.echo(visible(line, one_line=True))
@@ -34,7 +34,12 @@ async def print_event(event: "Event") -> None:
     """Print one event as a line of JSON; `event` is its name."""
     import msgspec
 
-    sys.stdout.write(f"{safe_json({'schema_version': SCHEMA_VERSION, **msgspec.to_builtins(event)})}\n")
+    print_json_line(msgspec.to_builtins(event))
+
+
+def print_json_line(document: Mapping[str, Any]) -> None:
+    """Print a document as a line of JSON, at once."""
+    sys.stdout.write(f"{safe_json({'schema_version': _SCHEMA_VERSION, **document})}\n")
     sys.stdout.flush()
 
 

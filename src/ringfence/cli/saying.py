@@ -3,7 +3,14 @@
 import sys
 from contextlib import suppress
 
+import typer
+
 from ringfence.escape import visible
+
+
+def note(line: str) -> None:
+    """A line on stderr, as it is."""
+    typer.echo(visible(line, one_line=True), err=True)
 
 
 def say(line: str) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_json_line
 from ringfence.cli.settings import duration_of
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json
@@ -141,7 +142,6 @@ class _Printer:
         """Show one event; bookkeeping only when all is wanted."""
         import msgspec
 
-        from ringfence.cli.printing import SCHEMA_VERSION
         from ringfence.cli.transcript import print_event
 
         if not self._everything and _is_bookkeeping(event):
@@ -149,7 +149,7 @@ class _Printer:
         elif not self._everything and _is_only_results(event):
             pass  # they stand at their calls
         elif self._json:
-            typer.echo(safe_json({"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(event)}))
+            print_json_line(msgspec.to_builtins(event))
         else:
             print_event(self._console, event, time)
 

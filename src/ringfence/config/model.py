@@ -28,8 +28,7 @@ from ringfence.config.values import (
     ProtectPattern,
     Text,
     VariableName,
-    absolute_inside,
-    absolute_on_host,
+    absolute_path,
     distinct,
     no_boolean,
     text,
@@ -57,9 +56,9 @@ class _Section(BaseModel):
 class MountSettings(_Section):
     """A host path shown inside, besides the workspace."""
 
-    source: Annotated[Path, AfterValidator(absolute_on_host)]
+    source: Annotated[Path, AfterValidator(absolute_path)]
     """Absolute path on the host."""
-    target: Annotated[Text, AfterValidator(absolute_inside)]
+    target: Annotated[Text, AfterValidator(absolute_path)]
     """Absolute path inside."""
     read_only: bool = True
     """Whether the sandbox may only read it."""
@@ -141,7 +140,7 @@ class RunSettings(_Section):
     """In place of the agent's own system prompt."""
     system_append: Text | None = None
     """Added to the end of the agent's system prompt."""
-    output_schema: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    output_schema: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """File with a JSON Schema of the answer."""
     verify: Text | None = None
     """Shell command that decides the outcome, run in a new sandbox after the agent's has ended."""
@@ -204,14 +203,14 @@ class ToolSettings(_Section):
 class ClientSettings(_Section):
     """The program of a runtime that is one: `claude-cli`, `claude-sdk`, `codex-cli`."""
 
-    path: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    path: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """The program, on the host or inside the image. null: it is looked for."""
     args: tuple[Text, ...] = ()
     """Further arguments of the program, as they are."""
     permission_mode: PermissionMode | None = None
     """What it may do without being asked. `bypass`: whatever the fence allows; `accept_edits`: edits, but no commands;
     `plan`: it only looks and plans; `deny`: only what `tools.allow` names. null: `bypass`, as there is a fence."""
-    plugins: tuple[Annotated[Path, AfterValidator(absolute_on_host)], ...] = ()
+    plugins: tuple[Annotated[Path, AfterValidator(absolute_path)], ...] = ()
     """Directories of its plugins on the host; shown inside, read-only."""
     settings_sources: tuple[SettingsSource, ...] = ()
     """Settings of its own that count: `user`, `project`, `local`. Hooks, servers and variables that the workspace names
@@ -238,7 +237,7 @@ class EngineSettings(_Section):
     """Containers (and images) with this label, `KEY` or `KEY=VALUE`, can be looked at. null: no engine inside."""
     allow: tuple[EngineAct, ...] = ()
     """What else may be done with them: `start`, `stop`, `restart`, `exec`, `exec_user`. Needs `engine.label`."""
-    socket: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    socket: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """The engine's Unix socket on this side. null: DOCKER_HOST, else the usual places of Docker and Podman."""
 
     @model_validator(mode="after")

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 _PATTERN_CHARS = 200
+_AnyPath = TypeVar("_AnyPath", str, Path)
 
 
 def no_boolean(value: Any) -> Any:
@@ -32,25 +33,14 @@ def text(value: str) -> str:
     return value
 
 
-def absolute_inside(value: str) -> str:
-    """See that a path inside is absolute and has no '..'.
+def absolute_path(value: _AnyPath) -> _AnyPath:
+    """See that a path, of the host or inside, is absolute and has no '..'.
 
     Raises:
         ValueError: It does not fit.
     """
     path = PurePosixPath(value)
     if not path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{value!r} is not an absolute path without '..'")
-    return value
-
-
-def absolute_on_host(value: Path) -> Path:
-    """See that a path on the host is absolute and has no '..'.
-
-    Raises:
-        ValueError: It does not fit.
-    """
-    if not value.is_absolute() or ".." in value.parts:
         raise ValueError(f"{str(value)!r} is not an absolute path without '..'")
     return value
 

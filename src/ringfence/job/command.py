@@ -3,21 +3,22 @@
 import os
 import select
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 import anyio
 import anyio.to_thread
 
 from ringfence.errors import SandboxFileError
+from ringfence.events import CommandEnded
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import JobState
-from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess
+from ringfence.sandbox import ExecResult, ProcessEnd, Sandbox, SandboxProcess
 from ringfence.sandbox.process import OutputStream
 from ringfence.sandbox.result import BoundedOutput
 
 if TYPE_CHECKING:
-    from ringfence.events import CommandEnded
     from ringfence.job.request import Emit
 
 _KEPT_BYTES = 256 * 1024
@@ -61,27 +62,30 @@ async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emi
             await err.write(f"ringfence: {exc}\n".encode())
         feeding.cancel_scope.cancel()
     if emit is not None:
-        await emit(command_ended(sandbox, argv, end, kept_out, kept_err))
+        await emit(command_ended(sandbox, argv, end, text_of(kept_out), text_of(kept_err)))
     if out.is_lost or err.is_lost:
         return Outcome(JobState.FAILED, "nobody reads its output any more", _BROKEN_PIPE)
     return outcome_of_command(end)
 
 
 def command_ended(
-    sandbox: Sandbox, argv: tuple[str, ...], end: ProcessEnd, out: BoundedOutput, err: BoundedOutput
-) -> "CommandEnded":
+    sandbox: Sandbox, argv: Sequence[str], end: ProcessEnd | ExecResult, stdout: str, stderr: str
+) -> CommandEnded:
     """A command's end, for the record."""
-    from ringfence.events import CommandEnded
-
     return CommandEnded(
         sandbox_id=sandbox.id,
         argv=list(argv),
         exit_code=end.exit_code,
         ended_by=end.ended_by,
         duration_ms=round(end.duration_s * 1000, 3),
-        stdout=out.value().decode("utf-8", "replace"),
-        stderr=err.value().decode("utf-8", "replace"),
+        stdout=stdout,
+        stderr=stderr,
     )
+
+
+def text_of(kept: BoundedOutput) -> str:
+    """What was kept of a command's output."""
+    return kept.value().decode("utf-8", "replace")
 
 
 class _Copy:

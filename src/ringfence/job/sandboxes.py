@@ -15,14 +15,15 @@ from ringfence.egress.gate import Gate, opened_gate
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import environment_inside
 from ringfence.errors import SandboxDied
-from ringfence.events import CommandEnded, SandboxCreated, SandboxDestroyed
+from ringfence.events import SandboxCreated, SandboxDestroyed
 from ringfence.frozen import frozen
+from ringfence.job.command import command_ended
 from ringfence.job.lending import inject
 from ringfence.job.recorder import Recorder
 from ringfence.job.request import Purpose
 from ringfence.job.store import JobStore
 from ringfence.journal import run_dir
-from ringfence.sandbox import ExecResult, Placement, Sandbox, SandboxSpec
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.secret import Lease
@@ -103,7 +104,8 @@ class Sandboxes:
                     if checked is not None:
                         await checked()
                     async for result in sandbox.set_up(spec.setup):
-                        await self.recorder.emit(_command_ended(sandbox, result))
+                        ended = command_ended(sandbox, result.argv, result, result.stdout, result.stderr)
+                        await self.recorder.emit(ended)
                     yield sandbox
         except SandboxDied as exc:
             reason = exc.reason
@@ -173,15 +175,3 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)
-
-
-def _command_ended(sandbox: Sandbox, result: ExecResult) -> CommandEnded:
-    return CommandEnded(
-        sandbox_id=sandbox.id,
-        argv=list(result.argv),
-        exit_code=result.exit_code,
-        ended_by=result.ended_by,
-        duration_ms=round(result.duration_s * 1000, 3),
-        stdout=result.stdout,
-        stderr=result.stderr,
-    )

@@ -14,7 +14,7 @@ from pydantic import (
 
 from ringfence.config.runtime import RuntimeName
 from ringfence.config.units import Seconds
-from ringfence.config.values import Count, PositiveNumber, Text, absolute_on_host, no_boolean
+from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
 
 RoleName = Literal["planner", "test_writer", "implementor", "reviewer", "judge"]
 CheckKind = Literal["test", "type", "lint", "other"]
@@ -45,7 +45,7 @@ class ModelChoice(_Section):
 class RoleSettings(ModelChoice):
     """One role: an agent of its own."""
 
-    prompt: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    prompt: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """A file with its instructions, in place of the package's."""
     sandbox: (
         Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$"), AfterValidator(_a_fence)] | None

@@ -94,19 +94,14 @@ def read_login(text: str) -> SecretValue | None:
 
 def jwt_expiry(token: str) -> datetime | None:
     """When a JSON web token ends by its `exp`; None if it is no such token or does not say. Nothing is verified."""
-    return moment(jwt_claims(token).get("exp"))
-
-
-def jwt_claims(token: str) -> Mapping[str, Any]:
-    """The claims of a JSON web token, unverified; empty if it is none."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > LIMIT_BYTES:
-        return {}
+        return None
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, binascii.Error, RecursionError):
-        return {}
-    return claims if isinstance(claims, dict) else {}
+        return None
+    return moment(claims.get("exp")) if isinstance(claims, dict) else None
 
 
 def moment(number: object) -> datetime | None:

@@ -17,7 +17,7 @@ from pydantic import (
 from ringfence.config.durable import DurableSettings
 from ringfence.config.model import Settings
 from ringfence.config.units import ByteCount, Seconds
-from ringfence.config.values import Count, PositiveNumber, Text, absolute_on_host, no_boolean
+from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
 """Of agents, fleets, schedules and triggers."""
@@ -202,7 +202,7 @@ class DirectoryTrigger(_Trigger):
     """A directory of task files, one job each."""
 
     type: Literal["directory"]
-    path: Annotated[Path, AfterValidator(absolute_on_host)]
+    path: Annotated[Path, AfterValidator(absolute_path)]
     """Where it is; relative to the file that says so."""
     every: Seconds = 5.0
     """How often it is looked at."""
@@ -283,7 +283,7 @@ class AgentSettings(Settings):
     """For people."""
     prompt: Text | None = None
     """The task, where a schedule or trigger has none of its own."""
-    workspace: Annotated[Path, AfterValidator(absolute_on_host)] | None = None
+    workspace: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """Where it works; relative to the file that says so. null: the directory of that file."""
     repository: RepositorySettings | None = None
     """Instead of a workspace: a repository, of which the agent has a clone."""

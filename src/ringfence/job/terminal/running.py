@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.errors import SandboxFileError
-from ringfence.job.command import command_ended, outcome_of_command
+from ringfence.job.command import command_ended, outcome_of_command, text_of
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import JobState
 from ringfence.job.terminal.device import Terminal, TerminalClosed, environment_of, stop
@@ -72,7 +72,7 @@ async def run_on_terminal(
         except SandboxFileError as exc:
             return Outcome(JobState.FAILED, str(exc), 127)
     if emit is not None:
-        await emit(command_ended(sandbox, argv, end, kept, BoundedOutput(0)))
+        await emit(command_ended(sandbox, argv, end, text_of(kept), ""))
     return outcome_of_command(end)
 
 
