@@ -1,7 +1,7 @@
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.tool.registry import toolset_names, toolset_tools
+from ringfence.tool.toolset import toolset_names, toolset_tools
 
 
 @pytest.mark.parametrize("name", toolset_names())

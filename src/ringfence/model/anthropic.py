@@ -6,7 +6,7 @@ The SDK takes about 2 s to import, so it is imported on use; `warm_up` begins th
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -27,7 +27,6 @@ from ringfence.model.assembly import BrokenStream, ReplyAssembly
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
 from ringfence.model.failure import Failure, failure_of
 from ringfence.model.patience import Patience
-from ringfence.model.request import request_body
 from ringfence.secret.credentials import Credential
 
 if TYPE_CHECKING:
@@ -235,3 +234,41 @@ async def _drain(events: AsyncIterator[tuple[str | None, str]]) -> None:
     with anyio.move_on_after(_DRAIN_S), suppress(BrokenStream, httpx2.HTTPError, httpx2.StreamError):
         async for _ in events:
             pass
+
+
+_EPHEMERAL = {"type": "ephemeral"}
+_CACHEABLE = frozenset({"text", "image", "document", "tool_result", "search_result"})
+_CACHED_USER_MESSAGES = 2
+"""The last two: one writes what the next turn reads. With system and tools that is the API's limit of 4."""
+
+
+def request_body(request: ModelRequest) -> JSONObject:
+    """The body of `POST /v1/messages`, with cache breakpoints and `stream`. The request itself is not changed."""
+    body: JSONObject = {
+        "model": request.model,
+        "max_tokens": request.max_tokens,
+        "messages": _with_breakpoints(request.messages),
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+    if request.tools:
+        body["tools"] = [*request.tools[:-1], {**request.tools[-1], "cache_control": _EPHEMERAL}]
+    return body
+
+
+def _with_breakpoints(messages: Sequence[JSONObject]) -> list[JSONObject]:
+    marked = list(messages)
+    users = [index for index, message in enumerate(marked) if message["role"] == "user"]
+    for index in users[-_CACHED_USER_MESSAGES:]:
+        marked[index] = {**marked[index], "content": _marked(marked[index]["content"])}
+    return marked
+
+
+def _marked(content: Any) -> Any:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content, "cache_control": _EPHEMERAL}] if content else content
+    last = content[-1] if content else {}
+    if last.get("type") not in _CACHEABLE or (last["type"] == "text" and not last["text"]):
+        return content
+    return [*content[:-1], {**last, "cache_control": _EPHEMERAL}]

@@ -11,8 +11,7 @@ import anyio
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
-from ringfence.sandbox.channels.connection import Connection
-from ringfence.sandbox.channels.dialing import dial
+from ringfence.sandbox.channels.connection import Connection, dial
 from ringfence.sandbox.channels.listener import Listener, Serve, listening
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.link import MOST_CONNECTIONS

@@ -7,8 +7,7 @@ if TYPE_CHECKING:
     from ringfence.tool.base import Tool, ToolCall, ToolContext, ToolResult, ToolSpec
     from ringfence.tool.mcp_server import McpServer
     from ringfence.tool.python_function import FunctionTool, tool
-    from ringfence.tool.registry import toolset_names
-    from ringfence.tool.toolset import Toolset, open_toolset
+    from ringfence.tool.toolset import Toolset, open_toolset, toolset_names
 
 __all__ = [
     "FunctionTool",
@@ -35,7 +34,7 @@ _HOMES = {
     "Toolset": "toolset",
     "open_toolset": "toolset",
     "tool": "python_function",
-    "toolset_names": "registry",
+    "toolset_names": "toolset",
 }
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,6 @@ from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Emit, JSONObject, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.cut import cut_text
 from ringfence.tool.mcp_server import McpServer
-from ringfence.tool.registry import toolset_tools
 from ringfence.tool.schema import InputChecker
 
 RESULT_LIMIT_CHARS = 100_000
@@ -243,3 +243,39 @@ def _is_text(value: str) -> bool:
 
 def _clean(content: str) -> str:
     return content if _is_text(content) else content.encode("utf-8", "replace").decode()
+
+
+_TOOLSETS = {
+    "coder": (
+        "ringfence.tool.shell:ShellTool",
+        "ringfence.tool.read_file:ReadFileTool",
+        "ringfence.tool.write_file:WriteFileTool",
+        "ringfence.tool.edit_file:EditFileTool",
+        "ringfence.tool.find:ListFilesTool",
+        "ringfence.tool.find:SearchTool",
+    ),
+    "operator": ("ringfence.tool.shell:ShellTool",),
+}
+
+
+def toolset_names() -> tuple[str, ...]:
+    """The names that `toolset_tools` knows."""
+    return tuple(sorted(_TOOLSETS))
+
+
+def toolset_tools(name: str) -> tuple[Tool, ...]:
+    """New tools of the toolset `name`.
+
+    Raises:
+        UsageError: There is no such toolset.
+    """
+    places = _TOOLSETS.get(name)
+    if places is None:
+        raise UsageError(f"there is no toolset {name!r}; there are: {', '.join(toolset_names())}")
+    return tuple(_load(place)() for place in places)
+
+
+def _load(place: str) -> type[Tool]:
+    module, _, attribute = place.partition(":")
+    loaded: type[Tool] = getattr(import_module(module), attribute)
+    return loaded

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ringfence.config.egress import Egress
 from ringfence.config.host import read_host
-from ringfence.egress.proxy.decision import Rules, Wanted
-from ringfence.egress.proxy.presets import preset_rules
+from ringfence.egress.proxy.decision import Rules, Wanted, preset_rules
 from ringfence.egress.proxy.wanted import wanted_by
 
 NARROW = {"host": "a.example", "methods": ["GET"], "paths": ["/simple/*", "/one"]}

@@ -14,8 +14,7 @@ from tests.egress.proxy.conftest import Gated, Record, Web, sh
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.proxy.half_open import HalfOpen
-from ringfence.egress.proxy.proxy import ForwardProxy
+from ringfence.egress.proxy.proxy import ForwardProxy, HalfOpen
 from ringfence.egress.resolving import Resolved
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged, EgressClosed, EgressDecided, Event

@@ -65,8 +65,8 @@ def talk(sdk: Any, sandbox: Sandbox) -> Opened:
 
     @asynccontextmanager
     async def opened(*functions: Any, **options: Any) -> AsyncIterator[Talk]:
+        from ringfence.runtime.claude_sdk.driving import ExchangeTransport
         from ringfence.runtime.claude_sdk.options import options_for
-        from ringfence.runtime.claude_sdk.transport import ExchangeTransport
 
         wanted = options_for(sdk.ClaudeAgentOptions(**options), functions, sandbox)
         made = Talk()

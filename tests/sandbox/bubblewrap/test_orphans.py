@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.bubblewrap.backend import end_orphans
 from ringfence.sandbox.bubblewrap.binary import find_bwrap
-from ringfence.sandbox.bubblewrap.orphans import end_orphans
 from ringfence.sandbox.loader import guest_arguments
 
 

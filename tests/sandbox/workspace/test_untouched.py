@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.finish import are_refs_untouched
 from ringfence.sandbox.workspace.private_git import PrivateGit, make_private_git
-from ringfence.sandbox.workspace.untouched import are_refs_untouched
 
 pytestmark = pytest.mark.anyio
 

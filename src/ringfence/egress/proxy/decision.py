@@ -1,11 +1,13 @@
 """Whether a request may go out, and by which rule. Pure: the gate asks it, and so does `ringfence policy explain`."""
 
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.host import Host, read_host, written
 from ringfence.egress.address import Address, embedded, is_public, refused_address, refused_target
-from ringfence.egress.proxy.presets import preset_rules
 from ringfence.frozen import frozen
 
 TLS_PORT = 443
@@ -206,3 +208,17 @@ def remedy_for(wanted: Wanted) -> str:
     is_short = isinstance(wanted.host, str) and "." not in wanted.host
     port = f":{wanted.port}" if wanted.port not in WEB_PORTS or is_short else ""
     return f"allow it: --allow {host}{port}, or egress.allow in ringfence.yaml"
+
+
+@cache
+def preset_rules(name: str) -> tuple[EgressRule, ...]:
+    """The rules of a preset, in order; none for those that are no list of hosts."""
+    return tuple(EgressRule.model_validate(one) for one in _data().get(name, ()))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    from ruamel.yaml import YAML  # takes 80 ms, and few runs want it
+
+    text = files("ringfence.egress.proxy").joinpath("presets.yaml").read_text(encoding="utf-8")
+    return dict(YAML(typ="safe", pure=True).load(text))

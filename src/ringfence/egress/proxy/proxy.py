@@ -1,7 +1,8 @@
 """The forward proxy of one sandbox: CONNECT and plain HTTP, each judged, told, and only then carried."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +15,6 @@ from ringfence.egress.own_addresses import is_own_address
 from ringfence.egress.pace import Pace
 from ringfence.egress.proxy.answers import ACCESS_DENIED, ESTABLISHED, failure, refusal
 from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Wanted
-from ringfence.egress.proxy.half_open import HalfOpen
 from ringfence.egress.proxy.head import Head, Unreadable, read_head
 from ringfence.egress.proxy.relaying import Relay
 from ringfence.egress.proxy.telling import Telling
@@ -33,6 +33,34 @@ MOST_CONNECTIONS = 200
 _PER_S, _BURST = 100.0, 500
 _TELL_S = 5.0
 _REFUSED, _ESTABLISHED = 403, 200
+
+
+_MOST_HALF_OPEN = 64
+
+
+class HalfOpen:
+    """Connections that have not said yet what they want. When one more comes than may be, the oldest is given up.
+
+    A client that means it sends its request at once; a flood that sends none pushes out itself.
+    """
+
+    def __init__(self, most: int = _MOST_HALF_OPEN) -> None:
+        self._most = most
+        self._scopes: dict[anyio.CancelScope, None] = {}
+
+    @contextmanager
+    def waiting(self) -> Iterator[anyio.CancelScope]:
+        """While a connection's request is awaited; cancelled if others push it out."""
+        while len(self._scopes) >= self._most:
+            oldest = next(iter(self._scopes))
+            del self._scopes[oldest]
+            oldest.cancel()
+        with anyio.CancelScope() as scope:
+            self._scopes[scope] = None
+            try:
+                yield scope
+            finally:
+                self._scopes.pop(scope, None)
 
 
 class ForwardProxy:

@@ -1,15 +1,15 @@
 """Control of workflows by a client of DBOS, which launches nothing. All calls block."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dbos import DBOS, DBOSClient
+from dbos import DBOS, DBOSClient, Serializer
 from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
 
 from ringfence.engine.base import Json, WorkflowState, WorkflowStatus
-from ringfence.engine.dbos.serializer import JsonSerializer
 from ringfence.engine.liveness import Database, Liveness, Recoveries
 
 QUEUE = "ringfence"
@@ -30,6 +30,29 @@ _STATES = {
     "CANCELLED": WorkflowState.CANCELLED,
 }
 _PAGE = 1000
+
+
+class WorkflowFailed(Exception):
+    """What a workflow raised, as it was kept."""
+
+
+class JsonSerializer(Serializer):
+    """JSON for values, and the text of errors: the default of DBOS would run code out of the database."""
+
+    def serialize(self, data: Any) -> str:
+        """As JSON."""
+        if isinstance(data, BaseException):
+            return json.dumps({"error": f"{type(data).__name__}: {data}"})
+        return json.dumps({"value": data})
+
+    def deserialize(self, serialized_data: str) -> Any:
+        """From JSON."""
+        kept = json.loads(serialized_data)
+        return WorkflowFailed(kept["error"]) if "error" in kept else kept["value"]
+
+    def name(self) -> str:
+        """As it is noted beside each value."""
+        return "ringfence_json"
 
 
 class Control:

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from dbos import DBOS
 
 from ringfence.engine.base import Json
-from ringfence.engine.dbos.control import QUEUE, VERSION, WORKFLOW
-from ringfence.engine.dbos.serializer import JsonSerializer
+from ringfence.engine.dbos.control import QUEUE, VERSION, WORKFLOW, JsonSerializer
 from ringfence.engine.liveness import Database
 from ringfence.errors import UsageError
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
 import anyio
 from starlette.responses import Response
@@ -10,10 +11,18 @@ from ringfence.errors import ConfigurationError
 from ringfence.model.scripted.asked import Asked, unmet
 from ringfence.model.scripted.blocks import SHELLS, content_blocks, encode, shell_of
 from ringfence.model.scripted.carried import CarriedScripts
-from ringfence.model.scripted.cases import Cases
+from ringfence.model.scripted.conversation import (
+    ConversationProgress,
+    Due,
+    FaultsDone,
+    LineProgress,
+    Place,
+    Progress,
+    digest,
+    with_replies,
+)
 from ringfence.model.scripted.delivery import ScriptedResponse, stream_plan, whole_plan
 from ringfence.model.scripted.dialect import Dialect, Refusal, Saying
-from ringfence.model.scripted.progress import Due, LineProgress, Progress
 from ringfence.model.scripted.script import ErrorAnswer, JSONObject, Script
 
 _NO_SCRIPT = (
@@ -123,3 +132,54 @@ def _problem(due: Due, asked: Asked) -> str | None:
     if problem is None and any(call.run for call in due.turn.tools) and shell_of(asked.tools) is None:
         return f"run needs one of the tools {', '.join(SHELLS)}, and the request offers {list(asked.tools)!r}"
     return problem
+
+
+_SHOWN: Final = 100
+
+
+class Cases:
+    """The cases of a script, each for the conversations that begin as it says.
+
+    Args:
+        script: With cases.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._scripts = tuple(script.of_case(index) for index in range(len(script.cases)))
+        self._faults_done = FaultsDone()
+
+    def find(self, asked: Asked, conversation: str) -> ConversationProgress:
+        """The first case that fits, at its place.
+
+        Args:
+            asked: The request.
+            conversation: What the client calls it; may be empty. Tells apart equal beginnings.
+
+        Raises:
+            ConfigurationError: None fits.
+        """
+        beginning, replies = _beginning(asked)
+        for case, script in zip(self._script.cases, self._scripts, strict=True):
+            if all(text in beginning for text in case.when):
+                place = Place(conversation, digest(beginning), replies)
+                return ConversationProgress(script, self._faults_done, place, replies_since=replies)
+        start = beginning if len(beginning) <= _SHOWN else f"{beginning[:_SHOWN]}..."
+        raise ConfigurationError(
+            f"none of the {len(self._scripts)} cases fits a conversation that begins with {start!r}; "
+            "add one, or a last one without 'when'",
+            file=self._script.path,
+        )
+
+
+def _beginning(asked: Asked) -> tuple[str, int]:
+    """What the user said before the model first spoke, and how often the model has spoken since.
+
+    Not the first message alone: some clients put messages of their own before the prompt.
+    """
+    first: list[str] = []
+    replies = 0
+    for utterance, replies in with_replies(asked.said):
+        if not replies:
+            first.append(utterance.text)
+    return "\n".join(first), replies

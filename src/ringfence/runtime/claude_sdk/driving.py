@@ -1,18 +1,18 @@
 """A process of `claude` with the SDK at its other end. Imported only after `installed.check_sdk`."""
 
+import json
 import math
 import signal
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import anyio
-from claude_agent_sdk import ClaudeSDKClient
+from claude_agent_sdk import ClaudeSDKClient, Transport
 
 from ringfence.errors import InfrastructureFault
 from ringfence.events import Event, ToolCalled, ToolReturned
 from ringfence.runtime.base import Emit
 from ringfence.runtime.claude_sdk.exchange import Exchange
-from ringfence.runtime.claude_sdk.transport import ExchangeTransport
 from ringfence.runtime.claude_sdk.wire import is_control
 from ringfence.runtime.client.base import Launch, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
@@ -23,6 +23,40 @@ from ringfence.sandbox import Sandbox, SandboxProcess
 _INTERRUPT_S = 2.0
 _WORDS = (b"control_", b"session_state_changed", b"result")
 """One of them is in each line that is looked at here; most lines have none, and are parsed once only."""
+
+
+class ExchangeTransport(Transport):
+    """What the SDK reads from and writes to. Its process is in the sandbox, and is not the transport's to start or end.
+
+    Args:
+        exchange: Of the run.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def connect(self) -> None:
+        """Nothing: the process is there."""
+
+    async def write(self, data: str) -> None:
+        """Pass on a message, which the SDK gives as a line of JSON."""
+        await self._exchange.write(json.loads(data))
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The client's control messages."""
+        async for message in self._exchange.messages():
+            yield message
+
+    async def close(self) -> None:
+        """Nothing: whoever started the process ends it."""
+
+    def is_ready(self) -> bool:
+        """Always."""
+        return True
+
+    async def end_input(self) -> None:
+        """Tell the client that nothing more comes."""
+        await self._exchange.end_input()
 
 
 class SdkDrive(Drive):

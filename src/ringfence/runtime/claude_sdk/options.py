@@ -5,11 +5,17 @@ from dataclasses import fields, replace
 from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions
+from mcp.server import Server
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
+from mcp_types import Tool as McpTool
 
-from ringfence.errors import UsageError
-from ringfence.runtime.claude_sdk.tools import server_of
+from ringfence import __version__
+from ringfence.errors import SandboxDied, UsageError
+from ringfence.runtime.claude_sdk.asked import CALL_ID
+from ringfence.runtime.transcript.base import dict_of, short
 from ringfence.sandbox import Sandbox
-from ringfence.tool.base import Tool
+from ringfence.tool.base import Tool, ToolCall, ToolResult
+from ringfence.tool.toolset import Toolset
 
 SERVER = "host"
 """Of the user's functions: the client names them `mcp__host__NAME`."""
@@ -79,3 +85,40 @@ def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> A
         raise UsageError(f"the MCP server {SERVER!r} is that of tools.python; name yours otherwise")
     ours = {"type": "sdk", "name": SERVER, "instance": server_of(tools, SERVER, sandbox)}
     return replace(given, mcp_servers={**given.mcp_servers, SERVER: ours})
+
+
+def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any]":
+    """An MCP server in the host's process for the user's functions; a call that fails is a result, not an error.
+
+    Args:
+        tools: They run here, outside of the fence.
+        name: Of the server.
+        sandbox: What the tools are given as their context.
+
+    Raises:
+        ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
+    """
+    toolset = Toolset(tools)
+    listed = ListToolsResult(
+        tools=[
+            McpTool(name=spec.name, description=spec.description, input_schema=spec.input_schema)
+            for spec in toolset.specs
+        ]
+    )
+
+    async def list_tools(_context: object, _params: object) -> ListToolsResult:
+        return listed
+
+    async def call_tool(_context: object, params: CallToolRequestParams) -> CallToolResult:
+        call_id = short(dict_of(params.meta).get(CALL_ID))
+        result = await _acted(toolset, ToolCall(call_id, params.name, params.arguments or {}), sandbox)
+        return CallToolResult(content=[TextContent(text=result.content)], is_error=result.is_error)
+
+    return Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _acted(toolset: Toolset, call: ToolCall, sandbox: Sandbox) -> ToolResult:
+    try:
+        return await toolset.act(call, sandbox)
+    except SandboxDied as exc:  # the run ends by it elsewhere
+        return ToolResult(f"the sandbox died: {exc}", is_error=True)

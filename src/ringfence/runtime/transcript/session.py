@@ -1,7 +1,10 @@
 """A session as events: that of its own file, and those of its sub-agents' files."""
 
+import os
+import re
 import time
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -9,11 +12,11 @@ import anyio.to_thread
 
 from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobCreated, Origin, TranscriptDamaged
+from ringfence.frozen import frozen
 from ringfence.runtime.transcript.base import ClientName, Overview, Translator
 from ringfence.runtime.transcript.client import client_of, identify, translator, unknown
 from ringfence.runtime.transcript.reading import TranscriptReader, read_items
 from ringfence.runtime.transcript.record import Item, Record
-from ringfence.runtime.transcript.subagents import MAX_FILES, subagent_files
 
 IMPORTED = "imported"
 """The runtime of sessions that were not made here."""
@@ -26,6 +29,47 @@ _LOOK_AT_QUIET_S = 0.5
 _UNKNOWN_ITEMS = 32
 _UNKNOWN_S = 1.0
 """So long a file may hold lines of which none says whose it is."""
+
+
+MAX_FILES = 512
+"""More sub-agents of one session are not read; that is told."""
+
+_NAME = re.compile(r"agent-([A-Za-z0-9_-]{1,100})\.jsonl")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@frozen
+class SubagentFile:
+    """The file of one sub-agent: `<session>/subagents/agent-<id>.jsonl` beside `<session>.jsonl`."""
+
+    agent: str
+    path: Path
+
+
+def subagent_files(session: Path) -> list[SubagentFile]:
+    """The files of a session's sub-agents, the oldest first; at most one more than `MAX_FILES`.
+
+    There are none where the directory is a link or cannot be read.
+    """
+    directory = session.parent / session.stem / "subagents"
+    with ExitStack() as stack:
+        try:
+            fd = os.open(session.parent / session.stem, _DIRECTORY)
+            stack.callback(os.close, fd)
+            fd = os.open("subagents", _DIRECTORY, dir_fd=fd)
+            stack.callback(os.close, fd)
+            with os.scandir(fd) as entries:
+                names = sorted(
+                    (entry.stat(follow_symlinks=False).st_mtime_ns, entry.name)
+                    for entry in entries
+                    if _NAME.fullmatch(entry.name)
+                )
+        except (OSError, ValueError):
+            return []
+    return [
+        SubagentFile(name[len("agent-") : -len(".jsonl")], directory / name)
+        for _, name in names[: MAX_FILES + 1]
+    ]
 
 
 def opening(overview: Overview, session: Path, job_id: str) -> JobCreated:

@@ -17,10 +17,10 @@ from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
-from ringfence.sandbox.bubblewrap.orphans import end_orphans
 from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
+from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -181,3 +181,46 @@ def _interpreter() -> tuple[str, tuple[Path, ...]]:
             return path, ()
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     return str(base), (Path(sys.base_prefix),)
+
+
+_PROC = Path("/proc")
+
+
+def end_orphans() -> int:
+    """Kill sandboxes of this user whose bwrap was killed while it was making them; return how many they were.
+
+    The first process of a sandbox waits until bwrap has prepared its namespaces, and only then asks to die with it. A
+    bwrap that is killed in between, a millisecond, leaves it waiting for ever: nothing runs in it, but it is there.
+    Where /proc shows nothing, there are none to be seen.
+    """
+    mark = os.fsencode(guest_arguments()[-1])
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    return sum(_end(pid, mark) for pid in pids)
+
+
+def _end(pid: int, mark: bytes) -> bool:
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:  # it has ended
+        return False
+    try:
+        if not _is_orphan(_PROC / str(pid), mark):
+            return False
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    except (OSError, ValueError):  # it has ended, or is somebody else's
+        return False
+    finally:
+        os.close(process)
+    return True
+
+
+def _is_orphan(folder: Path, mark: bytes) -> bool:
+    """Whether it is the first process of a sandbox of ours, and its parent is not the bwrap that it was forked from."""
+    words = (folder / "cmdline").read_bytes()
+    if mark not in words or not words.partition(b"\0")[0].endswith(b"bwrap"):
+        return False  # in a container the guest itself is the first process
+    told = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+    is_ours = os.geteuid() in (0, int(told["Uid"].split()[0]))
+    numbers = told.get("NSpid", "").split()
+    is_first = len(numbers) > 1 and numbers[-1] == "1"
+    return is_ours and is_first and (_PROC / told["PPid"].strip() / "cmdline").read_bytes() != words

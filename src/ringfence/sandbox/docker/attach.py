@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,7 +18,6 @@ import h11
 
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import EngineError
-from ringfence.sandbox.docker.multiplex import Demultiplexer
 from ringfence.sandbox.docker.tls import Tls, receive, send
 from ringfence.sandbox.records import ProtocolError
 
@@ -27,6 +27,54 @@ _ANSWER_BYTES = 64 * 1024
 _READ = 64 * 1024
 _QUOTED = 500
 _SEND_BUFFER = 1024 * 1024
+
+
+_HEADER = struct.Struct(">BxxxL")
+_STDOUT, _STDERR = 1, 2
+_LARGEST = 16 * 1024 * 1024
+_LAST_WORDS = 4096
+
+
+class Demultiplexer:
+    """Takes the engine's headers off a container's output: stdout is passed on, the end of stderr is kept.
+
+    Docker Engine API, "ContainerAttach", stream format: 8 bytes before each piece of stdout or stderr, namely the kind,
+    three zeros, and the length, big-endian.
+    """
+
+    def __init__(self) -> None:
+        self.stderr = b""
+        self._rest = b""
+        self._kind = _STDOUT
+        self._left = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Stdout in the next bytes of the stream, however they are cut.
+
+        Raises:
+            ProtocolError: A header is none.
+        """
+        if not self._rest and self._kind == _STDOUT and len(data) <= self._left:
+            self._left -= len(data)
+            return data
+        data = self._rest + data
+        stdout, position, end = [], 0, len(data)
+        while True:
+            piece = data[position : position + self._left]
+            position += len(piece)
+            self._left -= len(piece)
+            if self._kind == _STDOUT:
+                stdout.append(piece)
+            else:
+                self.stderr = (self.stderr + piece)[-_LAST_WORDS:]
+            if self._left or end - position < _HEADER.size:
+                break
+            self._kind, self._left = _HEADER.unpack_from(data, position)
+            if self._kind not in (_STDOUT, _STDERR) or self._left > _LARGEST:
+                raise ProtocolError(f"came with a header that is none: {data[position : position + 8]!r}")
+            position += _HEADER.size
+        self._rest = data[position:]
+        return b"".join(stdout)
 
 
 class Attached:

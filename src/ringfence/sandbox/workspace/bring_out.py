@@ -9,20 +9,23 @@ that no branch follows. Where that cannot be written to, the commits are kept be
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
-from ringfence.errors import InfrastructureFault, SandboxFileError
+import anyio.to_thread
+
+from ringfence.errors import InfrastructureFault, SandboxFileError, next_step
 from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
-from ringfence.sandbox.workspace.kept_commits import BUNDLE_LIMIT_BYTES, bundle_name, keep_commits
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
@@ -30,6 +33,52 @@ from ringfence.sandbox.workspace.tree import Tree
 MAX_REFS = 64
 _TIMEOUT_S = 120.0
 _HEADER_LIMIT_BYTES = 1024**2
+
+
+BUNDLE_LIMIT_BYTES = 512 * 1024**2
+
+
+def bundle_name(place: str) -> str:
+    """What the bundle is called for the repository at `place` in the workspace; empty: its own."""
+    return f"commits-{quote(os.fsencode(place), safe='')}.bundle" if place else "commits.bundle"
+
+
+async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
+    """Keep commits that the user's repository cannot take as a bundle; return what to tell the user about it.
+
+    The bundle is not the one that came out of the sandbox: it is made here, of objects that were checked.
+
+    Args:
+        git: A git directory of ours that has the commits.
+        refs: The name under which each shall be fetched, and the commit.
+        base: What the user has; it is left out.
+        file: Where, in the run's directory.
+
+    Raises:
+        InfrastructureFault: The bundle could not be made or written.
+    """
+    for name, commit in refs.items():
+        await git.run("update-ref", "--no-deref", name, commit)
+    known = sorted({*base.direct.values(), base.head_commit()} - {None}, key=str)
+    wanted = "".join(f"{name}\n" for name in refs) + "".join(f"^{commit}\n" for commit in known)
+    made = await git.run(
+        *("bundle", "create", "--quiet", "-", "--ignore-missing", "--stdin"),
+        stdin=wanted.encode("utf-8", "surrogateescape"),
+        timeout_s=600.0,
+        output_limit_bytes=BUNDLE_LIMIT_BYTES,
+    )
+    await anyio.to_thread.run_sync(_write, file, made.stdout)
+    fetch = f"git fetch {shlex.quote(str(file))} 'refs/ringfence/*:refs/ringfence/*'"
+    return f"commits made inside are kept beside the run; to have them, run `{fetch}` in a clone of your own"
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
 
 
 class Inside(Protocol):

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +18,9 @@ import anyio
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor, both
+from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_listing import GitLister
-from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules
-from ringfence.sandbox.workspace.ignored import ignored_among
+from ringfence.sandbox.workspace.ignore import MAX_RULES_BYTES, Rules, flatten
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.memo import Memo, lies_in, mark_of
 from ringfence.sandbox.workspace.remembered import MAX_REMEMBERED_BYTES, Remembered, Told
@@ -269,3 +269,50 @@ async def _listed_by_hand(root: Path, actor: Actor, excludes: bytes, hindrance: 
     ignored = await _ignored(untracked, listing.rules, listing)
     listing.listed, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)
     return listing
+
+
+_TIMEOUT_S = 60.0
+
+
+async def ignored_among(paths: Iterable[bytes], rules: Rules, directory: Path) -> set[bytes]:
+    """Those of `paths` that the rules ignore, answered by git in an empty directory.
+
+    The workspace itself is not entered, so neither its size nor what lies in it has a say in how long this takes.
+
+    Args:
+        paths: Files, relative to the workspace.
+        rules: Each repository's hold for what lies in it.
+        directory: Is there and empty.
+
+    Raises:
+        InfrastructureFault: The rules take too long on these names.
+    """
+    found: set[bytes] = set()
+    work_tree = directory / "nothing"
+    work_tree.mkdir()
+    for number, (place, inside) in enumerate(_by_repository(paths, rules).items()):
+        git_dir = directory / str(number)
+        write_clean_git_dir(git_dir)
+        (git_dir / "info" / "exclude").write_bytes(flatten(rules, place))
+        # A dot first: what begins with a colon has a meaning of its own to git.
+        asked = b"\0".join(b"./" + path[len(place) :] for path in inside)
+        git = Git(git_dir, work_tree, Actor.current())
+        told = await git.run(
+            "check-ignore", "-z", "--no-index", "--stdin", stdin=asked, timeout_s=_TIMEOUT_S, accept=(0, 1)
+        )
+        found.update(place + path[2:] for path in told.stdout.split(b"\0") if path)
+    return found
+
+
+def _by_repository(paths: Iterable[bytes], rules: Rules) -> dict[bytes, list[bytes]]:
+    groups: dict[bytes, list[bytes]] = {}
+    for path in paths:
+        groups.setdefault(_place_of(path, rules), []).append(path)
+    return groups
+
+
+def _place_of(path: bytes, rules: Rules) -> bytes:
+    end = path.rfind(b"/") + 1
+    while end > 0 and path[:end] not in rules.excludes:
+        end = path.rfind(b"/", 0, end - 1) + 1
+    return path[:end]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ringfence.sandbox.docker.image.failed import ImageBuildFailed
-from ringfence.sandbox.docker.image.failure import CAUSES, classify
+from ringfence.sandbox.docker.image.failure import CAUSES, ImageBuildFailed, classify
 
 SAID = [
     # apt 3.0.3

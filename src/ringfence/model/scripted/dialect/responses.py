@@ -1,7 +1,7 @@
 """The Responses API of OpenAI, without a memory: each request brings the whole conversation."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ringfence.model.scripted import blocks as said
 from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
@@ -9,7 +9,6 @@ from ringfence.model.scripted.blocks import encode, encode_event, text_of
 from ringfence.model.scripted.dialect.base import Refusal, Saying
 from ringfence.model.scripted.dialect.openai import CREATED, OpenAIDialect, call_input
 from ringfence.model.scripted.dialect.responses_events import item_events
-from ringfence.model.scripted.dialect.responses_rules import OUTPUTS, broken_rule
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
 _NOT_JSON = '{"type": "response.output_text.delta", "delta":'
@@ -30,6 +29,50 @@ _ECHOED: JSONObject = {
     "truncation": "disabled",
 }
 """What the API repeats from the request, with what stands there otherwise."""
+
+
+CALLS: Final = ("function_call", "custom_tool_call")
+OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+
+
+def broken_rule(body: Any) -> Refusal | None:
+    """Why the API would answer 400 to this body; None if it would not."""
+    if not isinstance(body, dict):
+        return Refusal(400, "We could not parse the JSON body of your request.")
+    if not isinstance(body.get("model"), str):
+        return _missing("model")
+    if not isinstance(body.get("input"), str | list):
+        return _missing("input")
+    earlier = body.get("previous_response_id")
+    if earlier is not None:
+        message = f"Previous response with id {earlier!r} not found."
+        return Refusal(400, message, code="previous_response_not_found", param="previous_response_id")
+    if isinstance(body["input"], str):
+        return None
+    for index, item in enumerate(body["input"]):
+        if not isinstance(item, dict):
+            message = f"Invalid type for 'input[{index}]': expected an object."
+            return Refusal(400, message, code="invalid_type", param=f"input[{index}]")
+    return _broken_conversation(body["input"])
+
+
+def _missing(name: str) -> Refusal:
+    return Refusal(
+        400, f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name
+    )
+
+
+def _broken_conversation(items: list[JSONObject]) -> Refusal | None:
+    called = [str(item.get("call_id")) for item in items if item.get("type") in CALLS]
+    answered = [str(item.get("call_id")) for item in items if item.get("type") in OUTPUTS]
+    for call in called:
+        if call not in answered:
+            return Refusal(400, f"No tool output found for function call {call}.", param="input")
+    for call in answered:
+        if call not in called:
+            message = f"No tool call found for function call output with call_id {call}."
+            return Refusal(400, message, param="input")
+    return None
 
 
 class ResponsesDialect(OpenAIDialect):

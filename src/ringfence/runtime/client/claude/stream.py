@@ -7,11 +7,9 @@ told here: the counts of the stream are those at the reply's beginning. `result`
 import re
 
 from ringfence.events import Event, ModelRetried, Origin, TextStreamed, Usage
-from ringfence.runtime.client.base import Stream
-from ringfence.runtime.client.lines import LineReader
+from ringfence.runtime.client.lines import RecordStream
 from ringfence.runtime.transcript.base import blocks_of, count_of, dict_of, number_of, short, text_of
 from ringfence.runtime.transcript.claude import ClaudeTranslator
-from ringfence.runtime.transcript.lines import Line
 from ringfence.runtime.transcript.record import JSONObject, Record
 
 _ORIGIN = "claude:stdout"
@@ -20,24 +18,11 @@ _CHATTER = frozenset({"thinking_tokens", "status", "task_progress"})
 _HELD_BLOCKS = 64
 
 
-class ClaudeStream(Stream):
+class ClaudeStream(RecordStream):
     """Reads its output."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._translator = _Translator(_ORIGIN)
-        self._lines = LineReader("claude", self.seen, self._translator)
-
-    def take(self, line: Line) -> list[Event]:
-        """The events of a line."""
-        records, events = self._lines.take(line)
-        for record in records:
-            self._note(record.value)
-        return events
-
-    def flush(self) -> list[Event]:
-        """A reply of which more may come."""
-        return self._translator.flush()
+        super().__init__("claude", _Translator(_ORIGIN))
 
     def _note(self, value: JSONObject) -> None:
         session = value.get("session_id")

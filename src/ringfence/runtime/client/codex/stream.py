@@ -10,10 +10,8 @@ import re
 import msgspec
 
 from ringfence.events import Event, MessageSent, ModelReplied, ModelRetried, Origin, ToolReturned, Usage
-from ringfence.runtime.client.base import Stream
-from ringfence.runtime.client.lines import LineReader
+from ringfence.runtime.client.lines import RecordStream
 from ringfence.runtime.transcript.base import Overview, Translator, blocks_of, dict_of, plain, short, text_of
-from ringfence.runtime.transcript.lines import Line
 from ringfence.runtime.transcript.record import JSONObject, Record, is_deep
 
 _ORIGIN = "codex:stdout"
@@ -23,24 +21,11 @@ _STATUS = re.compile(r"unexpected status (\d{3})\b")
 _HELD_BLOCKS = 64
 
 
-class CodexStream(Stream):
+class CodexStream(RecordStream):
     """Reads its output."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._translator = _Translator(_ORIGIN)
-        self._lines = LineReader("codex", self.seen, self._translator)
-
-    def take(self, line: Line) -> list[Event]:
-        """The events of a line."""
-        records, events = self._lines.take(line)
-        for record in records:
-            self._note(record.value)
-        return events
-
-    def flush(self) -> list[Event]:
-        """A reply of which more may come."""
-        return self._translator.flush()
+        super().__init__("codex", _Translator(_ORIGIN))
 
     def _note(self, value: JSONObject) -> None:
         kind, item = value.get("type"), dict_of(value.get("item"))

@@ -1,7 +1,7 @@
 """The images that come with ringfence: built once, reused while what they are made of stays the same."""
 
 from ringfence.sandbox.docker.image.build import BuildOptions, Built, build_image
-from ringfence.sandbox.docker.image.failed import ImageBuildFailed
+from ringfence.sandbox.docker.image.failure import ImageBuildFailed
 from ringfence.sandbox.docker.image.plan import is_current
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.docker.image.stored import (

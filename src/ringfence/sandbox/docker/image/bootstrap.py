@@ -18,7 +18,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.process import DEVNULL, PIPE, host_program, kill_group, start_process
 from ringfence.sandbox.docker.client import Engine, engine_errors
 from ringfence.sandbox.docker.image.archive import archive, configuration, read_layer
-from ringfence.sandbox.docker.image.failed import ImageBuildFailed
+from ringfence.sandbox.docker.image.failure import ImageBuildFailed
 from ringfence.sandbox.docker.image.recipe import Inputs, packages, read_file
 from ringfence.sandbox.docker.image.scratch import scratch_directory
 from ringfence.sandbox.docker.image.targets import Target
