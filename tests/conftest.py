@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite(
-    "ringfence.testing.conformance", "ringfence.testing.engine"
+    "ringfence.testing.conformance", "tests.engine.conformance"
 )  # before any test imports it
 settings.register_profile("unhurried", settings.default, deadline=None)  # a busy machine breaks no promise
 settings.load_profile("unhurried")

@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from tests.engine.conformance import Worker, workflows
 from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.engine import Engine, open_engine
-from ringfence.testing.engine import Worker, workflows
 
+_ROOT = Path(__file__).parents[2]
 _START_S = 60.0
 _LEAVE_S = 60.0
 
@@ -139,9 +140,9 @@ class DatabaseGround:
         self, *, concurrency: int = 8, recoveries: int = 5, edition: int = 1
     ) -> AsyncIterator[Worker]:
         words = [self.url, str(concurrency), str(recoveries), str(edition)]
-        command = [sys.executable, "-m", "ringfence.testing.engine.worker", *words]
+        command = [sys.executable, "-m", "tests.engine.conformance.worker", *words]
         with (self.folder / f"stderr-{os.urandom(4).hex()}").open("w+b") as errors:
-            async with await anyio.open_process(command, stderr=errors) as process:
+            async with await anyio.open_process(command, stderr=errors, cwd=_ROOT) as process:
                 assert process.stdout is not None
                 output = BufferedByteReceiveStream(process.stdout)
                 worker = ProcessWorker(process, await self._name(output, errors.name))

@@ -1,13 +1,12 @@
-"""Each engine keeps each promise of ringfence.testing.engine."""
+"""Each engine keeps each promise of the conformance checks."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.engine.conformance import DEATH, LIFE, PAUSING, Check, Ground
 from tests.engine.grounds import DatabaseGround, MemoryGround
 from tests.postgres import Cluster
-
-from ringfence.testing.engine import DEATH, LIFE, PAUSING, Check, Ground
 
 BACKENDS = ["memory", "sqlite", "postgres"]
 

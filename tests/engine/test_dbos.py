@@ -9,6 +9,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.engine.conformance import workflows
+from tests.engine.conformance.ground import Notes, until
 from tests.engine.grounds import DatabaseGround
 from tests.postgres import Cluster, cluster
 
@@ -17,8 +19,6 @@ from ringfence.engine.dbos import launch
 from ringfence.engine.dbos.engine import DbosEngine
 from ringfence.engine.dbos.work import Work
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.testing.engine import workflows
-from ringfence.testing.engine.ground import Notes, until
 
 
 def _never() -> None:

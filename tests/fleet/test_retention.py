@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.engine.conformance.ground import until
 from tests.engine.memory import Memory, MemoryEngine
 from tests.postgres import Cluster, cluster
 
@@ -29,7 +30,6 @@ from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
 from ringfence.journal import Journal, run_dir, runs_dir, summarize
-from ringfence.testing.engine.ground import until
 
 pytestmark = pytest.mark.anyio
 BOUNDS = Bounds({"mender": AgentBounds(concurrency=100)}, concurrency=100)

@@ -2,9 +2,10 @@
 
 import time
 
+from tests.engine.conformance.ground import Check, Ground, Notes, error_of, until
+
 from ringfence.engine import WorkflowState
 from ringfence.errors import UsageError
-from ringfence.testing.engine.ground import Check, Ground, Notes, error_of, until
 
 
 async def results(ground: Ground) -> None:

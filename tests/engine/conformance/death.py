@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 
 import anyio
+from tests.engine.conformance.ground import Check, Ground, Notes, until
 
 from ringfence.engine import WorkflowState
-from ringfence.testing.engine.ground import Check, Ground, Notes, until
 
 
 async def work_outlives_its_executor(ground: Ground) -> None:

@@ -1,4 +1,4 @@
-"""An executor of the checks' workflows: `python -m ringfence.testing.engine.worker URL CONCURRENCY RECOVERIES EDITION`.
+"""An executor of the checks' workflows: `python -m tests.engine.conformance.worker URL CONCURRENCY RECOVERIES EDITION`.
 
 It says its name on stdout when it is at work, and goes by SIGTERM, or when it has lost the right to run anything.
 """
@@ -9,10 +9,10 @@ import sys
 from functools import partial
 
 import anyio
+from tests.engine.conformance.workflows import workflows
 
 from ringfence.engine import Engine, open_engine
 from ringfence.engine.opening import warm_up
-from ringfence.testing.engine.workflows import workflows
 
 
 def _die() -> None:
