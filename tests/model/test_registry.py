@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.background_import import import_in_background
 from ringfence.errors import ConfigurationError, UsageError
-from ringfence.model import Price, needs_credential, warm_up
+from ringfence.model import SDK_MODULES, Price, needs_credential
 from ringfence.model.registry import check_name, known_model, missing_credential
 
 
@@ -41,9 +42,9 @@ def test_a_name_that_is_none_is_refused(name: str):
         check_name(name)
 
 
-def test_warming_up_imports_the_sdk():
-    """When the thread is done the SDK is there."""
-    warm_up().join(timeout=60)
+def test_the_first_request_finds_the_sdk_imported():
+    """When the thread is done, nothing of the SDK that a request needs is still to be imported."""
+    import_in_background(*SDK_MODULES).join(timeout=60)
     assert "anthropic.resources.messages" in sys.modules
 
 

@@ -81,12 +81,9 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     from ringfence.cli.log import Log
     from ringfence.config.old_names import rename_database
     from ringfence.config.paths import state_dir
-    from ringfence.engine.opening import warm_up
     from ringfence.fleet.daemon.daemon import Daemon
     from ringfence.fleet.daemon.notify import Notifier
     from ringfence.fleet.noted import held
-
-    warm_up().join()
 
     log = Log(log_format or "text")
     with held(state_dir()) as other:

@@ -1,14 +1,15 @@
 """What `ringfence loop start`, `resume`, `retry`, `cancel` and `clean` do, once their words are read."""
 
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.background_import import import_in_background
 from ringfence.cli.saying import say
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.config import Effective, Flag
@@ -59,7 +60,7 @@ def start_loop(
         plan, done = read_plan(prd), []
     for note in plan.notes:
         say(note)
-    _warm_up(effective)
+    _import_early(effective)
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
 
 
@@ -74,18 +75,10 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
     await look(source, base=settings.base)
 
 
-def _warm_up(effective: "Effective") -> None:
+def _import_early(effective: "Effective") -> None:
     """Load the model's SDK beside the first work, where a role may need it: a client brings its own."""
     if effective.settings.run.runtime == "api":
-        threading.Thread(target=_load, name="warm-up", daemon=True).start()
-
-
-def _load() -> None:
-    from ringfence.model import warm_up
-
-    warm_up().join()
-    import ringfence.runtime.api
-    import ringfence.tool.toolset  # noqa: F401
+        import_in_background(*SDK_MODULES, "ringfence.runtime.api", "ringfence.tool.toolset")
 
 
 def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":
@@ -182,7 +175,7 @@ async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Fl
             f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
         )
     effective, settings = brought_back(row.configuration, loop=place.id)
-    _warm_up(effective)
+    _import_early(effective)
     if limits:
         try:
             changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})

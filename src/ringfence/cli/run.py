@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.background_import import import_in_background
 from ringfence.cli import options
 from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
+from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -67,9 +69,7 @@ def run(
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     if effective.settings.run.runtime == "api":  # a client brings its own
-        from ringfence.model import warm_up
-
-        warm_up()
+        import_in_background(*SDK_MODULES)
     import anyio
 
     raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.background_import import import_in_background
 from ringfence.cli.options import LogFormatOption
 from ringfence.errors import UsageError
+from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.cli.log import Log
@@ -30,9 +32,7 @@ def worker(
 
     import anyio
 
-    from ringfence.model import warm_up
-
-    warm_up()
+    import_in_background(*SDK_MODULES)
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")
     said: dict[str, Any] = {}
     if told:
@@ -52,10 +52,7 @@ async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
 
     from ringfence.cli.log import Log
     from ringfence.config.paths import state_dir
-    from ringfence.engine.opening import warm_up
     from ringfence.fleet.worker.worker import Worker
-
-    warm_up().join()
 
     log = Log(said.get("log_format", "text"))
     work = Worker(

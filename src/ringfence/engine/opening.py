@@ -1,20 +1,8 @@
 """Which engine a database gets."""
 
-import threading
 from collections.abc import Mapping
 
 from ringfence.engine.base import Engine, Workflow
-
-
-def warm_up() -> threading.Thread:
-    """Begin to import what workflows are executed by, which takes most of a second, in a thread."""
-    thread = threading.Thread(target=_import_engine, name="import-dbos", daemon=True)
-    thread.start()
-    return thread
-
-
-def _import_engine() -> None:
-    import ringfence.engine.dbos  # noqa: F401
 
 
 def open_engine(

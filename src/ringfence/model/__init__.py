@@ -7,13 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.model.anthropic import AnthropicModel, warm_up
+    from ringfence.model.anthropic import AnthropicModel
     from ringfence.model.base import ContextExceeded, Emit, Model, ModelReply, ModelRequest
     from ringfence.model.patience import Patience
     from ringfence.model.prices import Price, cost, price_of, require_price
     from ringfence.model.registry import needs_credential
 
+SDK_MODULES = ("anthropic", "anthropic.resources.messages")
+"""What a first request needs of the official SDK, which itself puts the second off until then."""
+
 __all__ = [
+    "SDK_MODULES",
     "AnthropicModel",
     "ContextExceeded",
     "Emit",
@@ -26,12 +30,10 @@ __all__ = [
     "needs_credential",
     "price_of",
     "require_price",
-    "warm_up",
 ]
 
 _HOMES = {
     "AnthropicModel": "anthropic",
-    "warm_up": "anthropic",
     "ContextExceeded": "base",
     "Emit": "base",
     "Model": "base",

@@ -1,20 +1,19 @@
 """Claude through the Messages API, by the official SDK, with retries and deadlines of our own.
 
-The SDK takes about 2 s to import, so it is imported on use; `warm_up` begins that early in a thread.
+The SDK takes about 2 s to import, so it is imported on use; commands begin that early, in a thread.
 """
 
 import random
-import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
+from ringfence.background_import import import_in_background
 from ringfence.errors import (
     AuthenticationFailed,
     InfrastructureFault,
@@ -23,6 +22,7 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.events import ModelRetried
+from ringfence.model import SDK_MODULES
 from ringfence.model.assembly import BrokenStream, ReplyAssembly
 from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
 from ringfence.model.failure import Failure, failure_of
@@ -37,19 +37,6 @@ _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 _REASON_LIMIT = 400
 _CLOSE_S = 5.0
 _DRAIN_S = 0.25
-
-
-@cache
-def warm_up() -> threading.Thread:
-    """Begin to import the SDK in a thread, so that the first reply need not wait for it; once in a process."""
-    thread = threading.Thread(target=_import_sdk, name="import-anthropic", daemon=True)
-    thread.start()
-    return thread
-
-
-def _import_sdk() -> None:
-    import anthropic
-    import anthropic.resources.messages  # noqa: F401  # the SDK itself puts this off until the first request
 
 
 class AnthropicModel(Model):
@@ -110,7 +97,7 @@ class AnthropicModel(Model):
 
     async def _connected(self) -> "AsyncAnthropic":
         if self._client is None:
-            await anyio.to_thread.run_sync(_import_sdk)
+            await anyio.to_thread.run_sync(import_in_background(*SDK_MODULES).join)
             self._client = self._connect()
         return self._client
 

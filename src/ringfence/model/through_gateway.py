@@ -7,13 +7,15 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from ringfence.background_import import import_in_background
 from ringfence.egress.gateway import upstream
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import DUMMIES
 from ringfence.egress.gateway.upstream import UpstreamGone
 from ringfence.egress.reading import Asked
-from ringfence.model.anthropic import AnthropicModel, warm_up
+from ringfence.model import SDK_MODULES
+from ringfence.model.anthropic import AnthropicModel
 from ringfence.model.patience import Patience
 from ringfence.secret.credentials import Credential
 
@@ -31,7 +33,7 @@ def model_through(
         patience: Deadlines and retries.
         jitter: Source of the random part of waits.
     """
-    warm_up()
+    import_in_background(*SDK_MODULES)
     upstream.warm_up()
     kind = gateway.kinds["anthropic"]
     base_url = gateway.base_url("anthropic")

@@ -12,7 +12,6 @@ import anyio
 from tests.engine.conformance.workflows import workflows
 
 from ringfence.engine import Engine, open_engine
-from ringfence.engine.opening import warm_up
 
 
 def _die() -> None:
@@ -36,5 +35,4 @@ async def _work(url: str, concurrency: int, recoveries: int, edition: int) -> No
 
 
 if __name__ == "__main__":
-    warm_up().join()
     anyio.run(partial(_work, sys.argv[1], *map(int, sys.argv[2:5])))

@@ -4,7 +4,6 @@
 import encodings.idna  # noqa: F401
 import os
 import ssl
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
+from ringfence.background_import import import_in_background
 from ringfence.egress.host_proxy import UnknownProxy, find_proxy
 from ringfence.errors import UsageError
 
@@ -58,17 +58,10 @@ Tell = Callable[[], Awaitable[None]]
 """Writes the request down."""
 
 
-def warm_up() -> threading.Thread | None:
-    """Begin to import the client for proxies, which takes a fifth of a second, in a thread; None: there are none."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return None
-    thread = threading.Thread(target=_import_client, name="import-aiohttp", daemon=True)
-    thread.start()
-    return thread
-
-
-def _import_client() -> None:
-    import aiohttp  # noqa: F401
+def warm_up() -> None:
+    """Begin to import the client for proxies, which takes a fifth of a second, if there may be one."""
+    if any(name.lower().endswith("_proxy") for name in os.environ):
+        import_in_background("aiohttp")
 
 
 @lru_cache(maxsize=4)
@@ -145,7 +138,7 @@ class HttpUpstream:
 
     async def _opened_proxied(self) -> "ProxiedUpstream":
         if self._proxied is None:
-            await anyio.to_thread.run_sync(_import_client)
+            await anyio.to_thread.run_sync(import_in_background("aiohttp").join)
         from ringfence.egress.gateway.proxied import ProxiedUpstream
 
         self._proxied = self._proxied or ProxiedUpstream()
