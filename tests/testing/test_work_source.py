@@ -28,9 +28,9 @@ class Broken(WorkSource):
     def open(self) -> WorkSource:
         return self
 
-    async def fetch(self, limit: int = 100) -> Fetched:
+    async def fetch(self, limit: int) -> Fetched:
         free = [item for id, item in self.items.items() if id not in self.claims]
-        return Fetched(tuple(free[:limit]), is_cut=len(free) > limit)
+        return Fetched(tuple(free[:limit]))
 
     async def claim(self, id: str, token: str) -> Claim | None:
         if self.fault != "two claims" and self.claims.setdefault(id, token) != token:
@@ -38,12 +38,9 @@ class Broken(WorkSource):
         self.claims[id] = token
         return Claim(self.items[id], token)
 
-    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
+    async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
         if self.fault == "repeats" or text not in self.said:
             self.said.append(text)
-
-    async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
-        await self.comment(claim, text, key="end")
 
     async def release(self, claim: Claim, reason: str) -> None:
         if self.fault != "lost work" and self.claims.get(claim.item.id) == claim.token:
@@ -56,7 +53,7 @@ class Broken(WorkSource):
         ("two claims", work_source.one_claim),
         ("two claims", work_source.what_is_gone),
         ("lost work", work_source.released_work),
-        ("repeats", work_source.comments),
+        ("repeats", work_source.long_words),
         ("repeats", work_source.completed_work),
     ],
 )

@@ -48,18 +48,12 @@ async def tell(source: Path, place: Path) -> dict[str, Any]:
     if isinstance(again, Replayed):  # not so where the killed one had it merged already
         await loop.reset(other, again.tip)
         await loop.merge(other, again.tip)
-    found = await loop.deliver(with_rejected=True, merge=True)
+    found = await loop.merge_to_user()
     return {
         "commits": [base, bad, tests, code, second],
-        "ends": [
-            str(first_end),
-            str(found.merged_into),
-            str(found.why_not_merged),
-            found.branch,
-            list(found.refs),
-        ],
+        "ends": [str(first_end), str(found)],
         "tip": await loop.tip(),
-        "patches": [path.read_bytes().hex() for path in (patch, found.patch) if path is not None],
+        "patch": None if patch is None else patch.read_bytes().hex(),
     }
 
 

@@ -1,6 +1,7 @@
 """A loop's work comes to the user as a branch and a patch, and nothing of the user's is lost or moved by it."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from tests.cases import slow_after
 from tests.loop.repository.conftest import TRAILERS, commit_everything, run_git, snapshot
 
-from ringfence.loop.repository import Change, Delivered, DeliveryRefused, LoopRepository
+from ringfence.loop.repository import Change, DeliveryRefused, LoopRepository
 
 pytestmark = pytest.mark.anyio
 BRANCH = "ringfence/loop-l1"
@@ -47,7 +48,7 @@ def is_clean(root: Path) -> bool:
 
 
 async def test_branch_and_patch(loop: LoopRepository, tip: str, users: Path) -> None:
-    """The branch is there, the patch makes the same of the base, and files, HEAD, index and stash are untouched."""
+    """The branch is there, and files, HEAD, index and stash are untouched."""
     (users / "a.txt").write_text("stashed\n")
     run_git(users, "stash")
     (users / "a.txt").write_text("mine\n")
@@ -56,15 +57,10 @@ async def test_branch_and_patch(loop: LoopRepository, tip: str, users: Path) -> 
     moved = (".git/objects", ".git/refs/heads", ".git/logs/refs/heads")
     before = {name: what for name, what in snapshot(users).items() if not name.startswith(moved)}
     found = await loop.deliver()
-    assert (found.branch, found.tip, found.base, found.merged_into) == (BRANCH, tip, loop.base, None)
+    assert (found.branch, found.tip) == (BRANCH, tip)
     assert run_git(users, "rev-parse", BRANCH) == tip
     assert before == {name: snapshot(users)[name] for name in before}
     run_git(users, "fsck", "--strict")
-    assert found.patch is not None
-    slot = await loop.slot(1)
-    await loop.reset(slot, loop.base)
-    run_git(slot.path, "apply", "--index", str(found.patch))
-    assert run_git(slot.path, "write-tree") == run_git(users, "rev-parse", f"{BRANCH}^{{tree}}")
 
 
 @pytest.mark.slow
@@ -100,27 +96,12 @@ async def test_work_after_a_delivery_without_work(loop: LoopRepository, users: P
 
 
 async def test_loop_without_work(loop: LoopRepository, users: Path) -> None:
-    """Of a loop whose stories all failed the branch is the base, the patch is empty, and a merge has nothing to do."""
+    """Of a loop whose stories all failed the branch is the base, and a merge has nothing to do."""
     before = run_git(users, "status", "--porcelain")
-    found = await loop.deliver(merge=True)
-    assert (found.tip, found.merged_into) == (loop.base, "main")
+    found = await loop.merge_to_user()
+    assert (found.tip, found.branch) == (loop.base, "main")
     assert run_git(users, "rev-parse", BRANCH) == loop.base
-    assert found.patch is not None
-    assert found.patch.read_bytes() == b""
     assert run_git(users, "status", "--porcelain") == before
-
-
-async def test_rejected_work_on_request(loop: LoopRepository, tip: str, users: Path) -> None:
-    """Turned-down work comes as refs that no branch follows, and only if that was asked for."""
-    slot = await loop.slot(0)
-    bad = await loop.candidate(
-        slot, tip, [Change(b"bad", 0o100644, b"")], message="t", trailers=TRAILERS, at_s=1
-    )
-    await loop.reject(slot, bad, base=tip, story="S2", attempt=1)
-    assert (await loop.deliver()).refs == ()
-    (ref,) = (await loop.deliver(with_rejected=True)).refs
-    assert ref == "refs/ringfence/loops/l1/rejected/S2/1"
-    assert run_git(users, "rev-parse", ref) == bad
 
 
 def other_branch(users: Path) -> None:
@@ -202,16 +183,10 @@ async def test_unsound_objects_do_not_come_through(loop: LoopRepository, users: 
     assert snapshot(users) == before
 
 
-async def merged(loop: LoopRepository, **options: str) -> Delivered:
-    """Deliver with a merge."""
-    return await loop.deliver(merge=True, **options)  # type: ignore[arg-type]
-
-
 async def test_merge_moves_files_index_and_branch(loop: LoopRepository, tip: str, users: Path) -> None:
     """Asked for, the branch that is checked out goes forward with its files; after it git sees a clean tree."""
     (users / "untracked").write_text("mine")
-    found = await merged(loop)
-    assert (found.merged_into, found.why_not_merged) == ("main", None)
+    assert (await loop.merge_to_user()).branch == "main"
     assert run_git(users, "rev-parse", "HEAD", "main").split() == [tip, tip]
     assert run_git(users, "symbolic-ref", "HEAD") == "refs/heads/main"
     assert run_git(users, "status", "--porcelain") == "?? untracked"
@@ -219,7 +194,7 @@ async def test_merge_moves_files_index_and_branch(loop: LoopRepository, tip: str
     assert (users / "link").readlink() == Path("a.txt")
     assert not (users / "sub").exists()
     assert run_git(users, "reflog", "-1", "--format=%gs", "HEAD") == "ringfence loop l1"
-    assert (await merged(loop)).merged_into == "main"
+    assert (await loop.merge_to_user()).branch == "main"
     assert run_git(users, "rev-parse", "main") == tip
 
 
@@ -229,8 +204,7 @@ async def test_merge_into_a_branch_that_is_not_checked_out(
     """It goes forward alone: no file, HEAD or index is touched."""
     run_git(users, "checkout", "-q", "-b", "elsewhere")
     (users / "a.txt").write_text("mine\n")
-    found = await merged(loop)
-    assert found.merged_into == "main"
+    assert (await loop.merge_to_user()).branch == "main"
     assert run_git(users, "rev-parse", "main", "HEAD").split() == [tip, loop.base]
     assert run_git(users, "status", "--porcelain") == "M a.txt"
 
@@ -348,9 +322,8 @@ async def test_merge_that_could_lose_something(
     before = {name: what for name, what in snapshot(users).items() if not name.startswith(".git/")}
     index = (users / ".git/index").read_bytes()
     head = run_git(users, "rev-parse", "HEAD")
-    found = await merged(loop)
-    assert found.merged_into is None
-    assert words in str(found.why_not_merged)
+    with pytest.raises(DeliveryRefused, match=re.escape(words)):
+        await loop.merge_to_user()
     assert before == {name: what for name, what in snapshot(users).items() if not name.startswith(".git/")}
     assert (users / ".git/index").read_bytes() == index
     assert run_git(users, "rev-parse", "HEAD", BRANCH).split() == [head, tip]
@@ -358,13 +331,14 @@ async def test_merge_that_could_lose_something(
 
 
 async def test_bare_repository(users: Path, ground: Path, place: Path) -> None:
-    """A repository without a work tree is given the branch, and its own branch is moved: nothing is checked out."""
+    """A repository without a work tree is given the branch; a loop that began on no branch of it moves none."""
     run_git(ground, "clone", "-q", "--bare", str(users), "bare.git")
     loop = await LoopRepository.make(ground / "bare.git", place, loop="l1", base="main")
     made = await work(loop, *CHANGES)
-    assert (await loop.deliver(merge=True)).why_not_merged is not None
-    assert (await loop.deliver(merge=True, into="main")).merged_into == "main"
-    assert run_git(ground / "bare.git", "rev-parse", "main", BRANCH).split() == [made, made]
+    assert (await loop.deliver()).tip == made
+    with pytest.raises(DeliveryRefused, match="began on no branch"):
+        await loop.merge_to_user()
+    assert run_git(ground / "bare.git", "rev-parse", BRANCH) == made
 
 
 @pytest.mark.slow
@@ -381,7 +355,7 @@ async def test_submodules_stay_as_they_are(users: Path, ground: Path, place: Pat
     await loop.reset(slot, base)
     assert list((slot.path / "vendor/lib").iterdir()) == []
     await work(loop, *CHANGES)
-    assert (await merged(loop)).merged_into == "main"
+    assert (await loop.merge_to_user()).branch == "main"
     assert (users / "vendor/lib/a.txt").read_text() == "at work\n"
     assert run_git(users, "status", "--porcelain") == "M vendor/lib"
 
@@ -404,11 +378,13 @@ async def test_merge_into_a_linked_work_tree(
     """A branch that is checked out in another work tree is left alone; started from that one, it is merged there."""
     run_git(users, "checkout", "-q", "-b", "aside")
     run_git(users, "worktree", "add", "-q", str(ground / "linked"), "main")
-    assert "'" + str(ground / "linked") + "'" in str((await merged(loop)).why_not_merged)
-    found = await loop.deliver(source=ground / "linked", merge=True)
-    assert found.merged_into == "main"
+    with pytest.raises(DeliveryRefused, match=re.escape(repr(str(ground / "linked")))):
+        await loop.merge_to_user()
+    there = await LoopRepository.make(ground / "linked", ground / "another", loop="l2")
+    made = await work(there, *CHANGES)
+    assert (await there.merge_to_user()).branch == "main"
     assert run_git(ground / "linked", "status", "--porcelain") == ""
-    assert run_git(ground / "linked", "rev-parse", "HEAD") == tip
+    assert run_git(ground / "linked", "rev-parse", "HEAD") == made
 
 
 @pytest.mark.slow
@@ -418,7 +394,7 @@ async def test_what_the_user_did_alike_is_no_obstacle(loop: LoopRepository, tip:
     (users / "sub2").mkdir()
     (users / "sub2" / "new.sh").write_text("#!/bin/sh\n")
     (users / "sub2" / "new.sh").chmod(0o755)
-    assert (await merged(loop)).merged_into == "main"
+    assert (await loop.merge_to_user()).branch == "main"
     assert is_clean(users)
 
 
@@ -431,7 +407,7 @@ async def test_merged_files_are_the_owners(users: Path, place: Path) -> None:
             os.chown(Path(folder, name), 12_345, 12_345, follow_symlinks=False)
     loop = await LoopRepository.make(users, place, loop="l1")
     await work(loop, *CHANGES)
-    assert (await merged(loop)).merged_into == "main"
+    assert (await loop.merge_to_user()).branch == "main"
     assert {
         what.lstat().st_uid for what in (users / "sub2", users / "sub2/new.sh", users / ".git/index")
     } == {12_345}
@@ -460,6 +436,6 @@ async def test_work_that_git_refuses_is_told_and_left_as_a_patch(users: Path, gr
     """It is no fault of the loop's machinery, which would be tried again for ever."""
     loop = await _made_of(users, ground, odd__dot_gitattributes__x="x")
     await work(loop, Change(b"odd/new", 0o100644, b"new\n"))
-    with pytest.raises(DeliveryRefused, match=r"gitattributesBlob.*the patch has it"):
+    with pytest.raises(DeliveryRefused, match=r"gitattributesBlob.*`ringfence loop diff`"):
         await loop.deliver()
-    assert b"odd/new" in (loop.place.patches / "loop.patch").read_bytes()
+    assert b"odd/new" in (await loop.patch(loop.base, await loop.tip()) or b"")

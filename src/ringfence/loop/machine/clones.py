@@ -167,7 +167,7 @@ class Clones:
     async def reject(
         self, row: StoryRow, base: str, commit: str, *, role: RoleName, attempt: int
     ) -> Path | None:
-        """Keep rejected work as a patch and a ref, and put the clone back; where the patch is."""
+        """Keep rejected work as a patch, and put the clone back; where the patch is."""
         repository = self._loop.repository
         slot = await repository.slot(row.slot or 0)
         name = row.id if role == "implementor" else f"{row.id}/tests"

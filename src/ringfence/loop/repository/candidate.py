@@ -38,30 +38,26 @@ class Change:
     """Contents, or where a link leads."""
 
 
-async def changes_between(
-    store: CheckpointStore, before: str, after: str, *, inside: bytes = b""
-) -> list[Change]:
+async def changes_between(store: CheckpointStore, before: str, after: str) -> list[Change]:
     """What a run changed, of its checkpoints.
 
     Args:
         store: Of the run's workspace.
         before: The checkpoint that the agent found.
         after: The one of what it left.
-        inside: Where the run's workspace is in the repository, if it is not the top.
 
     Raises:
         WorkRefused: It is more than 200,000 files or 512 MiB.
     """
-    prefix = inside + b"/" if inside else b""
     blobs, gone = await store.changes(before, after)
     size, count = sum(blob.size for blob in blobs), len(blobs) + len(gone)
     if size > _MOST_BYTES or count > _MOST_FILES:
         raise WorkRefused(
             {"*": f"{count} files of {size} bytes changed, of {_MOST_FILES} and {_MOST_BYTES} at most"}
         )
-    changes = [Change(prefix + path, None) for path in gone]
+    changes = [Change(path, None) for path in gone]
     async for batch in store.contents(blobs):
-        changes += [Change(prefix + blob.path, blob.git_mode, data) for blob, data in batch]
+        changes += [Change(blob.path, blob.git_mode, data) for blob, data in batch]
     return sorted(changes, key=lambda change: change.path)
 
 
@@ -101,9 +97,7 @@ def _why_not_kind(change: Change) -> str | None:
     return why_not_contents(change.path, change.data)
 
 
-async def make_candidate(
-    git: Git, base: str, changes: Sequence[Change], *, message: bytes, at_s: int, author: bytes = _AUTHOR
-) -> str:
+async def make_candidate(git: Git, base: str, changes: Sequence[Change], *, message: bytes, at_s: int) -> str:
     """Commit changes on `base`; return the commit's id.
 
     Args:
@@ -112,7 +106,6 @@ async def make_candidate(
         changes: Checked by `check_changes`.
         message: Whole.
         at_s: The time of the commit, in seconds since the epoch.
-        author: Name and address.
 
     Raises:
         NothingChanged: The base has all of them already.
@@ -121,7 +114,7 @@ async def make_candidate(
     """
     if not 0 <= at_s < _LAST_TIME_S:
         raise UsageError(f"{at_s!r} is no time of a commit")
-    stream = _stream(check_id(base), changes, message=message, stamp=author + b" %d +0000" % at_s)
+    stream = _stream(check_id(base), changes, message=message, stamp=_AUTHOR + b" %d +0000" % at_s)
     written = sum(change.git_mode is not None for change in changes)
     depth = ("--depth=0",) if written > _MANY else ()
     told = await git.run(

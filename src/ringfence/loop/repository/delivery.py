@@ -5,7 +5,6 @@ by compare-and-set.
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from ringfence.frozen import frozen
@@ -40,70 +39,59 @@ class Goods:
     """The loop's repository."""
     loop: str
     base: str
-    refs: Mapping[str, str]
-    """Full names in the user's repository, and the commit of each."""
+    branch: str
+    """Full name in the user's repository."""
+    tip: str
 
 
-async def deliver_refs(goods: Goods, source: Source, *, branch: str) -> None:
-    """Put commits among the user's objects and make refs of them; again is the same as once.
+async def deliver_branch(goods: Goods, source: Source) -> None:
+    """Put the loop's commits among the user's objects and make a branch of them; again is the same as once.
 
     Args:
         goods: Of the loop.
         source: The user's repository, found anew.
-        branch: Which of the refs is a branch that must not be anybody else's.
 
     Raises:
-        DeliveryRefused: A ref is there with other commits, the repository cannot be written to, or git's checks refuse
-            the work.
-        InfrastructureFault: Git failed; no ref was made.
+        DeliveryRefused: A branch of that name with other commits is there, the repository cannot be written to, or
+            git's checks refuse the work.
+        InfrastructureFault: Git failed; no branch was made.
     """
     async with opened(source) as seen:
-        todo = await _to_do(goods, source, seen, branch)
-        if not todo:
+        before = seen.refs.direct.get(goods.branch)
+        if before == goods.tip:
             return
-        why = await source.actor.call(lambda: _unsafe(source, goods))
+        await _check_branch(goods, source, seen)
+        why = await source.actor.call(lambda: _unsafe(source, goods.branch))
         if why is not None:
             raise DeliveryRefused(f"the loop's work is not brought to {str(source.root)!r}: {why}")
-        await _check_and_store(goods, source, seen, sorted(set(todo.values())))
-    for name, commit in todo.items():
-        await set_ref(source, name, commit, seen.refs.direct.get(name), loop=goods.loop)
+        await _check_and_store(goods, source, seen)
+    await set_ref(source, goods.branch, goods.tip, before, loop=goods.loop)
 
 
-def _unsafe(source: Source, goods: Goods) -> str | None:
-    folders = {"refs", "refs/heads"}
-    for name in goods.refs:
-        parts = name.split("/")[:-1]
-        folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return unsafe_places(source.layout, sorted(folders))
+def _unsafe(source: Source, branch: str) -> str | None:
+    parts = branch.split("/")
+    return unsafe_places(source.layout, ["/".join(parts[:depth]) for depth in range(1, len(parts))])
 
 
-async def _to_do(goods: Goods, source: Source, seen: Opened, branch: str) -> dict[str, str]:
-    """Refs that are not there yet, each with its commit."""
-    there = seen.refs.direct
-    todo = {name: commit for name, commit in goods.refs.items() if there.get(name) != commit}
-    for name in todo:
-        if name in seen.refs.symbolic:
-            raise DeliveryRefused(
-                f"{name!r} is a name for another ref in your repository; remove it and deliver again"
-            )
-        if name in there and name != branch:
-            raise DeliveryRefused(
-                f"{name!r} is in your repository with other work; remove it and deliver again"
-            )
-    if branch in todo:
-        _check_free(branch, seen)
-        if branch in there and not await _is_of_loop(goods, there[branch]):
-            raise DeliveryRefused(
-                f"a branch {short(branch)!r} with other commits is in your repository; rename it"
-                f" (`git branch -m {short(branch)} NAME`) and deliver again"
-            )
-        holder = await source.actor.call(lambda: checked_out_in(source, branch))
-        if holder is not None:
-            raise DeliveryRefused(
-                f"the branch {short(branch)!r} is checked out in {str(holder)!r} and would change under it; check out"
-                " another one and deliver again"
-            )
-    return todo
+async def _check_branch(goods: Goods, source: Source, seen: Opened) -> None:
+    """See that the branch can be made or moved, and is nobody else's."""
+    branch, there = goods.branch, seen.refs.direct
+    if branch in seen.refs.symbolic:
+        raise DeliveryRefused(
+            f"{branch!r} is a name for another ref in your repository; remove it and deliver again"
+        )
+    _check_free(branch, seen)
+    if branch in there and not await _is_of_loop(goods, there[branch]):
+        raise DeliveryRefused(
+            f"a branch {short(branch)!r} with other commits is in your repository; rename it"
+            f" (`git branch -m {short(branch)} NAME`) and deliver again"
+        )
+    holder = await source.actor.call(lambda: checked_out_in(source, branch))
+    if holder is not None:
+        raise DeliveryRefused(
+            f"the branch {short(branch)!r} is checked out in {str(holder)!r} and would change under it; check out"
+            " another one and deliver again"
+        )
 
 
 def _check_free(branch: str, seen: Opened) -> None:
@@ -125,7 +113,7 @@ async def _is_of_loop(goods: Goods, commit: str) -> bool:
     """Whether a commit is one that this loop made earlier, or the one it began at: the branch then only grows."""
     if commit == goods.base:  # nothing but stories that were done before had passed
         return True
-    told = await goods.git.run("rev-list", *sorted(set(goods.refs.values())), f"^{goods.base}")
+    told = await goods.git.run("rev-list", goods.tip, f"^{goods.base}")
     return commit in told.stdout.decode().split()
 
 
@@ -150,10 +138,10 @@ def checked_out_in(source: Source, branch: str) -> Path | None:
     return None
 
 
-async def _check_and_store(goods: Goods, source: Source, seen: Opened, tips: list[str]) -> None:
+async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
     """Take objects over into our copy, every one checked; then copy the packs among the user's."""
     known = await _known(goods, seen)
-    wanted = "".join(f"{tip}\n" for tip in tips) + "".join(f"^{commit}\n" for commit in known)
+    wanted = f"{goods.tip}\n" + "".join(f"^{commit}\n" for commit in known)
     packed = await goods.git.run(
         *("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"),
         stdin=wanted.encode(),
@@ -171,14 +159,17 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened, tips: lis
     )
     if not checked.ok:
         said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:_SAID]
-        raise DeliveryRefused(f"git's own checks refuse the loop's work: {said!r}; the patch has it")
+        raise DeliveryRefused(
+            f"git's own checks refuse the loop's work: {said!r}; `ringfence loop diff` prints it"
+        )
     connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", *known, "--all")
-    await git.run(*connected, stdin="".join(f"{tip}\n" for tip in tips).encode(), timeout_s=_PACK_S)
+    await git.run(*connected, stdin=f"{goods.tip}\n".encode(), timeout_s=_PACK_S)
     try:
         await source.actor.call(lambda: adopt_packs(git.directory / "objects/pack", source.layout))
     except OSError as exc:
         raise DeliveryRefused(
-            f"the repository {str(source.layout.common)!r} cannot take commits: {exc.strerror}; the patch has them"
+            f"the repository {str(source.layout.common)!r} cannot take commits: {exc.strerror}; `ringfence loop diff` "
+            "prints them"
         ) from exc
 
 

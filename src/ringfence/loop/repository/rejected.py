@@ -1,4 +1,4 @@
-"""Work that was turned down, kept where nothing builds on it: as a ref of the loop's repository and as a patch."""
+"""Work that was turned down, kept as a patch, which nothing builds on."""
 
 import re
 from pathlib import Path
@@ -30,16 +30,6 @@ def ref_part(text: str) -> str:
         digest = sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         part = f"{part[: _MOST_PART - 33].rstrip('%.')}+{digest}"
     return part
-
-
-def rejected_ref(loop: str, story: str, attempt: int) -> str:
-    """Where an attempt's work is kept."""
-    return f"{rejected_refs(loop)}/{ref_part(story)}/{attempt:d}"
-
-
-def rejected_refs(loop: str) -> str:
-    """Below which all attempts' work of a loop is kept."""
-    return f"refs/ringfence/loops/{ref_part(loop)}/rejected"
 
 
 def rejected_patch(place: Place, story: str, attempt: int) -> Path:

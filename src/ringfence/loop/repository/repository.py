@@ -13,18 +13,14 @@ import anyio.to_thread
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.loop.repository.candidate import Change, check_changes, differences, make_candidate
-from ringfence.loop.repository.homecoming import Delivered, MergedHome, bring_home
+from ringfence.loop.repository.homecoming import Delivered, bring_home, merge_home
 from ringfence.loop.repository.looking import look
 from ringfence.loop.repository.making import make_repository
 from ringfence.loop.repository.merging import Conflict, Merged, Replayed, merge_into, tip_of
 from ringfence.loop.repository.message import Trailers, compose
 from ringfence.loop.repository.place import Place, Record, decoded, git_on, write_whole
-from ringfence.loop.repository.refusal import DeliveryRefused, RepositoryRefused
-from ringfence.loop.repository.rejected import (
-    patch_of,
-    rejected_patch,
-    rejected_ref,
-)
+from ringfence.loop.repository.refusal import RepositoryRefused
+from ringfence.loop.repository.rejected import patch_of, rejected_patch
 from ringfence.loop.repository.slot import Slot, check_id
 from ringfence.loop.repository.slots import Slots
 from ringfence.loop.repository.source import find_source
@@ -160,7 +156,7 @@ class LoopRepository:
             return made
 
     async def reject(self, slot: Slot, commit: str, *, base: str, story: str, attempt: int) -> Path | None:
-        """Keep turned-down work as ref and patch, and put the slot back at `base`.
+        """Keep turned-down work as a patch, and put the slot back at `base`.
 
         Returns:
             The patch's file; None where the patch would be larger than 256 MiB.
@@ -169,11 +165,9 @@ class LoopRepository:
             InfrastructureFault: The disk is full.
         """
         check_id(commit)
-        ref = rejected_ref(self.record.loop, story, attempt)
         file = rejected_patch(self.place, story, attempt)
         async with self._slots.locked(slot) as lock:
             await self._slots.reach(slot, base, lock)
-            await self._slots.carry_home(slot, commit, lock, ref=ref)
             patch = await patch_of(git_on(slot.git_dir, lock), base, commit)
             if patch is not None:
                 await anyio.to_thread.run_sync(write_whole, file, patch)
@@ -230,50 +224,35 @@ class LoopRepository:
         async with self._slots.locked(slot) if slot else self.place.locked("loop") as lock:
             yield git_on(slot.git_dir if slot else self.place.git_dir, lock)
 
-    async def deliver(
-        self,
-        *,
-        source: Path | None = None,
-        with_rejected: bool = False,
-        merge: bool = False,
-        into: str | None = None,
-    ) -> Delivered:
-        """Bring the loop's work to the user's repository as branch `ringfence/loop-<id>`, and as a patch.
+    async def deliver(self) -> Delivered:
+        """Bring the loop's work to the user's repository as branch `ringfence/loop-<id>`.
 
-        Nothing is checked out there, and no file, HEAD, index or stash is touched, unless `merge` says so.
-
-        Args:
-            source: Where the user's repository is by now; default: where it was.
-            with_rejected: Whether refs of turned-down work go with it.
-            merge: Move a branch of the user's forward to the work, where nothing can be lost by it: it has no commits
-                of its own, and if it is checked out, everything there is committed.
-            into: That branch; default: the one that was checked out when the loop began.
+        Nothing is checked out there, and no file, HEAD, index or stash is touched.
 
         Raises:
             RepositoryRefused: The user's repository is gone.
             DeliveryRefused: A branch of that name with other commits is there, or nothing can be written.
             InfrastructureFault: Git failed.
         """
-        found = await anyio.to_thread.run_sync(find_source, source or self.record.source_path)
+        found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
         async with self.place.locked("loop") as lock:
-            return await bring_home(
-                self.place, self.record, found, lock=lock, with_rejected=with_rejected, merge=merge, into=into
-            )
+            return await bring_home(self.place, self.record, found, lock=lock)
 
-    async def merge_to_user(self, into: str | None = None) -> MergedHome:
-        """Deliver, and move a branch of the user's forward to the work, with the files if it is checked out.
+    async def merge_to_user(self) -> Delivered:
+        """Deliver, and move the branch that was checked out when the loop began forward to the work.
 
-        Args:
-            into: That branch; default: the one that was checked out when the loop began.
+        Nothing can be lost by it: the branch has no commits of its own, and if it is checked out, everything there is
+        committed. Its files go with it. Returns that branch.
 
         Raises:
+            RepositoryRefused: The user's repository is gone.
             DeliveryRefused: Something could be lost by it; the work is delivered, and the text says what to type.
             InfrastructureFault: Git failed, or a file cannot be written; again goes on with it.
         """
-        done = await self.deliver(merge=True, into=into)
-        if done.merged_into is None:
-            raise DeliveryRefused(f"the work is in branch {done.branch!r}; {done.why_not_merged}")
-        return MergedHome(done.merged_into, done.tip)
+        found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
+        async with self.place.locked("loop") as lock:
+            done = await bring_home(self.place, self.record, found, lock=lock)
+            return await merge_home(self.record, found, done)
 
     async def clean(self) -> None:
         """Remove everything of the loop's, but nothing from the user's repository. Again is the same as once.

@@ -83,11 +83,9 @@ class Slots:
         """Remember that a slot has a commit."""
         self._has.add((slot.number, commit))
 
-    async def carry_home(self, slot: Slot, commit: str, lock: int, *, ref: str | None = None) -> None:
-        """Bring a slot's commit into the loop's repository; with a ref, keep it there."""
+    async def carry_home(self, slot: Slot, commit: str, lock: int) -> None:
+        """Bring a slot's commit into the loop's repository."""
         async with self._place.locked("loop") as loop:
             git = git_on(self._place.git_dir, loop)
             if not await has_commit(git, commit):
                 await carry(git_on(slot.git_dir, lock), self._place.git_dir, commit, known=self._record.base)
-            if ref is not None:
-                await git.run("update-ref", "--no-deref", ref, commit)

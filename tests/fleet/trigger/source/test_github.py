@@ -35,11 +35,11 @@ class Repository:
     def open(self) -> WorkSource:
         return self.source()
 
-    def source(self, token: str = TOKEN, *, closes: bool = False) -> GitHubSource:
+    def source(self, token: str = TOKEN) -> GitHubSource:
         async def give() -> str:
             return token
 
-        config = GitHubSourceConfig("o/r", base_url=self.github.url, closes=closes)
+        config = GitHubSourceConfig("o/r", base_url=self.github.url)
         self.sources.append(GitHubSource(config, give, first_wait_s=0.001))
         return self.sources[-1]
 
@@ -82,7 +82,7 @@ async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repos
     source = place.source()
     assert await source.claim(flooded, CLAIM) is None
     place.github.issues[int(flooded)]["comments"] = 1000
-    found = await source.fetch()
+    found = await source.fetch(100)
     assert [item.id for item in found.items] == [id]
     assert [one.reason for one in found.unusable] == ["it has 1000 comments; go on in a new issue"]
     assert await source.claim(id, CLAIM)
@@ -90,7 +90,7 @@ async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repos
 
 async def test_labels_say_how_it_stands(place: Repository):
     """A claim, a failure, an end and a release can be seen at the issue's labels and state."""
-    source = place.source(closes=True)
+    source = place.open()
     done, failed, back = [await place.put("task", "do") for _ in range(3)]
     for number, id in enumerate((done, failed, back)):
         claim = await source.claim(id, f"claim{number:08}")
@@ -100,7 +100,7 @@ async def test_labels_say_how_it_stands(place: Repository):
             await source.release(claim, "")
         else:
             await source.complete(claim, Outcome.DONE if id == done else Outcome.FAILED, "")
-    assert (place.github.labels(done), place.github.issues[int(done)]["state"]) == (set(), "closed")
+    assert (place.github.labels(done), place.github.issues[int(done)]["state"]) == (set(), "open")
     assert (place.github.labels(failed), place.github.issues[int(failed)]["state"]) == ({"failed"}, "open")
     assert place.github.labels(back) == {"ready"}
     assert [words for id in (done, failed, back) for words in place.github.words(id)] == []
@@ -126,7 +126,7 @@ async def test_what_is_no_work(place: Repository):
     empty = place.github.open_issue("no text", None, "ready")
     odd = place.github.open_issue("odd", "x", "ready", created_at="yesterday")
     source = place.open()
-    found = await source.fetch()
+    found = await source.fetch(100)
     assert [item.id for item in found.items] == [empty]
     assert [one.id for one in found.unusable] == [large, odd]
     for id in (pull, closed, other, large, odd, "999"):
@@ -135,13 +135,12 @@ async def test_what_is_no_work(place: Repository):
 
 
 async def test_many_issues_are_read_page_by_page(place: Repository):
-    """More issues than fit on a page are fetched; those beyond the limit are said to be there."""
+    """More issues than fit on a page are fetched, and no more than the limit."""
     for number in range(230):
         place.github.open_issue(f"task {number}", "do", "ready")
     source = place.open()
     assert len((await source.fetch(1000)).items) == 230
-    cut = await source.fetch(150)
-    assert (len(cut.items), cut.is_cut) == (150, True)
+    assert len((await source.fetch(150)).items) == 150
 
 
 SOON = {"retry-after": "0"}
@@ -203,7 +202,7 @@ async def test_faults_that_stay_are_told(place: Repository, answers, error, word
     """What does not pass ends in an error of the right kind, soon, and without the token."""
     place.github.faults.extend(Fault("GET", ISSUES, answer) for answer in answers)
     with pytest.raises(error) as failed:
-        await place.open().fetch()
+        await place.open().fetch(100)
     assert words in str(failed.value)
     assert TOKEN not in str(failed.value)
     assert len(place.github.asked) == len(answers)
@@ -212,7 +211,7 @@ async def test_faults_that_stay_are_told(place: Repository, answers, error, word
 async def test_a_wrong_token_is_an_error_of_its_own(place: Repository):
     """A token that is not accepted is not tried again, and not shown."""
     with pytest.raises(AuthenticationFailed, match="the token is not accepted") as failed:
-        await place.source("wrong-token").fetch()
+        await place.source("wrong-token").fetch(100)
     assert "wrong-token" not in str(failed.value)
     assert len(place.github.asked) == 1
 
@@ -221,7 +220,7 @@ async def test_a_server_that_is_not_there(place: Repository):
     """Without a server the error says so and that trying later may help."""
     place.github.url = "http://127.0.0.1:1"
     with pytest.raises(InfrastructureFault, match="try again later"):
-        await place.open().fetch()
+        await place.open().fetch(100)
 
 
 @pytest.mark.parametrize("id", ["1/../../user", "", "x", "-1", "9" * 30, "\u0661"])

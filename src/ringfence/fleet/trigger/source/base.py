@@ -6,8 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-MOST_ITEMS: Final = 1000
-"""That are fetched at once."""
 BODY_LIMIT_BYTES: Final = 256 * 1024
 """Of an item's text."""
 COMMENT_LIMIT_BYTES: Final = 60_000
@@ -51,8 +49,6 @@ class Fetched:
 
     items: tuple[WorkItem, ...]
     unusable: tuple[Unusable, ...] = ()
-    is_cut: bool = False
-    """Whether there is more."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +82,8 @@ class WorkSource(ABC):
     """
 
     @abstractmethod
-    async def fetch(self, limit: int = 100) -> Fetched:
-        """What can be claimed, the oldest first, 1 to 1000 items."""
+    async def fetch(self, limit: int) -> Fetched:
+        """What can be claimed, the oldest first, at most so many items."""
 
     @abstractmethod
     async def claim(self, id: str, token: str) -> Claim | None:
@@ -99,23 +95,13 @@ class WorkSource(ABC):
         """
 
     @abstractmethod
-    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
-        """Leave words with the item.
-
-        Args:
-            claim: The claim.
-            text: Cut at 60,000 bytes.
-            key: Two comments with one key are one; letters, digits, dashes.
-        """
-
-    @abstractmethod
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
         """End the claim for good: nobody will claim the item again, unless somebody puts it back.
 
         Args:
             claim: The claim.
             outcome: How it ended.
-            text: What is to be said about it, cut like a comment.
+            text: What is to be said about it, cut at 60,000 bytes.
         """
 
     @abstractmethod

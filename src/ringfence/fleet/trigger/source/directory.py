@@ -20,7 +20,6 @@ import anyio.to_thread
 from ringfence.errors import InfrastructureFault, UsageError, next_step
 from ringfence.fleet.trigger.source.base import (
     BODY_LIMIT_BYTES,
-    MOST_ITEMS,
     Claim,
     Fetched,
     Outcome,
@@ -35,7 +34,6 @@ _CLAIMED: Final = ".claimed"
 _MOST_ENTRIES: Final = 10_000
 _MOST_UNUSABLE: Final = 100
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
-_KEY: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
 _LONGEST_NAME: Final = 120
 _Result = TypeVar("_Result")
 
@@ -55,21 +53,15 @@ class DirectorySource(WorkSource):
         if not root.is_dir():
             raise UsageError(f"{str(root)!r} cannot hold tasks: it is no directory; make it, or name another")
 
-    async def fetch(self, limit: int = 100) -> Fetched:
+    async def fetch(self, limit: int) -> Fetched:
         """See `WorkSource`."""
-        return await self._do(lambda top: _fetch(top, min(max(1, limit), MOST_ITEMS)))
+        return await self._do(lambda top: _fetch(top, limit))
 
     async def claim(self, id: str, token: str) -> Claim | None:
         """See `WorkSource`."""
         if not _TOKEN.fullmatch(token):
             raise UsageError(f"claim token {token[:80]!r} must be 8 to 64 letters and digits")
         return await self._do(lambda top: _claim(top, id, token))
-
-    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
-        """See `WorkSource`. Comments lie beside the claimed file, one file each."""
-        if not _KEY.fullmatch(key):
-            raise UsageError(f"comment key {key[:120]!r} must be 1 to 100 letters, digits and dashes")
-        await self._do(lambda top: _write(top, _CLAIMED, f"{claim.handle}.{key}.comment", text))
 
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
         """See `WorkSource`. What is to be said lies beside the file, as `NAME.result`."""
@@ -112,28 +104,26 @@ def _room(top: int, name: str) -> Iterator[int]:
 
 
 def _fetch(top: int, limit: int) -> Fetched:
-    names, is_cut = _names(top)
     items: list[WorkItem] = []
     unusable: list[Unusable] = []
-    for name in names:
+    for name in _names(top):
         if len(items) == limit:
-            is_cut = True
             break
         found = _read(top, name, name)
         if isinstance(found, WorkItem):
             items.append(found)
         elif found is not None and len(unusable) < _MOST_UNUSABLE:
             unusable.append(found)
-    return Fetched(tuple(items), tuple(unusable), is_cut)
+    return Fetched(tuple(items), tuple(unusable))
 
 
-def _names(top: int) -> tuple[list[str], bool]:
-    """Names of tasks, the oldest first, and whether there are more than are looked at."""
+def _names(top: int) -> list[str]:
+    """Names of tasks, the oldest first."""
     with os.scandir(top) as entries:
-        looked_at = list(itertools.islice(entries, _MOST_ENTRIES + 1))
+        looked_at = itertools.islice(entries, _MOST_ENTRIES)
         # Whoever makes files may take them away right now.
         dated = [(_changed(entry), entry.name) for entry in looked_at if _is_task(entry.name)]
-    return [name for _, name in sorted(dated)], len(looked_at) > _MOST_ENTRIES
+    return [name for _, name in sorted(dated)]
 
 
 def _changed(entry: "os.DirEntry[str]") -> int:
@@ -205,7 +195,6 @@ def _complete(top: int, claim: Claim, outcome: Outcome, text: str) -> None:
         if not _exists(claimed, claim.handle):
             return
         _write(top, outcome.value, f"{claim.handle}.result", text)
-        _move_comments(claimed, claim.handle, top, outcome.value)
         _move(claimed, claim.handle, top, outcome.value)
 
 
@@ -214,8 +203,7 @@ def _release(top: int, claim: Claim, reason: str) -> None:
         if not _exists(claimed, claim.handle):
             return
         if reason:
-            _write(top, _CLAIMED, f"{claim.handle}.released.comment", reason)
-        _move_comments(claimed, claim.handle, top, "released")
+            _write(top, "released", f"{claim.handle}.released.comment", reason)
         path = Path(claim.item.id)
         for name in (path.name, f"{path.stem}.{claim.token}{path.suffix}"):
             try:
@@ -231,13 +219,6 @@ def _release(top: int, claim: Claim, reason: str) -> None:
 def _move(source: int, name: str, top: int, room: str) -> None:
     with _room(top, room) as target:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _move_comments(claimed: int, handle: str, top: int, room: str) -> None:
-    with os.scandir(claimed) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(f"{handle}.")]
-    for name in names:
-        _move(claimed, name, top, room)
 
 
 def _is_same(one: int, name: str, other: int, other_name: str) -> bool:

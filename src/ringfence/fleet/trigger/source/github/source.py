@@ -15,7 +15,6 @@ from urllib.parse import quote
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.trigger.source.base import (
     BODY_LIMIT_BYTES,
-    MOST_ITEMS,
     Claim,
     Fetched,
     Outcome,
@@ -29,13 +28,14 @@ from ringfence.fleet.trigger.source.github.api import GitHubApi, Token
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9-]{1,100}/[A-Za-z0-9._-]{1,100}", re.ASCII)
 _CLAIM: Final = re.compile(r"\A<!-- ringfence-claim ([A-Za-z0-9]{8,64}) -->", re.ASCII)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
-_KEY: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
 _PAGE: Final = 100
 _MOST_PAGES: Final = 10
 _MOST_COMMENTS: Final = _PAGE * _MOST_PAGES
 _GONE: Final = frozenset({404, 410})
 _BELONG: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _TITLE_LIMIT_BYTES: Final = 1000
+_FAILED: Final = "failed"
+"""The label of issues whose work failed."""
 
 _Json = dict[str, Any]
 
@@ -54,10 +54,6 @@ class GitHubSourceConfig:
     """Issues with it can be claimed; a claim takes it away, a release puts it back."""
     claim_label: str = "in progress"
     """On issues that are claimed."""
-    failed_label: str = "failed"
-    """On issues whose work failed."""
-    closes: bool = False
-    """Whether an issue is closed when its work is done."""
     base_url: str = "https://api.github.com"
 
     def __post_init__(self) -> None:
@@ -87,9 +83,8 @@ class GitHubSource(WorkSource):
         """See `WorkSource`."""
         await self._api.aclose()
 
-    async def fetch(self, limit: int = 100) -> Fetched:
+    async def fetch(self, limit: int) -> Fetched:
         """See `WorkSource`. Pull requests are not work."""
-        limit = min(max(1, limit), MOST_ITEMS)
         items: list[WorkItem] = []
         unusable: list[Unusable] = []
         for page in range(1, _MOST_PAGES + 1):
@@ -111,10 +106,10 @@ class GitHubSource(WorkSource):
                 elif len(items) < limit:
                     items.append(item)
                 else:
-                    return Fetched(tuple(items), tuple(unusable), is_cut=True)
+                    return Fetched(tuple(items), tuple(unusable))
             if len(found) < _PAGE:
-                return Fetched(tuple(items), tuple(unusable))
-        return Fetched(tuple(items), tuple(unusable), is_cut=True)
+                break
+        return Fetched(tuple(items), tuple(unusable))
 
     async def claim(self, id: str, token: str) -> Claim | None:
         """See `WorkSource`."""
@@ -145,23 +140,15 @@ class GitHubSource(WorkSource):
         await self._unlabel(path, self._config.label)
         return Claim(item, token)
 
-    async def comment(self, claim: Claim, text: str, *, key: str) -> None:
-        """See `WorkSource`."""
-        if not _KEY.fullmatch(key):
-            raise UsageError(f"comment key {key[:120]!r} must be 1 to 100 letters, digits and dashes")
-        await self._say(self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}")
-
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
         """See `WorkSource`."""
         path = self._path(claim.item.id)
         if text:
-            await self.comment(claim, text, key=f"end-{outcome.value}")
+            await self._comment(claim, text, key=f"end-{outcome.value}")
         if not await self._is_ours(path, claim.token):
             return
         if outcome is Outcome.FAILED:
-            await self._label(path, self._config.failed_label)
-        elif self._config.closes:
-            await self._api.request("PATCH", path, body={"state": "closed"})
+            await self._label(path, _FAILED)
         await self._unlabel(path, self._config.claim_label)
         await self._withdraw(path, claim.token)
 
@@ -171,7 +158,7 @@ class GitHubSource(WorkSource):
         if not await self._is_ours(path, claim.token):
             return
         if reason:
-            await self.comment(claim, reason, key="released")
+            await self._comment(claim, reason, key="released")
         # The label that lets others claim comes last but one, and the claim itself last: until then it is ours.
         await self._unlabel(path, self._config.claim_label)
         await self._label(path, self._config.label)
@@ -220,6 +207,9 @@ class GitHubSource(WorkSource):
                 if comment.get("author_association") in _BELONG or (login and _author(comment) == login)
             ]
         return claims
+
+    async def _comment(self, claim: Claim, text: str, *, key: str) -> None:
+        await self._say(self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}")
 
     async def _say(self, path: str, text: str) -> None:
         """Comment, unless the very mark in the first line is there already: a lost answer makes no second comment."""
