@@ -1,5 +1,6 @@
 """The end of what the daemon serves."""
 
+import signal
 import socket
 from functools import partial
 from pathlib import Path
@@ -44,3 +45,25 @@ def _ask(client: socket.socket, path: Path) -> None:
     answer = b""
     while b"\r\n\r\nNot Found" not in answer:
         answer += client.recv(4096)
+
+
+def test_signals_are_the_commands(tmp_path: Path):
+    """A signal that has the daemon stop takes its interface from nobody: the server leaves all handlers as they are."""
+
+    async def handlers() -> list[object]:
+        found: list[object] = []
+        async with (
+            serving(Starlette(), tmp_path / "served"),
+            await anyio.connect_unix(tmp_path / "served") as link,
+        ):
+            await link.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await link.receive()
+            found += [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        return found
+
+    async def check() -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT):
+            before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+            assert await handlers() == before
+
+    anyio.run(check)

@@ -3,8 +3,8 @@
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._ending = anyio.Event()
 
-    def install_signal_handlers(self) -> None:
-        """None: the command decides what signals mean."""
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the command: what is told to stop is still asked how it stands."""
+        yield
 
     def end(self) -> None:
         """End soon."""
