@@ -4,7 +4,6 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ import anyio.lowlevel
 from ringfence.engine.base import (
     Context,
     Engine,
-    Executor,
     Json,
     StepFailed,
     Workflow,
@@ -40,7 +38,6 @@ class _Record:
     argument: Json
     priority: int
     number: int
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     state: WorkflowState = WorkflowState.WAITING
     executor: str | None = None
     claim: object = None
@@ -56,7 +53,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.records: dict[str, _Record] = {}
-        self.executors: dict[str, Executor] = {}
+        self.executors: set[str] = set()
         self.numbers = itertools.count(1)
         self._changed = anyio.Event()
 
@@ -133,7 +130,7 @@ class MemoryEngine(Engine):
 
     async def __aenter__(self) -> Self:
         if self.executor is not None:
-            await self.heartbeat()
+            self._memory.executors.add(self.executor)
             self._tasks = anyio.create_task_group()
             await self._tasks.__aenter__()
             self._tasks.start_soon(self._take_all)
@@ -160,7 +157,7 @@ class MemoryEngine(Engine):
             scope.cancel()
 
     def _leave(self, *, counted: bool) -> None:
-        self._memory.executors.pop(str(self.executor), None)
+        self._memory.executors.discard(str(self.executor))
         for record in self._memory.records.values():
             if record.executor == self.executor and record.state is WorkflowState.RUNNING:
                 record.state, record.claim = WorkflowState.WAITING, None
@@ -222,17 +219,14 @@ class MemoryEngine(Engine):
         *,
         ids: Sequence[str] | None = None,
         states: Sequence[WorkflowState] | None = None,
-        workflow: str | None = None,
         limit: int = 1000,
     ) -> list[WorkflowStatus]:
         """See `Engine.list`."""
         await anyio.lowlevel.checkpoint()
         found = [
-            WorkflowStatus(one.id, one.name, one.state, one.executor, one.created_at, one.result, one.error)
+            WorkflowStatus(one.id, one.state, one.executor, one.result, one.error)
             for one in sorted(self._memory.records.values(), key=lambda one: -one.number)
-            if (ids is None or one.id in ids)
-            and (states is None or one.state in states)
-            and workflow in (None, one.name)
+            if (ids is None or one.id in ids) and (states is None or one.state in states)
         ]
         return found[:limit]
 
@@ -244,11 +238,10 @@ class MemoryEngine(Engine):
             del self._memory.records[id]
         return len(ended)
 
-    async def heartbeat(self) -> Sequence[Executor]:
-        """See `Engine.heartbeat`."""
-        if self.executor is not None and not self._dead.is_set():
-            self._memory.executors[self.executor] = Executor(self.executor, "memory", 0, datetime.now(UTC))
-        return [*self._memory.executors.values()]
+    async def living(self) -> Sequence[str]:
+        """See `Engine.living`."""
+        await anyio.lowlevel.checkpoint()
+        return sorted(self._memory.executors)
 
     async def stopped(self) -> str:
         """See `Engine.stopped`."""

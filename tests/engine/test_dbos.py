@@ -35,7 +35,7 @@ async def test_one_executor_in_a_process(tmp_path: Path):
                     pass
             await engine.enqueue("echo", id=f"echo-{number}", argument=number)
             assert (await until(engine, f"echo-{number}")).result == number
-            assert [one.id for one in await engine.heartbeat()] == [engine.executor]
+            assert await engine.living() == [engine.executor]
 
 
 async def test_runs_in_the_callers_loop(tmp_path: Path):
@@ -177,8 +177,8 @@ async def _restart_under_load(own: Cluster, ground: DatabaseGround) -> None:
         await anyio.to_thread.run_sync(own.start)
         async with ground.open() as engine:
             ended = [await until(engine, one.path.name) for one in (*held, *quick)]
-            living = {one.id for one in await engine.heartbeat()}
-        assert living == {one.id for one in workers}
+            living = await engine.living()
+        assert {*living} == {one.id for one in workers}
     assert [(one.state, one.error) for one in ended] == [(WorkflowState.DONE, None)] * len(ended)
     assert [one.lines for one in held] == [["first", "hold", "last"]] * len(held)
     assert {line for one in quick for line in one.lines} == {"0", "1", "2", "3", "4"}

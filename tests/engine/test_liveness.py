@@ -61,10 +61,10 @@ def test_only_the_dead_are_buried(url: str):
     second.register()
     assert first.beat()
     assert first.bury() == second.bury() == []
-    assert onlooker.known() == {one.id for one in onlooker.living()} == {"first", "second"}
+    assert onlooker.known() == {*onlooker.living()} == {"first", "second"}
     second.leave()
     assert first.bury() == []
-    assert onlooker.known() == {one.id for one in onlooker.living()} == {"first"}
+    assert onlooker.known() == {*onlooker.living()} == {"first"}
     first.leave()
     assert onlooker.known() == frozenset()
     onlooker.leave()

@@ -14,18 +14,14 @@ ISSUE = {"title": "red", "labels": [{"name": "bug"}], "number": 7, "some-key": N
 
 
 def test_names_of_ours_stand_in_the_text():
-    """What the owner knows is put in as it is, and a prompt with nothing from outside has no preface."""
-    text = PromptTemplate("Hello {{agent.name}}, at {{ slot }}: {{{{ {not} a }} placeholder").render(
-        {"agent": {"name": "Ada"}, "slot": "noon"}
-    )
+    """The owner's own text is put in as it is, and a prompt with nothing from outside has no preface."""
+    text = PromptTemplate("Hello Ada, at noon: {{{{ {not} a }} placeholder").render({"payload": ISSUE})
     assert text == "Hello Ada, at noon: {{ {not} a }} placeholder"
 
 
 def test_what_is_from_outside_is_marked():
     """A value from outside stands between two lines with one random word, which the preface explains first."""
-    text = PromptTemplate("Mend {{payload.title}} ({{ payload.labels.0.name }}).").render(
-        {}, {"payload": ISSUE}
-    )
+    text = PromptTemplate("Mend {{payload.title}} ({{ payload.labels.0.name }}).").render({"payload": ISSUE})
     found = re.fullmatch(
         r"Text between a line '<data-from-outside (\w{32}) [^\n]+\n\n"
         r"Mend \n<data-from-outside \1 payload\.title>\nred\n</data-from-outside \1>\n \("
@@ -33,7 +29,7 @@ def test_what_is_from_outside_is_marked():
         text,
     )
     assert found is not None
-    again = PromptTemplate("{{payload.title}}").render({}, {"payload": ISSUE})
+    again = PromptTemplate("{{payload.title}}").render({"payload": ISSUE})
     assert found[1] not in again
 
 
@@ -41,7 +37,8 @@ def test_values_that_are_no_text_are_json():
     """Numbers, lists and mappings are put in as JSON; a lone half of a character is replaced."""
     template = PromptTemplate("{{payload.number}} {{payload.labels}} {{payload.some-key}} {{payload.odd}}")
     text = template.render({"payload": {**ISSUE, "odd": "a\ud800"}})
-    assert text == '7 [\n  {\n    "name": "bug"\n  }\n] null a?'
+    shown = re.findall(r"payload\.[\w-]+>\n(.*?)\n</data", text, re.DOTALL)
+    assert shown == ["7", '[\n  {\n    "name": "bug"\n  }\n]', "null", "a?"]
 
 
 @pytest.mark.parametrize(
@@ -51,17 +48,16 @@ def test_values_that_are_no_text_are_json():
             "{{ payload.body }}",
             "asks for 'payload.body'; in 'payload' there is 'title', 'labels', 'number', 'some-key'",
         ),
-        ("{{ nobody }}", "asks for 'nobody'; there is 'agent', 'payload'"),
+        ("{{ nobody }}", "asks for 'nobody'; there is 'payload'"),
         ("{{ payload.labels.1 }}", "'payload.labels' is a list of 1, which has no such part"),
         ("{{ payload.title.upper }}", "'payload.title' is str, which has no such part"),
         ("{{ payload.title.__class__ }}", "which has no such part"),
-        ("{{ agent.name.x }}", "'agent.name' is str"),
     ],
 )
 def test_an_unknown_name_is_told_with_the_known_ones(template, message):
     """An unknown name is an error that lists what there is."""
     with pytest.raises(UsageError) as refused:
-        PromptTemplate(template).render({"agent": {"name": "Ada"}}, {"payload": ISSUE})
+        PromptTemplate(template).render({"payload": ISSUE})
     assert message in str(refused.value)
 
 
@@ -97,15 +93,14 @@ def test_what_is_no_placeholder_is_refused_with_its_line(text):
 def test_prompts_are_bounded():
     """Neither a long value, nor a short one many times, nor the template itself makes a prompt over the limit."""
     half = "x" * (LIMIT_BYTES // 2)
-    assert len(PromptTemplate("{{v}}{{v}}").render({"v": half})) == LIMIT_BYTES
-    for template, own, outside in [
-        ("{{v}}{{v}}.", {"v": half}, {}),
-        ("{{v}}{{v}}", {}, {"v": half}),
-        ("{{v}}", {"v": "ä" * (LIMIT_BYTES // 2 + 1)}, {}),
-        ("{{v}}" * 10_000, {"v": half}, {}),
+    assert len(PromptTemplate("{{v}}").render({"v": half})) > LIMIT_BYTES // 2
+    for template, value in [
+        ("{{v}}{{v}}", half),
+        ("{{v}}", "ä" * (LIMIT_BYTES // 2 + 1)),
+        ("{{v}}" * 10_000, half),
     ]:
         with pytest.raises(UsageError, match="more than 1048576 bytes"):
-            PromptTemplate(template).render(own, outside)
+            PromptTemplate(template).render({"v": value})
     with pytest.raises(UsageError, match="more than 1048576 bytes"):
         PromptTemplate("x" * (LIMIT_BYTES + 1))
 
@@ -120,4 +115,4 @@ def test_a_value_is_never_read_as_a_template(value, text):
     except UsageError:
         template = PromptTemplate("{{ value }}")
     shown = (value + "{{ other }}").encode("utf-8", "replace").decode()
-    assert shown in template.render({}, {"value": value + "{{ other }}"})
+    assert shown in template.render({"value": value + "{{ other }}"})

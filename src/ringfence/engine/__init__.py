@@ -3,7 +3,6 @@
 from ringfence.engine.base import (
     Context,
     Engine,
-    Executor,
     Json,
     StepFailed,
     Workflow,
@@ -15,7 +14,6 @@ from ringfence.engine.opening import open_engine
 __all__ = [
     "Context",
     "Engine",
-    "Executor",
     "Json",
     "StepFailed",
     "Workflow",

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
@@ -37,11 +36,9 @@ class WorkflowStatus:
     """A workflow as the engine knows it."""
 
     id: str
-    name: str
     state: WorkflowState
     executor: str | None
     """Who has it, or had it last."""
-    created_at: datetime
     result: Json = None
     """What it returned, once it is done."""
     error: str | None = None
@@ -113,7 +110,6 @@ class Engine(ABC):
         *,
         ids: Sequence[str] | None = None,
         states: Sequence[WorkflowState] | None = None,
-        workflow: str | None = None,
         limit: int = 1000,
     ) -> "list[WorkflowStatus]":
         """Workflows, the newest first."""
@@ -126,11 +122,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    async def heartbeat(self) -> "Sequence[Executor]":
-        """Say that this executor lives; returns all that are known to live, this one among them.
-
-        An executor does so by itself; others need not.
-        """
+    async def living(self) -> Sequence[str]:
+        """The names of all executors that live."""
 
     @abstractmethod
     async def stopped(self) -> str:
@@ -157,14 +150,3 @@ class Engine(ABC):
         trace: TracebackType | None,
         /,
     ) -> None: ...
-
-
-@dataclass(frozen=True)
-class Executor:
-    """A process that runs workflows."""
-
-    id: str
-    host: str
-    pid: int
-    seen_at: datetime
-    """When it was last heard of, by the database's clock."""

@@ -1,6 +1,6 @@
 """What a state directory's crew keeps and forgets, asked from the command line, whether its daemon runs or not."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -62,34 +62,37 @@ async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten
     from ringfence.engine.opening import open_engine
 
     url = fleet.settings.engine.url or sqlite_url(state)
-    total = Forgotten()
     async with _opened(url) as database, open_engine(url) as engine:
         retention = Retention(database, engine)
-        while True:
-            done = await retention.round(fleet.settings.retention, dry_run=dry_run)
-            _add(total, done)
-            if done.is_all or dry_run:
-                return total
+        return await _rounds(
+            lambda: retention.round(fleet.settings.retention, dry_run=dry_run), dry_run=dry_run
+        )
 
 
 async def _by_daemon(state: Path, *, dry_run: bool) -> Forgotten:
     import anyio.to_thread
 
     client = FleetClient(socket_path(state), timeout_s=_FORGET_S)
-    total = Forgotten()
-    while True:
+
+    async def forget() -> Forgotten:
         answer = await anyio.to_thread.run_sync(lambda: client.post("forget", dry_run=dry_run))
-        done = Forgotten(**answer)
-        _add(total, done)
-        if done.is_all or dry_run:
-            return total
+        return Forgotten(**answer)
+
+    return await _rounds(forget, dry_run=dry_run)
 
 
-def _add(total: Forgotten, done: Forgotten) -> None:
-    total.jobs += done.jobs
-    total.runs += done.runs
-    total.size_bytes += done.size_bytes
-    total.is_all = done.is_all
+async def _rounds(forget: Callable[[], Awaitable[Forgotten]], *, dry_run: bool) -> Forgotten:
+    """Forget until nothing is left to be forgotten; returns the sum."""
+    total = Forgotten(is_all=False)
+    while not total.is_all:
+        done = await forget()
+        total.jobs += done.jobs
+        total.runs += done.runs
+        total.size_bytes += done.size_bytes
+        total.is_all = done.is_all
+        if dry_run:
+            break
+    return total
 
 
 @asynccontextmanager

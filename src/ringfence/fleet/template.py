@@ -54,17 +54,16 @@ class PromptTemplate:
             if name.split(".")[0] not in known:
                 raise UsageError(_unknown(name, known, "") or "")
 
-    def render(self, own: Mapping[str, Any], outside: Mapping[str, Any] | None = None) -> str:
+    def render(self, outside: Mapping[str, Any]) -> str:
         """The prompt.
 
         Args:
-            own: What the owner wrote or we know: it stands in the text as it is.
             outside: What others wrote: it stands between marks. Values are what JSON can say.
 
         Raises:
             UsageError: A name is unknown, or the prompt would have more than 1 MiB.
         """
-        found = _Found(own, outside or {}, [*own, *(outside or {})])
+        found = _Found(outside)
         text = self._template.substitute(found)
         if found.has_outside:
             text = _PREFACE.format(mark=found.mark) + text
@@ -101,35 +100,29 @@ class _Braces(Template):
 class _Found(Mapping[str, str]):
     """Looks names up, marks what is from outside, and stops when it gets too much."""
 
-    def __init__(self, own: Mapping[str, Any], outside: Mapping[str, Any], known: Sequence[str]) -> None:
-        self._own, self._outside, self._known = own, outside, known
+    def __init__(self, outside: Mapping[str, Any]) -> None:
+        self._outside = outside
         self._left = LIMIT_BYTES
         self.mark = secrets.token_hex(16)
         self.has_outside = False
 
     def __getitem__(self, name: str) -> str:
         first, *rest = name.split(".")
-        if first in self._own:
-            return self._measured(_text(_walk(self._own[first], name, first, rest)))
         if first not in self._outside:
-            raise UsageError(_unknown(name, self._known, ""))
+            raise UsageError(_unknown(name, [*self._outside], ""))
         self.has_outside = True
         text = _text(_walk(self._outside[first], name, first, rest))
-        return self._measured(
-            f"\n<data-from-outside {self.mark} {name}>\n{text}\n</data-from-outside {self.mark}>\n"
-        )
-
-    def __iter__(self) -> Any:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def _measured(self, text: str) -> str:
-        self._left -= len(text)
+        marked = f"\n<data-from-outside {self.mark} {name}>\n{text}\n</data-from-outside {self.mark}>\n"
+        self._left -= len(marked)
         if self._left < 0:
             raise _too_long()
-        return text
+        return marked
+
+    def __iter__(self) -> Any:
+        return iter(self._outside)
+
+    def __len__(self) -> int:
+        return len(self._outside)
 
 
 def _walk(value: Any, name: str, at: str, rest: Sequence[str]) -> Any:

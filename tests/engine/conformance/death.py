@@ -22,7 +22,7 @@ async def work_outlives_its_executor(ground: Ground) -> None:
             await one.until("hold", times=2)
             one.open_gate()
         ended = [await until(engine, one.path.name) for one in notes]
-        living = [one.id for one in await engine.heartbeat()]
+        living = await engine.living()
     assert [(one.state, one.result, one.executor) for one in ended] == [
         (WorkflowState.DONE, "held", second.id)
     ] * 3
@@ -76,7 +76,7 @@ async def leaving_is_no_death(ground: Ground) -> None:
             await notes.until("hold")
             await first.leave()
         assert "cleaned up" in notes.lines
-        assert [one.id for one in await engine.heartbeat()] == []
+        assert await engine.living() == []
         async with ground.start(recoveries=0) as second:
             await notes.until("hold", times=2)
             notes.open_gate()

@@ -16,7 +16,6 @@ from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.fleet.worker.workflow import JOB_WORKFLOW
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +29,7 @@ class _Late(MemoryEngine):
     async def get(self, id: str) -> WorkflowStatus | None:
         """What it says then: the workflow has ended."""
         await self.worker_ends()
-        now = datetime.now(UTC)
-        return WorkflowStatus(id, JOB_WORKFLOW, WorkflowState.DONE, None, now)
+        return WorkflowStatus(id, WorkflowState.DONE, None)
 
 
 @pytest.mark.parametrize(("is_retried", "state"), [(True, JobState.QUEUED), (False, JobState.INFRASTRUCTURE)])

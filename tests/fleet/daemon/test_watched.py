@@ -67,7 +67,7 @@ async def test_figures_are_those_of_the_database(tmp_path: Path):
         daemon.dispatcher.is_accepting = False
         await ended(daemon, "mender", JobState.SUCCEEDED, Spent(100, 0.5))
         await ended(daemon, "mender", JobState.FAILED, Spent(11, 0.25))
-        await daemon.enter(Wanted(daemon.agent("tester"), "manual"))
+        await daemon.enter(Wanted(daemon.fleet.agent("tester"), "manual"))
         found = await read(client)
     assert {
         "ringfence_jobs agent=mender state=succeeded": 1,
@@ -123,7 +123,7 @@ async def test_many_who_ask_make_one_look(tmp_path: Path):
     """The database is asked at most once a second: a job that has just come is counted a little later."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         before = await read(client)
-        await daemon.enter(Wanted(daemon.agent("tester"), "manual"))
+        await daemon.enter(Wanted(daemon.fleet.agent("tester"), "manual"))
         assert {
             name: value for name, value in (await read(client)).items() if name.startswith("ringfence_jobs")
         } == {name: value for name, value in before.items() if name.startswith("ringfence_jobs")}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from dbos import DBOS, DBOSClient, Serializer
@@ -15,7 +14,7 @@ from ringfence.engine.liveness import Database, Liveness, Recoveries
 QUEUE = "ringfence"
 """The one queue of a database, and the name of our application for DBOS. Admission is decided before."""
 WORKFLOW = "ringfence"
-"""The one workflow that DBOS knows; which of ours it is, is an argument, and an attribute for those who list."""
+"""The one workflow that DBOS knows; which of ours it is, is an argument."""
 VERSION = "1"
 """Of our application, for DBOS: never changed, or it would strand what was begun before."""
 POLL_S = 0.15
@@ -29,7 +28,6 @@ _STATES = {
     "MAX_RECOVERY_ATTEMPTS_EXCEEDED": WorkflowState.FAILED,
     "CANCELLED": WorkflowState.CANCELLED,
 }
-_PAGE = 1000
 
 
 class WorkflowFailed(Exception):
@@ -88,7 +86,6 @@ class Control:
             "workflow_id_reuse_policy": "reject",
             "app_version": VERSION,
             "priority": 1 + LOWEST - priority,
-            "attributes": {"workflow": workflow},
         }
         try:
             self.client.enqueue(options, workflow, argument)
@@ -112,30 +109,21 @@ class Control:
         *,
         ids: Sequence[str] | None = None,
         states: Sequence[WorkflowState] | None = None,
-        workflow: str | None = None,
-        limit: int = _PAGE,
+        limit: int,
     ) -> list[WorkflowStatus]:
-        """As `Engine.list`; by name in pages, since SQLite cannot be asked for attributes."""
+        """As `Engine.list`."""
         if (ids is not None and not ids) or (states is not None and not states):
             return []
         wanted = None if states is None else [name for name, state in _STATES.items() if state in states]
-        found: list[WorkflowStatus] = []
-        offset = 0
-        while len(found) < limit:
-            page = self.client.list_workflows(
-                workflow_ids=None if ids is None else [*ids],
-                status=wanted,
-                name=WORKFLOW,
-                limit=_PAGE if workflow is not None else limit,
-                offset=offset,
-                sort_desc=True,
-                load_input=False,
-            )
-            found += [status for status in map(status_of, page) if workflow in (None, status.name)]
-            if workflow is None or len(page) < _PAGE:
-                break
-            offset += _PAGE
-        return found[:limit]
+        found = self.client.list_workflows(
+            workflow_ids=None if ids is None else [*ids],
+            status=wanted,
+            name=WORKFLOW,
+            limit=limit,
+            sort_desc=True,
+            load_input=False,
+        )
+        return [status_of(each) for each in found]
 
     def pending(self, *, executor: str | None = None) -> list[DbosStatus]:
         """What some executor has, as DBOS knows it."""
@@ -163,10 +151,8 @@ def status_of(found: DbosStatus) -> WorkflowStatus:
     """A workflow as we show it."""
     return WorkflowStatus(
         id=found.workflow_id,
-        name=(found.attributes or {}).get("workflow", found.name),
         state=_STATES[found.status],
         executor=found.executor_id,
-        created_at=datetime.fromtimestamp((found.created_at or 0) / 1000, UTC),
         result=found.output,
         error=None if found.error is None else str(found.error),
     )

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from ringfence.engine.base import Engine, Executor, Json, Workflow, WorkflowState, WorkflowStatus
+from ringfence.engine.base import Engine, Json, Workflow, WorkflowState, WorkflowStatus
 from ringfence.engine.dbos.control import LOWEST, Control
 from ringfence.engine.dbos.launch import silence
 from ringfence.engine.dbos.work import Work
@@ -105,18 +105,17 @@ class DbosEngine(Engine):
         *,
         ids: Sequence[str] | None = None,
         states: Sequence[WorkflowState] | None = None,
-        workflow: str | None = None,
         limit: int = 1000,
     ) -> list[WorkflowStatus]:
         """See `Engine.list`."""
-        return await self._block(self._client.find, ids=ids, states=states, workflow=workflow, limit=limit)
+        return await self._block(self._client.find, ids=ids, states=states, limit=limit)
 
     async def forget(self, ids: Sequence[str]) -> int:
         """See `Engine.forget`."""
         return len(await self._block(self._client.forget, ids))
 
-    async def heartbeat(self) -> Sequence[Executor]:
-        """See `Engine.heartbeat`."""
+    async def living(self) -> Sequence[str]:
+        """See `Engine.living`."""
         return await self._block(self._liveness.living)
 
     async def stopped(self) -> str:

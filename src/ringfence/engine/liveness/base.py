@@ -4,8 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from ringfence.engine.base import Executor
-
 BEAT_S = 1.0
 """How often an executor says that it lives, and tries the locks of the others."""
 SILENCE_S = 15.0
@@ -43,8 +41,8 @@ class Liveness(ABC):
         """Names of all that are not known to be dead."""
 
     @abstractmethod
-    def living(self) -> list[Executor]:
-        """Those that hold their locks."""
+    def living(self) -> list[str]:
+        """Names of those that hold their locks."""
 
     @abstractmethod
     def turn(self) -> AbstractContextManager[None]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 
 import sqlalchemy as sa
 
-from ringfence.engine.base import Executor
 from ringfence.engine.liveness import identity
 from ringfence.engine.liveness.base import Liveness, LockLost, Silence
 from ringfence.engine.liveness.database import EXECUTORS, Database
@@ -35,7 +34,7 @@ _HELD = (
     "AND classid::bigint = key >> 32 AND objid::bigint = (key & 4294967295))"
 )
 _LIVING = sa.text(
-    "SELECT id, host, pid, seen_at FROM ringfence_executors "  # noqa: S608 -- a constant
+    "SELECT id FROM ringfence_executors "  # noqa: S608 -- a constant
     f"WHERE {_HELD} ORDER BY started_at"
 )
 _END = sa.text(
@@ -85,10 +84,9 @@ class PostgresLiveness(Liveness):
         if self._link is None and not self._reconnect():
             return False
         assert self._link is not None
-        values = {"beat": EXECUTORS.c.beat + 1, "seen_at": sa.func.now()}
         try:
             mine = EXECUTORS.c.id == self._executor
-            done = self._link.execute(sa.update(EXECUTORS).where(mine).values(**values))
+            done = self._link.execute(sa.update(EXECUTORS).where(mine).values(beat=EXECUTORS.c.beat + 1))
         except sa.exc.DBAPIError:
             self._unlink()
             self._since = time.monotonic()
@@ -155,10 +153,10 @@ class PostgresLiveness(Liveness):
         with self._database.engine.connect() as connection:
             return frozenset(connection.execute(sa.select(EXECUTORS.c.id)).scalars())
 
-    def living(self) -> list[Executor]:
+    def living(self) -> list[str]:
         """See `Liveness.living`."""
         with self._database.engine.connect() as connection:
-            return [Executor(*row) for row in connection.execute(_LIVING)]
+            return [*connection.execute(_LIVING).scalars()]
 
     @contextmanager
     def turn(self) -> Iterator[None]:

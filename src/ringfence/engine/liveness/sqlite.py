@@ -4,14 +4,12 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from ringfence.engine.base import Executor
 from ringfence.engine.liveness import identity
 from ringfence.engine.liveness.base import Liveness, LockLost, Silence
 from ringfence.engine.liveness.database import EXECUTORS, Database
@@ -95,13 +93,7 @@ class SqliteLiveness(Liveness):
         return dead
 
     def _rows(self) -> Sequence[Any]:
-        columns = (
-            EXECUTORS.c.id,
-            EXECUTORS.c.host,
-            EXECUTORS.c.pid,
-            EXECUTORS.c.process,
-            EXECUTORS.c.started_at,
-        )
+        columns = (EXECUTORS.c.id, EXECUTORS.c.host, EXECUTORS.c.pid, EXECUTORS.c.process)
         with self._engine.connect() as connection:
             return connection.execute(sa.select(*columns)).all()
 
@@ -128,15 +120,10 @@ class SqliteLiveness(Liveness):
         """See `Liveness.known`."""
         return frozenset(row.id for row in self._rows())
 
-    def living(self) -> list[Executor]:
+    def living(self) -> list[str]:
         """See `Liveness.living`."""
-        found = []
-        for row in self._rows():
-            with suppress(FileNotFoundError):
-                seen = datetime.fromtimestamp(self._lock_of(row.id).stat().st_mtime, UTC)
-                if row.id == self._executor or self._beat_of(row.id) is not None:
-                    found.append(Executor(row.id, row.host, row.pid, seen))
-        return found
+        names = [row.id for row in self._rows()]
+        return [name for name in names if name == self._executor or self._beat_of(name) is not None]
 
     @contextmanager
     def turn(self) -> Iterator[None]:

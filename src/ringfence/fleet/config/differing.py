@@ -16,7 +16,7 @@ _LATER = ("fleet.workers", "fleet.engine", "fleet.webhooks", "fleet.metrics")
 
 def differences(before: Fleet, after: Fleet) -> list[str]:
     """Lines such as `agents.mender.limits.turns: was 60, is 30`, in the order of keys."""
-    old, new = dict(_said(before)), dict(_said(after))
+    old, new = ({each.key: each.value for each in said(fleet)} for fleet in (before, after))
     lines = []
     for key in sorted({*old, *new}):
         if old.get(key, _ABSENT) == new.get(key, _ABSENT):
@@ -48,12 +48,6 @@ def said(fleet: Fleet) -> Iterator[Said]:
         prefix = f"agents.{name}"
         for key, value in _leaves(prefix, _plain(agent.settings)):
             yield Said(key, value, agent.origin(key.removeprefix(f"{prefix}.")))
-
-
-def _said(fleet: Fleet) -> Iterator[tuple[str, Any]]:
-    yield from _leaves("fleet", _plain(fleet.settings))
-    for name, agent in fleet.agents.items():
-        yield from _leaves(f"agents.{name}", _plain(agent.settings))
 
 
 def _plain(model: BaseModel) -> Any:

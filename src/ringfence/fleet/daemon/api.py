@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import anyio
 from fastapi import Depends, FastAPI, Path, Query
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from ringfence import __version__
 from ringfence.errors import UsageError
@@ -35,7 +35,7 @@ from ringfence.fleet.daemon.answers import (
 )
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.daemon.edge import RESPONSES, guard, known_query
-from ringfence.fleet.daemon.watched import metrics_route
+from ringfence.fleet.daemon.watched import healthz, metrics_route, readiness_of
 from ringfence.fleet.entering import Wanted, again
 from ringfence.fleet.store.adding import is_job_id
 from ringfence.fleet.store.job import Job
@@ -87,21 +87,12 @@ def _add_status(app: FastAPI, daemon: Daemon) -> None:
             active=sum(count for state, count in live if state in (JobState.STARTING, JobState.RUNNING)),
         )
 
-    @app.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        """Whether the daemon lives."""
-        return "ok\n"
-
-    @app.get(
+    app.get("/healthz", response_class=PlainTextResponse)(healthz)
+    app.get(
         "/readyz",
         response_class=PlainTextResponse,
         responses={503: {"content": {"text/plain": {}}, "description": "Not ready."}},
-    )
-    async def readyz() -> Response:
-        """Whether it takes jobs."""
-        return PlainTextResponse(
-            "ok\n" if daemon.is_ready else "not ready\n", 200 if daemon.is_ready else 503
-        )
+    )(readiness_of(daemon))
 
     @app.get("/v1/diff")
     async def diff() -> list[str]:
@@ -142,7 +133,13 @@ def _add_agents(app: FastAPI, daemon: Daemon) -> None:
         """Enter a job of an agent."""
         key = f"manual/{asked.key}" if asked.key else None
         entered = await daemon.enter(
-            Wanted(daemon.agent(name), "manual", prompt=asked.prompt, priority=asked.priority, dedupe_key=key)
+            Wanted(
+                daemon.fleet.agent(name),
+                "manual",
+                prompt=asked.prompt,
+                priority=asked.priority,
+                dedupe_key=key,
+            )
         )
         assert entered.job is not None
         return EnteredAnswer(job=_job(daemon, entered.job), is_new=entered.is_new)
@@ -150,7 +147,7 @@ def _add_agents(app: FastAPI, daemon: Daemon) -> None:
     @app.post("/v1/agents/{name}/{act}")
     async def enable(name: str, act: Literal["enable", "disable"]) -> None:
         """Let an agent's jobs start, or have them wait."""
-        await daemon.agents.enable(daemon.agent(name).name, is_enabled=act == "enable")
+        await daemon.agents.enable(daemon.fleet.agent(name).name, is_enabled=act == "enable")
         daemon.dispatcher.wake()
 
 
@@ -208,7 +205,7 @@ async def _check_known(daemon: Daemon, agent: str | None, found: Sequence[Job]) 
         UsageError: There never was.
     """
     if agent is not None and not found and not await daemon.jobs.list(agent=agent, limit=1):
-        daemon.agent(agent)
+        daemon.fleet.agent(agent)
 
 
 def _resting(daemon: Daemon, name: str) -> str | None:
@@ -280,7 +277,9 @@ def _add_acts(app: FastAPI, daemon: Daemon) -> None:
         prompt = asked.prompt if asked.prompt is not None else kept.decode("utf-8", "surrogateescape")
         # A task given by hand is no template; the job's own may be one, which nothing can fill but what came with it.
         payload = await daemon.jobs.blob(job.id, "payload") if asked.prompt is None else None
-        entered = await daemon.enter(again(job, daemon.agent(job.agent), prompt, kind=act, payload=payload))
+        entered = await daemon.enter(
+            again(job, daemon.fleet.agent(job.agent), prompt, kind=act, payload=payload)
+        )
         assert entered.job is not None
         return EnteredAnswer(job=_job(daemon, entered.job), is_new=True)
 

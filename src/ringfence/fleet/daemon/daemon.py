@@ -16,7 +16,7 @@ from ringfence.engine.base import Engine, WorkflowState
 from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.fleet.client import socket_path
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.crew import Fleet
 from ringfence.fleet.config.differing import differences
 from ringfence.fleet.config.loading import load_fleet, load_trusted
 from ringfence.fleet.config.model import LogFormat
@@ -36,13 +36,11 @@ from ringfence.fleet.noted import note_file, only_one
 from ringfence.fleet.retention import Forgotten, Retention
 from ringfence.fleet.schedule.firing import ClockJumped
 from ringfence.fleet.schedule.zone import zone
-from ringfence.fleet.store.admission import Bounds
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.job import ACTIVE, CREW_STOPPED, Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.telling import Tell
-from ringfence.fleet.worker.workflow import JOB_WORKFLOW
 from ringfence.job.state import JobState
 
 _END_S = 40.0
@@ -85,25 +83,24 @@ class Daemon:
         engine = self.engine = self.engine or open_engine(self.url)
         self.counters = Counters()
         self.retention = Retention(self.database, engine)
-        self.scheduling = Scheduling(
-            self.database, on_entered=self._wake, report=self._report, counters=self.counters
-        )
         self.triggers = Triggers(
             self.database, enter=self.enter, is_wanted=self._takes_work, tell=self.tell, state=self.state
         )
         self.dispatcher = Dispatcher(
             self.database,
             engine,
-            bounds=self._bounds,
+            bounds=lambda: bounds_of(self.fleet),
             followers=self._followers,
             tell=self.tell,
             timezone=zone(self.fleet.settings.timezone),
+        )
+        self.scheduling = Scheduling(
+            self.database, on_entered=self.dispatcher.wake, report=self._report, counters=self.counters
         )
         slots = max(1, -(-self.fleet.settings.concurrency // max(1, self.fleet.settings.workers)))
         more = told_workers(self.fleet, log_format=self.said_in)
         self.supervisor = Supervisor(self.url, slots=slots, more=more, tell=self.tell)
         self.is_ready = False
-        self._bounded = (self.fleet, bounds_of(self.fleet))
         self._ownership = Ownership(self.url, fleet=self.fleet.settings.name)
         self._lost = ""
         self._stopping = anyio.Event()
@@ -172,7 +169,9 @@ class Daemon:
         if listen is None:
             yield
             return
-        app = webhook_app(self._fleet_agent, enter=self.enter, state=self.state, tell=self.tell)
+        app = webhook_app(
+            lambda name: self.fleet.agents.get(name), enter=self.enter, state=self.state, tell=self.tell
+        )
         async with serving_at(app, listen.address):
             yield
 
@@ -187,9 +186,6 @@ class Daemon:
             return
         async with serving_at(watched_app(self), listen.address):
             yield
-
-    def _fleet_agent(self, name: str) -> Agent | None:
-        return self.fleet.agents.get(name)
 
     async def _takes_work(self, name: str) -> bool:
         """Whether work is claimed for an agent now: not while it has more than it can do, or rests."""
@@ -269,7 +265,7 @@ class Daemon:
     async def _errands(self) -> bool:
         """Whether a worker still runs hooks, or tells others of a job's end."""
         assert self.engine is not None
-        running = await self.engine.list(states=[WorkflowState.RUNNING], workflow=JOB_WORKFLOW, limit=1)
+        running = await self.engine.list(states=[WorkflowState.RUNNING], limit=1)
         return bool(running and self.supervisor.pids)
 
     async def _active(self) -> list[Job]:
@@ -285,17 +281,6 @@ class Daemon:
         entered = await enter(self.database, wanted)
         self.dispatcher.wake()
         return entered
-
-    def _wake(self) -> None:
-        self.dispatcher.wake()
-
-    def agent(self, name: str) -> Agent:
-        """An agent by its name.
-
-        Raises:
-            UsageError: There is none.
-        """
-        return self.fleet.agent(name)
 
     async def cancel(self, job_id: str, *, reason: str) -> Job:
         """Cancel a job, wherever it is.
@@ -352,12 +337,6 @@ class Daemon:
         """
         fleet = await anyio.to_thread.run_sync(partial(load_fleet, self.file, environ=self.environ))
         return differences(self.fleet, fleet)
-
-    def _bounds(self) -> Bounds:
-        """Worked out anew where the files were read anew."""
-        if self._bounded[0] is not self.fleet:
-            self._bounded = (self.fleet, bounds_of(self.fleet))
-        return self._bounded[1]
 
     def _followers(self, job: Job) -> Sequence[NewJob]:
         return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]

@@ -29,7 +29,8 @@ def metrics_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
     return metrics
 
 
-async def _healthz(_request: Request) -> Response:
+async def healthz(_request: Request) -> Response:
+    """Whether the daemon lives."""
     return PlainTextResponse("ok\n")
 
 
@@ -37,6 +38,7 @@ def readiness_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
     """The answer to `/readyz`: it takes jobs."""
 
     async def readyz(_request: Request) -> Response:
+        """Whether it takes jobs."""
         return PlainTextResponse(
             "ok\n" if daemon.is_ready else "not ready\n", 200 if daemon.is_ready else 503
         )
@@ -54,7 +56,7 @@ def watched_app(daemon: "Daemon") -> Starlette:
     return Starlette(
         routes=[
             metrics_route(daemon),
-            Route("/healthz", _healthz, methods=["GET"]),
+            Route("/healthz", healthz, methods=["GET"]),
             Route("/readyz", readiness_of(daemon), methods=["GET"]),
         ]
     )
@@ -65,7 +67,7 @@ async def _moment(daemon: "Daemon", looking: Looking) -> Moment:
     executors = None
     if census is not None and daemon.engine is not None:
         with suppress(InfrastructureFault):
-            executors = len(await daemon.engine.heartbeat())
+            executors = len(await daemon.engine.living())
     pool = read_counts(daemon.state / "pool")
     return Moment(
         agents=frozenset(daemon.fleet.agents),

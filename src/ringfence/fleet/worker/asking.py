@@ -84,7 +84,7 @@ def task_of(prompt: bytes | None, payload: bytes | None) -> str:
     if payload is None:
         return text
     # JSON from outside can spell halves of surrogate pairs, which fit into no request to a model.
-    return PromptTemplate(text).render({}, {"payload": scrubbed(json.loads(payload))})
+    return PromptTemplate(text).render({"payload": scrubbed(json.loads(payload))})
 
 
 def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) -> GoingOn | None:
