@@ -10,7 +10,9 @@ import pytest
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import Provided
 from ringfence.events import Event, ModelRetried, TextStreamed
-from ringfence.model import AnthropicModel, ModelReply, ModelRequest, Patience
+from ringfence.model.anthropic import AnthropicModel
+from ringfence.model.base import ModelReply, ModelRequest
+from ringfence.model.patience import Patience
 from ringfence.model.through_gateway import model_through
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script

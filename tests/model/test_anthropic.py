@@ -13,7 +13,9 @@ from tests.model.conftest import KEY, QUICK, OpenTalk, direct
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
-from ringfence.model import AnthropicModel, ContextExceeded, ModelRequest, Patience
+from ringfence.model.anthropic import AnthropicModel
+from ringfence.model.base import ContextExceeded, ModelRequest
+from ringfence.model.patience import Patience
 from ringfence.model.scripted import parse_script
 from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
 from ringfence.model.scripted.dialect.messages import message, stream_events

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from ringfence.model import ModelRequest
+from ringfence.model.base import ModelRequest
 
 REQUEST = ModelRequest("m", "s", ({"role": "user", "content": "x"},), tools=({"name": "a", "b": 1},))
 

@@ -6,8 +6,9 @@ import pytest
 
 from ringfence.background_import import import_in_background
 from ringfence.errors import ConfigurationError, UsageError
-from ringfence.model import SDK_MODULES, Price, needs_credential
-from ringfence.model.registry import check_name, known_model, missing_credential
+from ringfence.model import SDK_MODULES
+from ringfence.model.prices import Price
+from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 
 
 async def test_a_script_brings_its_name_and_its_price(tmp_path: Path):

@@ -9,7 +9,8 @@ from tests.cases import slow_after
 
 from ringfence.errors import UsageError
 from ringfence.events import ConversationCompacted, ModelRetried, ToolCalled
-from ringfence.model import AnthropicModel, Patience
+from ringfence.model.anthropic import AnthropicModel
+from ringfence.model.patience import Patience
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
 

@@ -7,16 +7,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from ringfence.fleet.schedule import (
-    CatchUp,
-    Clock,
-    ClockJumped,
-    CronSchedule,
-    Due,
-    IntervalSchedule,
-    Schedule,
-    Timer,
-)
+from ringfence.fleet.schedule.cron import CronSchedule
+from ringfence.fleet.schedule.due import CatchUp, Due
+from ringfence.fleet.schedule.firing import Clock, ClockJumped, Timer
+from ringfence.fleet.schedule.interval import IntervalSchedule
+from ringfence.fleet.schedule.slot import Schedule
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 from tests.loop.freeze.trees import Tree, attempt, items, rules
 
-from ringfence.loop.freeze import EXECUTABLE, RULES, SYMLINK, Guard, Item, broken, freeze
+from ringfence.loop.freeze import Item, freeze
+from ringfence.loop.freeze.model import RULES, SYMLINK, Guard
+from ringfence.loop.freeze.tampering import broken
 
 PYTHON: dict[str, bytes] = {
     "src/shop/__init__.py": b"",
@@ -77,7 +79,7 @@ CASES: list[tuple[str, Tree, Guard, dict[str, bytes | Item | None], str]] = [
         "executable test",
         PYTHON,
         PYTEST,
-        {"tests/test_cart.py": Item(PYTHON["tests/test_cart.py"], EXECUTABLE)},
+        {"tests/test_cart.py": Item(PYTHON["tests/test_cart.py"], 0o100755)},
         "test_replaced",
     ),
     (

@@ -8,7 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.loop.role.test_parsing import verdict
 
-from ringfence.loop.role import ROLES, schema_for
+from ringfence.loop.role import schema_for
+from ringfence.loop.role.model import ROLES
 
 KNOWN = {
     "type",

@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.loop.role import (
-    CodeLine,
-    CriterionVerdict,
-    PassedTest,
-    Verdict,
-    check_evidence,
-    is_passed,
-)
+from ringfence.loop.role import Verdict, check_evidence, is_passed
+from ringfence.loop.role.answers import CodeLine, CriterionVerdict, PassedTest
 
 LINES = {"src/cart.py": 10, "empty.py": 0}
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import Unparseable
-from ringfence.loop.role import ROLES, ReviewAnswers, Verdict, WorkAnswer, parse_answer
+from ringfence.loop.role import ReviewAnswers, Verdict, WorkAnswer, parse_answer
+from ringfence.loop.role.model import ROLES
 
 
 def verdict(overall: str = "pass", *verdicts: str) -> dict[str, object]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import ConfigurationError
-from ringfence.loop.role import ROLES, Briefing, prompt_for
+from ringfence.loop.role import Briefing, prompt_for
+from ringfence.loop.role.model import ROLES
 from ringfence.loop.role.sections import SHOWN
 
 DIFF = "".join(

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.loop.story import Plan, Story, StoryEnd, check_plan, export, exported, plan_again, read_plan
+from ringfence.loop.story import Plan, Story, StoryEnd, check_plan, export, plan_again, read_plan
+from ringfence.loop.story.exporting import exported
 
 FILES = ["runtime.json", "pipeline.json", "ralph.json", "features.json", "waves.json", "runtime.yaml"]
 

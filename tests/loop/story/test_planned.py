@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import ConfigurationError
-from ringfence.loop.story import Plan, exported, plan_from
+from ringfence.loop.story import Plan, plan_from
+from ringfence.loop.story.exporting import exported
 
 STORY = {"id": "S1", "title": "T", "description": "D", "acceptance_criteria": ["C"]}
 WHAT = "the planner's answer"

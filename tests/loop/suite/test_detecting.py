@@ -3,7 +3,8 @@
 import pytest
 
 from ringfence.errors import ConfigurationError
-from ringfence.loop.suite import Detected, detect
+from ringfence.loop.suite import detect
+from ringfence.loop.suite.detecting import Detected
 from ringfence.loop.suite.runners import runner_of
 
 

@@ -1,6 +1,7 @@
 """How the real clients ended, captured with the versions that the files are named after."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from signal import Signals
 from typing import Any, get_args
@@ -15,8 +16,8 @@ from ringfence.errors import (
     InfrastructureFault,
     LimitReached,
 )
-from ringfence.runtime.client import ClientName, Ending, Exit, ending_of, error_of, seen_in
-from ringfence.runtime.client.ending import Ended
+from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of, error_of
+from ringfence.runtime.client.seen import ClientName, Seen
 
 CAPTURES: dict[tuple[ClientName, str], dict[str, Any]] = {
     (client, capture["name"]): capture
@@ -59,6 +60,14 @@ EXPECTED: dict[tuple[ClientName, str], Ending] = {
     ("codex", "terminated"): Ending.INTERRUPTED,
     ("codex", "killed"): Ending.INTERRUPTED,
 }
+
+
+def seen_in(client: ClientName, lines: Iterable[object]) -> Seen:
+    """What a whole output tells."""
+    seen = Seen()
+    for line in lines:
+        seen.take(client, line)
+    return seen
 
 
 def judged(client: ClientName, name: str, **changes: Any) -> Ended:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.events import Event
-from ringfence.model import AnthropicModel, ModelReply, ModelRequest
+from ringfence.model.anthropic import AnthropicModel
 from ringfence.model.assembly import ReplyAssembly
+from ringfence.model.base import ModelReply, ModelRequest
 from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
 from ringfence.model.scripted.dialect.messages import message, stream_events
 from ringfence.secret import Credential

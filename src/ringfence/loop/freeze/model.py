@@ -29,9 +29,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 """Each can be allowed by name (`Guard.allowed`)."""
 
 REGULAR = 0o100644
-EXECUTABLE = 0o100755
 SYMLINK = 0o120000
-GITLINK = 0o160000
 _KIND = 0o170000
 
 

@@ -4,6 +4,5 @@ from ringfence.loop.report.gathering import gather
 from ringfence.loop.report.markdown import markdown
 from ringfence.loop.report.model import LoopReport
 from ringfence.loop.report.page import page
-from ringfence.loop.report.writing import write_report
 
-__all__ = ["LoopReport", "gather", "markdown", "page", "write_report"]
+__all__ = ["LoopReport", "gather", "markdown", "page"]

@@ -2,14 +2,12 @@
 
 from ringfence.loop.story.checking import check_plan, questions
 from ringfence.loop.story.details import details
-from ringfence.loop.story.exporting import export, exported
-from ringfence.loop.story.model import CheckKind, Dialect, Plan, Story, StoryEnd
+from ringfence.loop.story.exporting import export
+from ringfence.loop.story.model import Plan, Story, StoryEnd
 from ringfence.loop.story.reading import plan_again, plan_from, read_plan
 from ringfence.loop.story.scheduling import Ready, ready
 
 __all__ = [
-    "CheckKind",
-    "Dialect",
     "Plan",
     "Ready",
     "Story",
@@ -17,7 +15,6 @@ __all__ = [
     "check_plan",
     "details",
     "export",
-    "exported",
     "plan_again",
     "plan_from",
     "questions",

@@ -1,6 +1,5 @@
 """What of a client's output tells how it ended. The output comes from inside: any of it may be anything."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,14 +53,6 @@ class Seen:
             printed = text_of(item.get("aggregated_output"))
             failed = item.get("status") == "failed"
             self.commands_without_sandbox += failed and any(words in printed for words in _NO_NAMESPACE)
-
-
-def seen_in(client: ClientName, lines: Iterable[object]) -> Seen:
-    """What a whole output tells."""
-    seen = Seen()
-    for line in lines:
-        seen.take(client, line)
-    return seen
 
 
 def text_of(value: object) -> str:
