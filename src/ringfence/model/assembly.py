@@ -94,14 +94,12 @@ class ReplyAssembly:
             for index, block in enumerate(self._blocks)
             if index not in self._cut and not _is_empty_text(block)
         )
-        dropped = ", ".join(str(self._blocks[index].get("name")) for index in sorted(self._cut))
         return ModelReply(
             content=content,
             stop_reason=self._stop_reason,
             usage=Usage(**self._usage),
             model=str(self._message["model"]),
             message_id=str(self._message["id"]),
-            extra={"dropped_tool_calls": dropped} if dropped else {},
         )
 
     def _message_start(self, event: JSONObject) -> None:

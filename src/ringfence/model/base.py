@@ -2,8 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field, fields
+from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -52,7 +52,6 @@ class ModelReply:
     usage: Usage
     model: str
     message_id: str
-    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 class Model(ABC):
@@ -62,7 +61,7 @@ class Model(ABC):
     so a caller never sees a tool call of a reply that did not end. What it had emitted is void;
     the `ModelRetried` that follows says so. Tool calls are to be carried out only if `stop_reason` is
     `tool_use`; a call that another stop reason cut in the middle is left out of `content`, which may then be
-    empty, and is named in `extra["dropped_tool_calls"]`.
+    empty.
     """
 
     @abstractmethod

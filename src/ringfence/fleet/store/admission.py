@@ -4,8 +4,8 @@ Only the daemon admits. What a job may spend is set aside for it at admission, s
 spend more than a budget together.
 """
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -59,7 +59,6 @@ class Bounds:
     """Of every agent there is; jobs of others wait."""
     concurrency: int = 8
     """Jobs at once."""
-    per_workspace: int = 1
     day: Budget = Budget()
     """Of all agents together."""
 
@@ -120,7 +119,10 @@ class _Round:
         self._ahead: deque[Job] = deque()
         self._is_all = False
         """Whether none comes behind those that were found."""
-        self._by_agent, self._by_workspace = _active(connection)
+        active = _active(connection)
+        self._by_agent = Counter(agent for agent, _ in active)
+        for _, workspace in active:
+            self._hold_workspace(workspace)
 
     def admitted(self) -> Admitted:
         self._block_disabled()
@@ -146,16 +148,14 @@ class _Round:
     def _block_full(self) -> None:
         for name, bounds in self._bounds.agents.items():
             self._check_agent(name, bounds)
-        for workspace in list(self._by_workspace):
-            self._check_workspace(workspace)
         self._check_all()
 
     def _check_agent(self, name: str, bounds: AgentBounds) -> None:
-        if self._by_agent.get(name, 0) >= bounds.concurrency:
+        if self._by_agent[name] >= bounds.concurrency:
             self._blocked.agents[name] = f"{bounds.concurrency} of its jobs at once is the limit"
 
-    def _check_workspace(self, workspace: str) -> None:
-        if workspace and self._by_workspace.get(workspace, 0) >= self._bounds.per_workspace:
+    def _hold_workspace(self, workspace: str) -> None:
+        if workspace:
             self._blocked.workspaces[workspace] = "another job has the workspace"
 
     def _check_all(self) -> None:
@@ -257,10 +257,9 @@ class _Round:
                 reserved_usd=allowed.cost_usd,
             )
         )
-        self._by_agent[job.agent] = self._by_agent.get(job.agent, 0) + 1
-        self._by_workspace[job.workspace] = self._by_workspace.get(job.workspace, 0) + 1
+        self._by_agent[job.agent] += 1
         self._check_agent(job.agent, self._bounds.agents[job.agent])
-        self._check_workspace(job.workspace)
+        self._hold_workspace(job.workspace)
         self._check_all()
         started = get_in(self._connection, job.id)
         assert started is not None
@@ -278,15 +277,10 @@ class _Round:
         return min(known, default=None)
 
 
-def _active(connection: Connection) -> tuple[dict[str, int], dict[str, int]]:
-    """How many jobs run now, by agent and by workspace."""
+def _active(connection: Connection) -> Sequence[tuple[str, str]]:
+    """Agent and workspace of each job that runs now."""
     query = select(JOBS.c.agent, JOBS.c.workspace).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
-    by_agent: dict[str, int] = {}
-    by_workspace: dict[str, int] = {}
-    for agent, workspace in connection.execute(query):
-        by_agent[agent] = by_agent.get(agent, 0) + 1
-        by_workspace[workspace] = by_workspace.get(workspace, 0) + 1
-    return by_agent, by_workspace
+    return [(row.agent, row.workspace) for row in connection.execute(query)]
 
 
 def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:

@@ -15,10 +15,8 @@ from ringfence.loop.machine.turns import Task
 from ringfence.loop.repository import Tree
 from ringfence.loop.role import (
     Briefing,
-    ReviewAnswers,
     Role,
     Verdict,
-    WorkAnswer,
     check_evidence,
     is_passed,
     parse_answer,
@@ -81,7 +79,6 @@ class Asking:
 
         def read(end: TurnEnd) -> Any:
             verdict = parse_answer("judge", end.text, end.structured)
-            assert isinstance(verdict, Verdict)
             wrong = check_evidence(verdict, tree.line_count, results, criteria=criteria)
             if wrong:
                 raise Unparseable("judge", "; ".join(wrong[:5]))
@@ -211,14 +208,11 @@ def _read_work(end: TurnEnd) -> Any:
         answer = parse_answer("implementor", end.text, end.structured)
     except Unparseable:
         return {"question": None, "summary": end.text[:2000]}
-    assert isinstance(answer, WorkAnswer)
     return {"question": answer.question, "summary": answer.summary}
 
 
 def _read_review(end: TurnEnd) -> Any:
-    answer = parse_answer("reviewer", end.text, end.structured)
-    assert isinstance(answer, ReviewAnswers)
-    return answer.model_dump(mode="json")
+    return parse_answer("reviewer", end.text, end.structured).model_dump(mode="json")
 
 
 def _complaints(verdict: Verdict) -> list[str]:

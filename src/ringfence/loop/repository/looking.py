@@ -27,7 +27,6 @@ class Look:
     name: str
     """The user's name for git; empty where there is none."""
     email: str
-    dirty: Dirty
     notes: tuple[str, ...]
     """What the user should know, each in one sentence."""
 
@@ -68,7 +67,6 @@ async def look(path: Path, *, base: str | None = None) -> Look:
         branch=seen.branch if base is None else None,
         name=identity.name if is_known else "",
         email=identity.email if is_known else "",
-        dirty=dirty,
         notes=tuple(notes),
     )
 

@@ -9,15 +9,14 @@ from ringfence.loop.story.words import one_line, quoted
 _QUESTION_CHARS = 300
 
 
-def check_plan(plan: Plan, *, has_check: bool, has_budget: bool = True) -> list[str]:
+def check_plan(plan: Plan, *, has_check: bool) -> list[str]:
     """Everything that stands against working on a plan, each in one line; empty: nothing. See also `questions`.
 
     Args:
         plan: The plan.
         has_check: Whether the loop has a command of its own that proves each story, such as a test runner.
-        has_budget: Whether the loop has a bound on tokens or money.
     """
-    return list(_problems(plan, has_check=has_check or "test" in plan.checks, has_budget=has_budget))
+    return list(_problems(plan, has_check=has_check or "test" in plan.checks))
 
 
 def questions(plan: Plan) -> list[str]:
@@ -33,7 +32,7 @@ def questions(plan: Plan) -> list[str]:
     ]
 
 
-def _problems(plan: Plan, *, has_check: bool, has_budget: bool) -> Iterator[str]:
+def _problems(plan: Plan, *, has_check: bool) -> Iterator[str]:
     open_stories = [story for story in plan.stories if not story.is_done]
     if not plan.stories:
         yield "the plan has no stories; write at least one"
@@ -46,8 +45,6 @@ def _problems(plan: Plan, *, has_check: bool, has_budget: bool) -> Iterator[str]
     for story in open_stories:
         for reason in _of_story(story, has_check=has_check):
             yield f"story {quoted(story.id)}: {reason}"
-    if not has_budget:
-        yield "there is no budget; state one in tokens or money"
 
 
 def _of_story(story: Story, *, has_check: bool) -> Iterator[str]:

@@ -21,8 +21,6 @@ class Ready:
     """Ids of stories that have to be skipped now, and why: what they depend on was."""
     blocked: Mapping[str, str] = field(default_factory=dict)
     """Ids of stories that a person, or a circle, keeps from being begun, and why."""
-    is_over: bool = False
-    """Whether nothing runs and nothing may be begun, now or ever."""
 
 
 def ready(plan: Plan, done: Collection[str], skipped: Collection[str], running: Collection[str]) -> Ready:
@@ -77,9 +75,8 @@ class _Round:
 
     def result(self) -> Ready:
         """What was decided."""
-        is_over = not self._chosen and not self._running
-        if is_over:
+        if not self._chosen and not self._running:
             for story in self._waiting.values():
                 missing = next(name for name in story.depends_on if name not in self._done)
                 self._blocked[story.id] = f"it depends on {quoted(missing)}, which will never be done"
-        return Ready(tuple(self._chosen), self._skipped, self._blocked, is_over)
+        return Ready(tuple(self._chosen), self._skipped, self._blocked)

@@ -15,13 +15,8 @@ class Detected:
     """What was found."""
 
     checks: tuple[Check, ...]
-    languages: tuple[str, ...]
     lacking: tuple[str, ...]
     """What is not checked since nothing for it was found, in words for the user and the report."""
-
-    def of(self, kind: Kind) -> tuple[Check, ...]:
-        """Checks of one kind."""
-        return tuple(check for check in self.checks if check.kind == kind)
 
 
 def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] | None = None) -> Detected:
@@ -59,7 +54,7 @@ def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] |
     lacking += [
         f"no {_WORDS[kind]}: its command is empty" for kind, command in given.items() if not command.strip()
     ]
-    return Detected(tuple(checks), tuple(languages), tuple(lacking))
+    return Detected(tuple(checks), tuple(lacking))
 
 
 _WORDS: Mapping[Kind, str] = {"test": "tests", "type": "type checker", "lint": "linter", "other": "check"}
