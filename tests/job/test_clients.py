@@ -28,7 +28,8 @@ from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.journal import read
-from ringfence.runtime import Limits, RuntimeResult, Task
+from ringfence.runtime import Limits, Task
+from ringfence.runtime.base import RuntimeResult
 from ringfence.runtime.client.base import Program
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.options import Options

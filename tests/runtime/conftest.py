@@ -7,7 +7,9 @@ import pytest
 
 from ringfence.events import Event, Usage
 from ringfence.model.base import Emit, Model, ModelReply, ModelRequest
-from ringfence.runtime import ApiRuntime, Limits, RuntimeResult, Task
+from ringfence.runtime import Limits, Task
+from ringfence.runtime.api import ApiRuntime
+from ringfence.runtime.base import RuntimeResult
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.tool import FunctionTool, Toolset, open_toolset, tool
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.events import MessageSent, ModelReplied, ToolReturned, Usage
-from ringfence.runtime import Conversation
-from ringfence.runtime.conversation import CLEARED, tool_result
+from ringfence.runtime.conversation import CLEARED, Conversation, tool_result
 
 CALL = {"type": "tool_use", "id": "c1", "name": "shell", "input": {}}
 

@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
 from ringfence.model.prices import Price
-from ringfence.runtime import Limits, Meter
+from ringfence.runtime import Limits
+from ringfence.runtime.limits import Meter
 
 PRICES = {"m": Price(input=1.0, output=10.0)}
 

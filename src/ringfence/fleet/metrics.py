@@ -112,29 +112,22 @@ def exposition(moment: Moment, counters: Counters, *, accept: str) -> tuple[byte
         accept: The header of the request.
     """
     registry = CollectorRegistry()
-    registry.register(_MomentCollector(moment))
-    registry.register(_Others(counters.registry))
+    registry.register(_MomentCollector(moment, counters))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Others(Collector):
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._registry.collect()
-
-
 class _MomentCollector(Collector):
-    def __init__(self, moment: Moment) -> None:
+    def __init__(self, moment: Moment, counters: Counters) -> None:
         self._moment = moment
+        self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
         moment = self._moment
         yield from _plain(moment)
         if moment.census is not None:
             yield from _of_jobs(moment.census, moment.agents)
+        yield from self._counters.registry.collect()
 
 
 def _plain(moment: Moment) -> Iterator[Metric]:

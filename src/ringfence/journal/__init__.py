@@ -15,7 +15,7 @@ from ringfence.journal.runs import (
     runs_dir,
     summarize,
 )
-from ringfence.journal.session import SessionDocument, export, write_session
+from ringfence.journal.session import export, write_session
 from ringfence.journal.verification import Verification, verify
 from ringfence.journal.writing import Journal
 
@@ -23,7 +23,6 @@ __all__ = [
     "Journal",
     "Record",
     "RunSummary",
-    "SessionDocument",
     "UnknownEvent",
     "Verification",
     "as_json",

@@ -4,38 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.runtime.api import ApiRuntime
-    from ringfence.runtime.base import Runtime, RuntimeResult, Task
-    from ringfence.runtime.conversation import Conversation
-    from ringfence.runtime.function import FunctionRuntime
-    from ringfence.runtime.limits import Limits, Meter
-    from ringfence.runtime.registry import runtime_class, runtime_names
+    from ringfence.runtime.base import Task
+    from ringfence.runtime.limits import Limits
 
-__all__ = [
-    "ApiRuntime",
-    "Conversation",
-    "FunctionRuntime",
-    "Limits",
-    "Meter",
-    "Runtime",
-    "RuntimeResult",
-    "Task",
-    "runtime_class",
-    "runtime_names",
-]
+__all__ = ["Limits", "Task"]
 
-_HOMES = {
-    "ApiRuntime": "api",
-    "Conversation": "conversation",
-    "FunctionRuntime": "function",
-    "Limits": "limits",
-    "Meter": "limits",
-    "Runtime": "base",
-    "RuntimeResult": "base",
-    "Task": "base",
-    "runtime_class": "registry",
-    "runtime_names": "registry",
-}
+_HOMES = {"Limits": "limits", "Task": "base"}
 
 
 def __getattr__(name: str) -> Any:

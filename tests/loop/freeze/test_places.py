@@ -1,12 +1,14 @@
 """Conventions of the runners, and what the test writer may write."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.loop.freeze.trees import Change, items
 
 from ringfence.loop.freeze import Item, is_leftover, only_tests
-from ringfence.loop.freeze.model import RUNNERS, SYMLINK, Guard
+from ringfence.loop.freeze.model import SYMLINK, Guard, Runner
 from ringfence.loop.freeze.places import is_plain_path, is_test_path
 
 TESTS = {
@@ -35,7 +37,7 @@ PRODUCT = {
 }
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", get_args(Runner))
 def test_each_runners_tests_are_known(runner):
     """What a runner would collect, and its data, are tests; product code is not, however alike it sounds."""
     assert [path for path in TESTS[runner] if not is_test_path(path, [runner])] == []

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from tests.cases import slow_after
 from tests.loop.freeze.trees import Tree, attempt, items, rules
 
 from ringfence.loop.freeze import Item, freeze
-from ringfence.loop.freeze.model import RULES, SYMLINK, Guard
+from ringfence.loop.freeze.model import SYMLINK, Guard, Rule
 from ringfence.loop.freeze.tampering import broken
 
 PYTHON: dict[str, bytes] = {
@@ -900,7 +901,7 @@ def test_hostile_contents_are_only_data(name, was, now):
     """Whatever bytes a file has, it is judged without failing, and the same bytes are no change."""
     guard = Guard(commands=("make test",))
     assert attempt({name: was}, {name: was}, guard) == []
-    assert rules(attempt({name: was}, {name: now}, guard)) <= set(RULES)
+    assert rules(attempt({name: was}, {name: now}, guard)) <= set(get_args(Rule))
 
 
 @given(st.text(min_size=1, max_size=40), st.binary(max_size=10).map(os.fsdecode))
@@ -939,7 +940,7 @@ def test_hostile_paths_are_only_data(path, more):
 )
 def test_files_made_to_take_long_do_not(name, data):
     """Deep nesting and openings without an end are judged like any other file, within the test's time."""
-    assert rules(attempt({}, {name: data}, Guard(commands=("make a0", "tox")))) <= set(RULES)
+    assert rules(attempt({}, {name: data}, Guard(commands=("make a0", "tox")))) <= set(get_args(Rule))
 
 
 @pytest.mark.parametrize("runner", slow_after(1, ["pytest", "unittest"]))

@@ -19,7 +19,8 @@ from typing import Any
 import anyio
 from tests.loop.repository.conftest import TRAILERS, run_git
 
-from ringfence.loop.repository import Change, LoopRepository, Replayed, Slot
+from ringfence.loop.repository import Change, LoopRepository, Slot
+from ringfence.loop.repository.merging import Replayed
 
 _EVENTS = frozenset(
     {"subprocess.Popen", "os.rename", "os.link", "os.remove", "os.mkdir", "os.symlink", "os.rmdir"}

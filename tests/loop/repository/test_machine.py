@@ -18,10 +18,10 @@ from ringfence.loop.repository import (
     LoopRepository,
     Merged,
     NothingChanged,
-    Replayed,
     Slot,
     WorkRefused,
 )
+from ringfence.loop.repository.merging import Replayed
 
 Files = dict[bytes, bytes]
 NUMBERS = st.integers(0, 1)

@@ -14,11 +14,11 @@ from ringfence.loop.repository import (
     LoopRepository,
     Merged,
     NothingChanged,
-    Replayed,
     RepositoryRefused,
     Slot,
     WorkRefused,
 )
+from ringfence.loop.repository.merging import Replayed
 
 pytestmark = pytest.mark.anyio
 AT_S = 1_700_000_000

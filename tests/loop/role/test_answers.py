@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.loop.role.test_parsing import verdict
 
 from ringfence.loop.role import schema_for
-from ringfence.loop.role.model import ROLES
+from ringfence.loop.role.model import Role
 
 KNOWN = {
     "type",
@@ -37,7 +37,7 @@ def schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from schemas(each)
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", get_args(Role))
 def test_schemas_are_strict(role):
     """Every object requires all its properties and allows no other, and no word is used that strict modes refuse."""
     schema = schema_for(role)

@@ -1,7 +1,7 @@
 """Exactly one answer out of what an agent said, or none."""
 
 import json
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import Unparseable
 from ringfence.loop.role import ReviewAnswers, Verdict, WorkAnswer, parse_answer
-from ringfence.loop.role.model import ROLES
+from ringfence.loop.role.model import Role
 
 
 def verdict(overall: str = "pass", *verdicts: str) -> dict[str, object]:
@@ -133,7 +133,9 @@ PIECES = st.sampled_from(
 
 
 @given(
-    st.sampled_from(ROLES), st.lists(PIECES | st.text(max_size=10), max_size=8).map("".join), st.none() | JSON
+    st.sampled_from(get_args(Role)),
+    st.lists(PIECES | st.text(max_size=10), max_size=8).map("".join),
+    st.none() | JSON,
 )
 def test_nothing_but_an_answer_or_a_refusal_comes_out(role, text, structured):
     """Whatever an agent says, there is an answer of its role's type, or `Unparseable`; nothing else happens."""

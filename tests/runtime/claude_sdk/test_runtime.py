@@ -8,7 +8,8 @@ from tests.runtime.client.fake import SOURCE, asked
 
 from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, RingfenceError, UsageError
 from ringfence.events import Event, ModelReplied, ToolCalled, ToolReturned, TranscriptNoted
-from ringfence.runtime import Limits, RuntimeResult, Task
+from ringfence.runtime import Limits, Task
+from ringfence.runtime.base import RuntimeResult
 from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
 from ringfence.runtime.client.base import Program
 from ringfence.runtime.options import Options

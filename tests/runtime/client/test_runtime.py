@@ -31,7 +31,8 @@ from ringfence.events import (
 from ringfence.grace import GRACES
 from ringfence.job.outcome import outcome_of
 from ringfence.job.state import JobState
-from ringfence.runtime import Limits, RuntimeResult, Task
+from ringfence.runtime import Limits, Task
+from ringfence.runtime.base import RuntimeResult
 from ringfence.runtime.client.base import Launch, Program
 from ringfence.runtime.client.driving import LADDER, Bounds, Drive
 from ringfence.runtime.client.runtime import ClientRuntime

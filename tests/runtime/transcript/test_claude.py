@@ -20,7 +20,7 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
-from ringfence.runtime import Conversation
+from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.transcript.claude import ClaudeTranslator
 from ringfence.runtime.transcript.session import file_events
 

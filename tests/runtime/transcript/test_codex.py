@@ -15,7 +15,7 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
-from ringfence.runtime import Conversation
+from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.transcript.codex import CodexTranslator
 from ringfence.runtime.transcript.session import file_events
 

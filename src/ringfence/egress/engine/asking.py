@@ -20,8 +20,6 @@ _READ = 64 * 1024
 _PLACES = ("/var/run/docker.sock", "/run/podman/podman.sock")
 _USERS_PLACES = ("docker.sock", "podman/podman.sock")
 
-Body = AsyncIterator[bytes]
-
 
 class EngineGone(Exception):
     """The engine did not answer as it should; the text says how. Becomes a 502 for who asked."""

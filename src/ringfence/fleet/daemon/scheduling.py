@@ -102,7 +102,7 @@ class Scheduling:
                 self.clock.add(timer, is_paused=is_paused)
                 if state is None:
                     new.append((each, handled))
-        await self._states.came_to_all((each.agent.name, each.name, handled) for each, handled in new)
+        await self._states.came_to((each.agent.name, each.name, handled) for each, handled in new)
         self._known = wanted
 
     def all(self) -> list[tuple[Planned, datetime | None]]:
@@ -138,7 +138,7 @@ class Scheduling:
             self.clock.pause(key)
         elif each.is_enabled:
             now = datetime.now(UTC)
-            await self._states.came_to(each.agent.name, each.name, now)
+            await self._states.came_to([(each.agent.name, each.name, now)])
             self.clock.resume(key, handled=now)
         return True
 

@@ -49,12 +49,8 @@ class ScheduleStates:
 
         return await self._database.read(act)
 
-    async def came_to(self, agent: str, name: str, slot: datetime) -> None:
-        """Remember the last slot that was dealt with."""
-        await self.came_to_all([(agent, name, slot)])
-
-    async def came_to_all(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
-        """`came_to` for many: agent, name and slot of each."""
+    async def came_to(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
+        """Remember the last slots that were dealt with: agent, name and slot of each."""
         await self._database.write(lambda connection: come_to_in(connection, slots))
 
     async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
@@ -63,7 +59,7 @@ class ScheduleStates:
 
 
 def come_to_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
-    """As `ScheduleStates.came_to_all`, within a transaction."""
+    """As `ScheduleStates.came_to`, within a transaction."""
     rows = [{"of": agent, "called": name, "slot": milliseconds(slot)} for agent, name, slot in slots]
     if rows:
         connection.execute(_COME_TO, rows)

@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from ringfence.frozen import frozen
 from ringfence.loop.freeze.places import is_test_path
 
 Runner = Literal["pytest", "unittest", "node", "go", "cargo", "maven"]
-RUNNERS: tuple[Runner, ...] = get_args(Runner)
 
 Rule = Literal[
     "path",
@@ -25,7 +24,6 @@ Rule = Literal[
     "runner_import",
     "asks_for_tests",
 ]
-RULES: tuple[Rule, ...] = get_args(Rule)
 """Each can be allowed by name (`Guard.allowed`)."""
 
 REGULAR = 0o100644
@@ -65,7 +63,7 @@ class Guard:
     """What runs the checks, and what an implementor may do all the same."""
 
     runners: frozenset[str] = frozenset()
-    """Of the checks, see `RUNNERS`; empty: not known, so that every runner's conventions count."""
+    """Of the checks, see `Runner`; empty: not known, so that every runner's conventions count."""
     commands: tuple[str, ...] = ()
     """Of the checks. Files and targets that they name are guarded."""
     allowed: frozenset[str] = frozenset()

@@ -1,9 +1,8 @@
 """The git side of a loop: its own repository, a clone for each story at work, and the way back to the user."""
 
 from ringfence.loop.repository.candidate import Change, changes_between
-from ringfence.loop.repository.homecoming import Delivered
 from ringfence.loop.repository.looking import Look, look
-from ringfence.loop.repository.merging import Conflict, Merged, Replayed
+from ringfence.loop.repository.merging import Conflict, Merged
 from ringfence.loop.repository.message import Trailers
 from ringfence.loop.repository.refusal import (
     DeliveryRefused,
@@ -18,13 +17,11 @@ from ringfence.loop.repository.tree import Tree
 __all__ = [
     "Change",
     "Conflict",
-    "Delivered",
     "DeliveryRefused",
     "Look",
     "LoopRepository",
     "Merged",
     "NothingChanged",
-    "Replayed",
     "RepositoryRefused",
     "Slot",
     "Trailers",

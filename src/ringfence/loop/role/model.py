@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal, get_args
+from typing import Literal
 
 from ringfence.frozen import frozen
 
 Role = Literal["planner", "test_writer", "implementor", "reviewer", "judge"]
-ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @frozen

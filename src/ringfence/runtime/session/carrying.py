@@ -82,12 +82,10 @@ class CarriedSession:
         if client_session_id and client_session_id != self._known_as:
             self._known_as = client_session_id
             plan = self.plan
-            forked_from = plan.resumes if self.session.is_forked else None
             record = SessionRecord(
                 client=plan.client,
                 client_session_id=client_session_id,
                 workspace=plan.workspace,
-                forked_from=forked_from,
             )
             await anyio.to_thread.run_sync(self._home.save, record)
         if self._keeper is not None:

@@ -36,7 +36,6 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     client_session_id: str
     """As the client names it."""
     workspace: str
-    forked_from: str | None = None
 
 
 def sessions_dir(state: Path) -> Path:

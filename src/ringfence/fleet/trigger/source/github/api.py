@@ -54,10 +54,6 @@ class GitHubApi:
             await self._client.aclose()
             self._client = None
 
-    async def get(self, path: str, **query: str | int) -> Any:
-        """What is at a path, as JSON."""
-        return (await self.request("GET", path, query=query)).body
-
     async def request(
         self,
         method: str,

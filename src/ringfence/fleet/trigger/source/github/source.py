@@ -88,16 +88,12 @@ class GitHubSource(WorkSource):
         items: list[WorkItem] = []
         unusable: list[Unusable] = []
         for page in range(1, _MOST_PAGES + 1):
-            found = await self._api.get(
-                self._issues,
-                labels=self._config.label,
-                state="open",
-                sort="created",
-                direction="asc",
-                per_page=_PAGE,
-                page=page,
+            query = {"labels": self._config.label, "state": "open", "sort": "created", "direction": "asc"}
+            answer = await self._api.request(
+                "GET", self._issues, query={**query, "per_page": _PAGE, "page": page}
             )
-            for issue in _listed(found):
+            found = _listed(answer.body)
+            for issue in found:
                 if "pull_request" in issue or self._config.claim_label in _labels(issue):
                     continue
                 item = _item(issue)
