@@ -15,7 +15,6 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ignore import escape
-from ringfence.sandbox.workspace.origin import with_origin
 from ringfence.sandbox.workspace.ownership import Decision, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
@@ -105,11 +104,8 @@ async def prepare(
     private = await ground.private_git(settings.identity) if has_private else None
     submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
-    try:
-        guards = _guards(ground, before, private, settings, protect=protect) if is_fenced else None
-        placement = _placement(ground, source, private, guards)
-    except PolicyRefused as exc:
-        raise await with_origin(exc, store, run) from exc
+    guards = _guards(ground, before, private, settings, protect=protect) if is_fenced else None
+    placement = _placement(ground, source, private, guards)
     placement = _with_submodules(placement, submodules)
     record = WorkRecord(
         run=run,

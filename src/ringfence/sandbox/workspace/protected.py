@@ -192,7 +192,7 @@ def overlays_for(
     if len(git_entries) > _MAX_GIT_ENTRIES:
         raise PolicyRefused(
             f"{len(git_entries)} git repositories lie in the workspace, and {_MAX_GIT_ENTRIES} can be guarded;"
-            " use mode 'clone'",
+            " remove some (`ringfence diff --flagged` names those that a run made), or use mode 'clone'",
             rule="too-many-repositories",
         )
     overlays: dict[bytes, bool] = {}

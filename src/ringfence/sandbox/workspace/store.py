@@ -198,23 +198,6 @@ class CheckpointStore:
             )
         return memo
 
-    async def memo_of(self, label: str) -> Memo:
-        """What is known of the checkpoint under a label.
-
-        Raises:
-            RecordError: There is none.
-        """
-        told = await self._git.run(
-            "rev-parse", "--verify", "--quiet", f"refs/ringfence/{label}", accept=(0, 1)
-        )
-        return await self.memo(told.stdout.decode().strip() or label)
-
-    async def labels(self, word: str, *, limit: int) -> list[str]:
-        """Labels that end in `/<word>`, those of the latest checkpoints."""
-        options = ("--sort=-committerdate", f"--count={limit}", "--format=%(refname:lstrip=2)")
-        told = await self._git.run("for-each-ref", *options, f"refs/ringfence/*/{word}")
-        return told.stdout.decode().split()
-
     async def has(self, label: str) -> bool:
         """Whether there is a checkpoint under this label."""
         if not (self.directory / "HEAD").exists():

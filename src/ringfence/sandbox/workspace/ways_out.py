@@ -35,7 +35,7 @@ def covers_for(workspace: Path, specials: Collection[bytes]) -> tuple[Overlay, .
     if len(specials) > _MAXCOVERED:
         raise PolicyRefused(
             f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAXCOVERED} can be covered;"
-            " remove them, or use mode 'clone'",
+            " remove them (`ringfence undo` does where a run left them), or use mode 'clone'",
             rule="too-many-sockets",
         )
     return tuple(Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
