@@ -3,7 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,12 +222,25 @@ async def listed(root: Path, remembered: Remembered | None = None, excludes: byt
     return await list_before(root, Actor.current(), excludes=excludes, remembered=remembered)
 
 
-async def test_git_is_not_asked_twice(repository: Path, no_wait):
+@pytest.fixture
+def no_git(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[object]]:
+    """Without any git that could be asked."""
+
+    @contextmanager
+    def without() -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(git, "git_program", None)
+            yield
+
+    return without
+
+
+async def test_git_is_not_asked_twice(repository: Path, no_wait, no_git):
     """Of a workspace whose directories, rules and index are as they were, git's last answer is taken."""
     remembered = Remembered()
     first = await listed(repository, remembered)
-    second = await listed(repository, remembered)
-    assert second.listed is None
+    with no_git():
+        second = await listed(repository, remembered)
     assert (second.paths, second.ignored, second.rules) == (first.paths, first.ignored, first.rules)
 
 
@@ -234,11 +248,13 @@ async def test_git_is_not_asked_again_after_git_status(repository: Path, no_wait
     """That git renewed the status of files in its index is no reason to ask it again."""
     remembered = Remembered()
     await listed(repository, remembered)
+    told = remembered.told
     (repository / "a.txt").touch()
     before = (repository / ".git" / "index").stat().st_ino
     run_git(repository, "status")
     assert (repository / ".git" / "index").stat().st_ino != before
-    assert (await listed(repository, remembered)).listed is None
+    await listed(repository, remembered)
+    assert remembered.told is told
 
 
 async def test_an_index_that_was_asked_about_is_remembered(repository: Path, no_wait):
@@ -259,15 +275,12 @@ async def test_an_index_that_was_asked_about_is_remembered(repository: Path, no_
     assert (found.paths, found.ignored) == (fresh.paths, fresh.ignored)
 
 
-async def test_that_there_is_no_index_is_remembered(
-    workspace: Path, no_wait, monkeypatch: pytest.MonkeyPatch
-):
+async def test_that_there_is_no_index_is_remembered(workspace: Path, no_wait, no_git):
     """Of a directory that is no repository git is asked once; once it is one, its index counts."""
     (workspace / "a.log").touch()
     remembered = Remembered()
     first = await listed(workspace, remembered)
-    with monkeypatch.context() as patched:
-        patched.setattr(git, "git_program", None)
+    with no_git():
         assert (await listed(workspace, remembered)).paths == first.paths == {b"a.log"}
     run_git(workspace, "init", "-q")
     run_git(workspace, "add", "a.log")
@@ -306,7 +319,8 @@ async def test_an_answer_that_may_be_another_is_not_taken(change, repository: Pa
     for name in ("x.log", "new.txt"):
         (repository / name).touch()
     remembered = Remembered()
-    assert (await listed(repository, remembered)).told
+    await listed(repository, remembered)
+    assert remembered.told is not None
     change(repository)
     found, fresh = await listed(repository, remembered), await listed(repository)
     assert (found.paths, found.ignored, found.rules) == (fresh.paths, fresh.ignored, fresh.rules)

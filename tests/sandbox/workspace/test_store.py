@@ -355,24 +355,43 @@ async def test_gc_drops_other_runs(workspace: Path, store: CheckpointStore):
         await store.memo(old.id)
 
 
-async def test_gc_forgets_clones(workspace: Path, ground: Path, store: CheckpointStore, git):
-    """What is remembered of a clone goes when nobody has used it for a day; the workspace's own stays."""
+async def test_of_a_clone_nothing_is_kept_but_the_checkpoint(
+    workspace: Path, ground: Path, store: CheckpointStore, git
+):
+    """All files of a clone are read, and what is known of the workspace's own stays as it was."""
     clone = ground / "clone"
-    clone.mkdir()
-    await store.take("r/before")
-    await store.take("r/after", root=clone)
+    for name in ("same", "other", "gone"):
+        (workspace / name).write_text("1")
+    before = await store.take("r/before")
+    caches = {path: path.read_bytes() for path in (store.directory / "cache").iterdir()}
+    shutil.copytree(workspace, clone)
+    status = (clone / "other").stat()
+    (clone / "other").write_text("2")
+    os.utime(clone / "other", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (clone / "gone").unlink()
+    (clone / "new").write_text("1")
+    after = await store.take("r/after", base=before.id, root=clone)
+    changed = {change.path: change.kind for change in (await store.diff(before.id, after.id)).files}
+    assert changed == {"other": "modified", "gone": "deleted", "new": "added"}
+    assert {path: path.read_bytes() for path in (store.directory / "cache").iterdir()} == caches
+    kept = git(
+        store.directory, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/ringfence-last/"
+    )
+    assert kept == f"{cache_key(workspace)} {before.id}"
+    assert (await store.take("r/again")).tree == before.tree
+
+
+async def test_gc_forgets_clones(workspace: Path, store: CheckpointStore, git):
+    """What version 0.1 kept of a clone goes; the workspace's own stays."""
+    taken = await store.take("r/before")
     caches = store.directory / "cache"
-    of_clone = {path for path in caches.iterdir() if path.name.startswith(cache_key(clone))}
-    for path in caches.iterdir():
-        os.utime(path, (0, 0))
-    (caches / "half.folders").touch()
-    os.utime(caches / "half.folders", (0, 0))
+    for name in ("half.folders", "other", "other.folders"):
+        (caches / name).touch()
+    git(store.directory, "update-ref", "refs/ringfence-last/other", taken.id)
     await store.gc(frozenset({"r"}))
-    assert of_clone
     assert {path.name.partition(".")[0] for path in caches.iterdir()} == {cache_key(workspace)}
     kept = git(store.directory, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/ringfence-last/")
     assert kept == cache_key(workspace)
-    assert (await store.take("r/again", root=clone)).files == 0
 
 
 async def test_store_heals(workspace: Path, store: CheckpointStore):

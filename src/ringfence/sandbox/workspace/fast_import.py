@@ -19,9 +19,9 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 async def import_changes(
-    git: Git, refs: tuple[str, str], *, base_tree: str, deleted: Iterable[bytes], written: Sequence[Content]
+    git: Git, refs: Sequence[str], *, base_tree: str, deleted: Iterable[bytes], written: Sequence[Content]
 ) -> tuple[str, str]:
-    """Commit the tree `base_tree` (empty: none) with these changes on both `refs`, without a parent.
+    """Commit the tree `base_tree` (empty: none) with these changes on all `refs`, without a parent.
 
     Returns:
         The commit's id and its tree's id.
@@ -41,7 +41,7 @@ async def import_changes(
             b"M %o inline %s\ndata %d\n" % (content.git_mode, quoted(content.path), len(content.data))
         )
         parts += [content.data, b"\n"]
-    parts.append(b"reset %s\nfrom :1\n\n" % refs[1].encode())
+    parts += [b"reset %s\nfrom :1\n\n" % ref.encode() for ref in refs[1:]]
     parts.append(b'get-mark :1\nls :1 ""\ndone\n')
     # A commit on the same tree is one object, for which no pack is made.
     is_alone = not deleted and not written

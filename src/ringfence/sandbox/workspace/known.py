@@ -83,12 +83,11 @@ class Names(Collection[bytes]):
         self._names = names
         self._count = sum(held.count(b"\0") + 1 for held in names.values())
         self._sets: dict[bytes, frozenset[bytes]] = {}
-        self._last: tuple[bytes, frozenset[bytes]] | None = None
 
     @classmethod
     def of(cls, paths: Iterable[bytes]) -> Self:
         """These paths."""
-        return cls({folder: b"\0".join(names) for folder, names in group(paths).items()})
+        return cls({folder: b"\0".join(sorted(names)) for folder, names in group(paths).items()})
 
     def __len__(self) -> int:
         return self._count
@@ -102,24 +101,34 @@ class Names(Collection[bytes]):
         if not isinstance(path, bytes):
             return False
         folder, _, name = path.rpartition(b"/")
-        if folder not in self._sets:
-            self._sets[folder] = self.names_in(folder)
-        return name in self._sets[folder]
+        return name in self._names_in(folder)
 
-    def names_in(self, folder: bytes) -> frozenset[bytes]:
-        """Of the files in one directory; quick for the same one again."""
+    def _names_in(self, folder: bytes) -> frozenset[bytes]:
         if folder not in self._names:
             return frozenset()
-        if self._last is None or self._last[0] != folder:
-            self._last = folder, frozenset(self._names[folder].split(b"\0"))
-        return self._last[1]
+        if folder not in self._sets:
+            self._sets[folder] = frozenset(self._names[folder].split(b"\0"))
+        return self._sets[folder]
 
     def besides(self, folder: bytes, names: bytes) -> Collection[bytes]:
         """Those of some names, separated by NUL, that are not among those in a directory."""
         # Nearly always both are the same, and in order.
         if names == self._names.get(folder):
             return ()
-        return frozenset(names.split(b"\0")) - self.names_in(folder)
+        return frozenset(names.split(b"\0")) - self._names_in(folder)
+
+    def minus(self, other: "Names") -> set[bytes]:
+        """The paths that are not among others."""
+        found: set[bytes] = set()
+        for folder, names in self._names.items():
+            prefix = folder + b"/" if folder else b""
+            found.update(prefix + name for name in other.besides(folder, names))
+        return found
+
+    @property
+    def by_folder(self) -> dict[bytes, bytes]:
+        """The names by the directory they lie in, separated by NUL."""
+        return self._names
 
 
 class KnownFiles(Names):
@@ -177,10 +186,6 @@ class StatCache(msgspec.Struct):
     """No default: in what an earlier version wrote they are missing, and nothing of it is to be believed."""
     tree: str = ""
     """The tree that holds them; empty before the first checkpoint."""
-    listing: bytes = b""
-    """Digest of the list of files to cover that it was taken by; empty where there is none."""
-    absent: list[bytes] = []
-    """Files of that list that are not among those held."""
     private: frozenset[bytes] = frozenset()
     """Files that nobody but their owner has rights on."""
 

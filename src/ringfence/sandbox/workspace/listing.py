@@ -34,13 +34,9 @@ from ringfence.sandbox.workspace.tree import Tree
 class Listing:
     """What was found; paths are bytes relative to the workspace."""
 
-    listed: set[bytes] | None = None
-    """All files to cover; None where `told` has them, or they are those `known` and the `new` ones."""
-    told: Told | None = None
-    """What git said of it, now or at an earlier time."""
-    known: Names | None = None
-    """After a run: files of before it."""
-    new: set[bytes] | None = None
+    names: Names = field(default_factory=lambda: Names({}))
+    """Files to cover; after a run, those of before it."""
+    new: set[bytes] = field(default_factory=set)
     """After a run: those to cover that are not among them."""
     git_entries: tuple[bytes, ...] = ()
     """Every `.git` below the workspace's own, wherever it is."""
@@ -66,11 +62,7 @@ class Listing:
     @property
     def paths(self) -> set[bytes]:
         """All files to cover."""
-        if self.listed is None and self.told:
-            self.listed = set(self.told.paths.split(b"\0")) - {b""}
-        elif self.listed is None:
-            self.listed = {*(self.known or ()), *(self.new or ())}
-        return self.listed
+        return {*self.names, *self.new}
 
 
 @dataclass
@@ -118,7 +110,7 @@ async def list_again(
     listing = _listing_of(found)
     listing.rules = earlier.rules
     new = {path for path in found.files if not lies_in(path, earlier.ignored)}
-    listing.known, listing.new = known, new - await _ignored(new, earlier.rules, listing)
+    listing.names, listing.new = known, new - await _ignored(new, earlier.rules, listing)
     return listing
 
 
@@ -190,7 +182,9 @@ async def list_before(
             except InfrastructureFault as exc:
                 hindrance = str(exc)
             else:
-                _remember(remembered, listing, question if await git.is_still_so(began_ns) else b"")
+                listing.is_news = True
+                if question and await git.is_still_so(began_ns):
+                    _remember(remembered, listing, question)
                 return listing
     return await _listed_by_hand(root, actor, excludes, hindrance)
 
@@ -214,19 +208,16 @@ def _question(root: Path, found: Survey, asked: bytes, began_ns: int) -> bytes:
 
 def _recalled(told: Told, found: Survey) -> Listing:
     listing = _listing_of(found)
-    listing.told, listing.rules, listing.ignored = told, told.rules, told.ignored
+    listing.names, listing.rules, listing.ignored = Names(told.names), told.rules, told.ignored
     listing.notes += told.notes
     return listing
 
 
 def _remember(remembered: Remembered, listing: Listing, question: bytes) -> None:
-    size = sum(map(len, listing.paths)) + sum(map(len, listing.ignored))
-    if question and size <= MAX_REMEMBERED_BYTES:
-        paths = b"\0".join(listing.paths)
-        digest = hashlib.sha256(paths).digest()
-        listing.told = Told(question, paths, digest, listing.ignored, listing.rules, listing.notes)
-        remembered.told = listing.told
-    listing.is_news = True
+    names = listing.names.by_folder
+    size = sum(map(len, (*names, *names.values(), *listing.ignored)))
+    if size <= MAX_REMEMBERED_BYTES:
+        remembered.told = Told(question, names, listing.ignored, listing.rules, listing.notes)
 
 
 def _hindrance(root: Path, found: Survey) -> str | None:
@@ -245,7 +236,7 @@ def _hindrance(root: Path, found: Survey) -> str | None:
 
 async def _told_by_git(git: GitLister, found: Survey) -> Listing:
     listing = _listing_of(found)
-    listing.listed = git.paths
+    listing.names = Names.of(git.paths)
     listing.rules, listing.ignored = await both(lambda: git.rules(frozenset(found.ignore_files)), git.ignored)
     listing.notes += git.notes
     if found.is_cut:
@@ -267,7 +258,8 @@ async def _listed_by_hand(root: Path, actor: Actor, excludes: bytes, hindrance: 
         listing.notes += git.notes
     untracked = found.files - git.paths
     ignored = await _ignored(untracked, listing.rules, listing)
-    listing.listed, listing.ignored = git.paths | (untracked - ignored), frozenset(ignored)
+    listing.names = Names.of(git.paths | (untracked - ignored))
+    listing.ignored = frozenset(ignored)
     return listing
 
 

@@ -45,10 +45,8 @@ class Told(msgspec.Struct):
 
     question: bytes
     """Digest of all that decides about it, but for the names in the tree."""
-    paths: bytes
-    """The files to cover, separated by NUL."""
-    digest: bytes
-    """Of these."""
+    names: dict[bytes, bytes]
+    """The files to cover, by the directory they lie in, separated by NUL."""
     ignored: frozenset[bytes]
     rules: Rules
     notes: list[str]

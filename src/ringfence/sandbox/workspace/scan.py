@@ -55,12 +55,13 @@ class Scan:
         if stat.S_ISREG(status.st_mode):
             self.linked[path] = (status.st_ino, status.st_nlink)
 
-    def narrow(self, paths: set[bytes]) -> None:
-        """Forget all files but those at `paths`."""
-        self.lost |= set(self.known) - paths
-        self.suspects = {path: size for path, size in self.suspects.items() if path in paths}
-        self.skipped = {path: why for path, why in self.skipped.items() if path in paths}
-        self.linked = {path: names for path, names in self.linked.items() if path in paths}
+    def forget(self, paths: Iterable[bytes]) -> None:
+        """Leave out files that are to be covered no more."""
+        for path in paths:
+            self.lost.add(path)
+            self.suspects.pop(path, None)
+            self.skipped.pop(path, None)
+            self.linked.pop(path, None)
 
     def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
         """Skip what is beyond a limit, preferring to keep the files in `first`."""

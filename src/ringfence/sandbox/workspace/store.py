@@ -25,7 +25,7 @@ from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge, parse_diff
 from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
-from ringfence.sandbox.workspace.known import KnownFiles, Names, load_cache
+from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
@@ -37,8 +37,6 @@ _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m")
-_UNUSED_S = 24 * 3600.0
-"""No run of a clone lasts longer; one that does reads its files again."""
 _SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
@@ -99,7 +97,6 @@ class CheckpointStore:
         name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
         self.directory = state / "checkpoints" / f"{name}.git"
         self._git = Git(self.directory, actor=Actor.current(), options=_OPTIONS)
-        self._memos: dict[str, Memo] = {}
 
     async def take(
         self, label: str, *, base: str | None = None, root: Path | None = None, actor: Actor | None = None
@@ -124,7 +121,8 @@ class CheckpointStore:
         root, actor = root or self.workspace, actor or self.actor
         async with self._locked():
             earlier = await self.memo(base) if base else None
-            taker = Taker(self._git, root, actor, label, shut=earlier.skipped if earlier else None)
+            shut = earlier.skipped if earlier else None
+            taker = Taker(self._git, root, actor, label, workspace=self.workspace, shut=shut)
             listing = await self._list(root, actor, earlier, taker)
             taken = await taker.take(listing, began_ns)
             await self._remember(taken, listing, taker, earlier=earlier, base=base)
@@ -183,7 +181,6 @@ class CheckpointStore:
         watched = watched_paths(memo, listing.trusted, taken.files, listing.repositories)
         memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
         await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
-        self._memos[taken.commit] = memo
 
     async def memo(self, checkpoint: str) -> Memo:
         """What is known of a checkpoint besides its files.
@@ -191,12 +188,7 @@ class CheckpointStore:
         Raises:
             RecordError: There is no such checkpoint.
         """
-        memo = self._memos.get(checkpoint)
-        if memo is None:
-            memo = self._memos[checkpoint] = await anyio.to_thread.run_sync(
-                load_memo, self.directory, checkpoint
-            )
-        return memo
+        return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
 
     async def has(self, label: str) -> bool:
         """Whether there is a checkpoint under this label."""
@@ -206,12 +198,6 @@ class CheckpointStore:
         return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
 
     async def _names(self, tree: str) -> Names:
-        """The files of a tree; of a clone's, the last look at the workspace mostly knows them."""
-        cache = await anyio.to_thread.run_sync(
-            load_cache, self.directory / "cache" / cache_key(self.workspace)
-        )
-        if cache.tree == tree:
-            return KnownFiles(cache.folders)
         result = await self._git.run(
             "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
@@ -314,14 +300,9 @@ class CheckpointStore:
         return len(dead)
 
     async def _forget_clones(self) -> None:
-        """Remove what is remembered of directories other than the workspace: clones, which end with their runs."""
+        """Remove what version 0.1 kept of directories other than the workspace: clones, which end with their runs."""
         own = cache_key(self.workspace)
-        unused = time.time() - _UNUSED_S
-        caches = [
-            path
-            for path in (self.directory / "cache").glob("*")
-            if path.name.partition(".")[0] != own and path.stat().st_mtime < unused
-        ]
+        caches = [path for path in (self.directory / "cache").glob("*") if path.name.partition(".")[0] != own]
         keys = sorted({path.name.partition(".")[0] for path in caches})
         commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in keys)
         await self._git.run("update-ref", "--stdin", stdin=commands.encode())
@@ -342,7 +323,6 @@ class CheckpointStore:
         for one in everything:
             if one.id not in left:
                 (self.directory / "memo" / one.id).unlink(missing_ok=True)
-                self._memos.pop(one.id, None)
         await self._git.run("repack", "-a", "-d", "-q", timeout_s=600.0)
         await self._git.run("prune", "--expire=now", timeout_s=600.0)
 

@@ -63,36 +63,44 @@ class Taker:
         root: The directory.
         actor: On whose behalf it is read.
         label: Name of the checkpoint's ref.
+        workspace: What the store is of. Of another directory, a clone, nothing is kept for the next time: what is
+            known of the workspace tells which of its contents the store has.
         shut: After a run: what its owner's rights are not given back on. Files beyond the total limit are
             skipped then. None: before one; such files are refused, rights stay as they are.
     """
 
     def __init__(
-        self, git: Git, root: Path, actor: Actor, label: str, *, shut: Container[bytes] | None = None
+        self,
+        git: Git,
+        root: Path,
+        actor: Actor,
+        label: str,
+        *,
+        workspace: Path,
+        shut: Container[bytes] | None = None,
     ) -> None:
         self._git = git
         self._root = root
         self._actor = actor
         self._shut = shut
         self._unlocked: list[bytes] = []
-        key = cache_key(root)
-        self._refs = (f"refs/ringfence/{label}", f"refs/ringfence-last/{key}")
+        self._is_clone = root != workspace
+        key = cache_key(workspace)
+        self._refs = [f"refs/ringfence/{label}", *([] if self._is_clone else [f"refs/ringfence-last/{key}"])]
         self._cache_file = git.directory / "cache" / key
         self._remembered_file = git.directory / "cache" / f"{key}.folders"
         self._cache = StatCache({})
         self._known = KnownFiles({})
         self._found = Scan()
-        self._is_continued = False
-        """Whether a listing starts from the files of the last checkpoint."""
-        self._digest = b""
-        self._paths: set[bytes] | None = None
-        """The files that are listed; None: those that the last checkpoint was taken by."""
 
     async def load(self) -> Remembered:
         """Read what is known of the last checkpoint; what earlier looks at the directory left to know."""
 
         def read() -> tuple[StatCache, Remembered]:
-            return load_cache(self._cache_file), load_remembered(self._remembered_file, self._actor.uid)
+            cache = load_cache(self._cache_file)
+            if self._is_clone:
+                return cache, Remembered()
+            return cache, load_remembered(self._remembered_file, self._actor.uid)
 
         self._cache, remembered = await anyio.to_thread.run_sync(read)
         self._known = KnownFiles(self._cache.folders)
@@ -100,12 +108,12 @@ class Taker:
 
     async def remember(self, remembered: Remembered) -> None:
         """Keep it for the next one."""
-        await anyio.to_thread.run_sync(save_remembered, self._remembered_file, remembered)
+        if not self._is_clone:
+            await anyio.to_thread.run_sync(save_remembered, self._remembered_file, remembered)
 
     def files_of(self, tree: str) -> Names | None:
         """The files of a tree, where it is that of the last checkpoint."""
-        self._is_continued = tree == self._cache.tree
-        return self._known if self._is_continued else None
+        return self._known if tree == self._cache.tree else None
 
     async def prepare(self, after: LookedOver) -> None:
         """Compare the files of the last checkpoint with the disk; which to cover is still being found.
@@ -113,11 +121,21 @@ class Taker:
         Args:
             after: To wait for: two threads that ask for the status of files hinder each other.
         """
+        if self._is_clone:
+            await after.event.wait()
+            self._found = await self._in_tree(self._scan_clone)
+            return
         async with second_process(self._known, self._root, self._actor) as answers:
             await after.event.wait()
             self._found = await self._in_tree(
                 lambda tree: scan_known(tree, self._known, recalled=after.recalled, answers=answers)
             )
+
+    def _scan_clone(self, tree: Tree) -> Scan:
+        """Have every file read: the status of the workspace's says nothing of those in a clone."""
+        found = Scan(self._known, lost=set(self._known))
+        found.add(scan_new(tree, self._known))
+        return found
 
     async def take(self, listing: Listing, began_ns: int) -> Taken:
         """Put the files of a listing into the store.
@@ -136,22 +154,14 @@ class Taker:
             # The last tree may have been lost with a full disk or a crash; the files are still there.
             if not cache.tree:
                 raise
-            self._paths = paths = listing.paths
+            paths = listing.paths
             found = await self._in_tree(lambda tree: scan_new(tree, paths))
             return await self._take(found, StatCache({}), began_ns)
 
     def _new(self, listing: Listing) -> set[bytes]:
         """Files of the listing that the cache does not know; what only the cache knows is forgotten."""
-        self._digest = listing.told.digest if listing.told else b""
-        if self._digest and self._digest == self._cache.listing:
-            return set(self._cache.absent)
-        if self._is_continued and listing.new is not None:
-            self._digest = b"" if listing.new else self._cache.listing
-            return listing.new
-        paths = listing.paths
-        self._found.narrow(paths)
-        self._paths = paths
-        return paths - set(self._known)
+        self._found.forget(self._known.minus(listing.names) - listing.new)
+        return listing.names.minus(self._known) | {path for path in listing.new if path not in self._known}
 
     async def links_note(self, taken: Taken, ignored: frozenset[bytes]) -> tuple[str, ...]:
         """Tell which files have names elsewhere."""
@@ -179,14 +189,8 @@ class Taker:
         is_same = bool(cache.tree) and not found.suspects and not found.lost
         files = found.known if is_same else found.known.changed(found.lost, found.read)
         private = cache.private if is_same else _private(found, cache.private)
-        if not is_same or cache.listing != self._digest:
-            known = StatCache(files.folders, tree, self._digest, private=private)
-            if self._digest:
-                listed = (
-                    {*self._cache.absent, *found.lost} if self._paths is None else self._paths - set(files)
-                )
-                known.absent = [path for path in listed if path not in files]
-            save_cache(self._cache_file, known)
+        if not is_same and not self._is_clone:
+            save_cache(self._cache_file, StatCache(files.folders, tree, private))
         return Taken(commit, tree, files, found.skipped, found.linked, tuple(self._unlocked), private)
 
     async def _import(self, found: Scan, tree: str, began_ns: int) -> tuple[str, str]:
