@@ -1,10 +1,11 @@
-"""Where a database file may lie."""
+"""Where a database file may lie, and files that are replaced at once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ringfence.filesystem import is_remote, kind_of
+from ringfence.filesystem import is_remote, kind_of, replace_file
 
 _MOUNTS = """\
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
@@ -44,3 +45,34 @@ def test_remote(kind: str):
 def test_local(kind: str):
     """File systems of this machine are fine, and so is one that nobody knows."""
     assert not is_remote(kind)
+
+
+def test_a_file_is_replaced(tmp_path: Path):
+    """A file is replaced with its mode, a link in its place is not followed, and nothing else is left."""
+    other, file = tmp_path / "other", tmp_path / "file"
+    other.write_text("theirs")
+    file.symlink_to(other)
+    replace_file(file, b"ours")
+    assert file.read_bytes() == b"ours"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert other.read_text() == "theirs"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other"]
+
+
+def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path):
+    """What cannot be replaced stays, and nothing is left beside it."""
+    folder = tmp_path / "folder"
+    (folder / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        replace_file(folder, b"ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_writers_at_the_same_time(tmp_path: Path):
+    """Of several writers one wins, with all that it wrote."""
+    file = tmp_path / "file"
+    contents = [bytes([65 + number]) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda content: replace_file(file, content), contents))
+    assert file.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,9 +1,10 @@
-"""What file systems allow: databases on those of this machine only, and sockets however deep a directory lies."""
+"""What file systems allow: databases on local ones only, sockets however deep, and files that are replaced at once."""
 
 import os
 import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
@@ -59,6 +60,29 @@ def refuse_remote(file: Path) -> None:
             f"the database {str(file)!r} lies on a file system of kind {kind!r}, where locks cannot be relied on; "
             "put the state directory on a local disk, or use Postgres"
         )
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file in one step: readers find all of it, or what was there before. A link at `path` is replaced.
+
+    Args:
+        path: In a directory that exists; several processes may write it at the same time, the last one wins.
+        content: Of the file.
+        mode: Of a new file; the umask applies.
+
+    Raises:
+        OSError: It could not be written, and is as it was; nothing is left beside it.
+    """
+    partial = path.with_name(f".{secrets.token_hex(8)}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(partial, flags, mode), "wb") as file:
+            file.write(content)
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ringfence.config.discovery import PROJECT_FILE_NAME
 from ringfence.config.document import read_regular_file
-from ringfence.config.paths import make_private_dir
-from ringfence.errors import ConfigurationError, InfrastructureFault, next_step
+from ringfence.config.paths import replace_state_file
+from ringfence.errors import ConfigurationError
 
 PROJECT_FILE_NAMES = frozenset({PROJECT_FILE_NAME, "ringfence.yml"})
 """What is read as a project's file, and what is refused for its name."""
@@ -23,16 +23,7 @@ def remember_author(file: Path, content: bytes, *, run: str, state: Path) -> Non
     Raises:
         InfrastructureFault: The state directory cannot be written.
     """
-    mark = _mark(file, content, state)
-    try:
-        make_private_dir(mark.parent)
-        partial = mark.with_suffix(f".{os.getpid()}.new")
-        partial.write_text(run)
-        partial.replace(mark)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {str(mark)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
+    replace_state_file(_mark(file, content, state), run.encode())
 
 
 def author_of(file: Path, state: Path) -> str | None:

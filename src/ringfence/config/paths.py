@@ -4,7 +4,8 @@ import os
 import stat
 from pathlib import Path
 
-from ringfence.errors import PolicyRefused
+from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
+from ringfence.filesystem import replace_file
 
 _APP = "ringfence"
 
@@ -56,3 +57,18 @@ def make_private_dir(path: Path) -> Path:
         if not directory.exists():
             directory.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def replace_state_file(path: Path, content: bytes) -> None:
+    """Write a private file of the state directory in one step, and the directories above it.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    try:
+        make_private_dir(path.parent)
+        replace_file(path, content)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc

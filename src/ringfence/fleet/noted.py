@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import UsageError
+from ringfence.filesystem import replace_file
 from ringfence.flock import try_lock
 
 _LOCK = "daemon.lock"
@@ -58,10 +59,7 @@ def _holder(path: Path) -> str:
 
 def note_file(state: Path, file: Path) -> None:
     """Note the crew's file, for those who look when no daemon runs."""
-    noted = make_private_dir(state / "fleet") / "file"
-    fresh = noted.with_name("file.new")
-    fresh.write_bytes(os.fsencode(file.absolute()))
-    fresh.replace(noted)
+    replace_file(make_private_dir(state / "fleet") / "file", os.fsencode(file.absolute()))
 
 
 def noted_file(state: Path) -> Path | None:

@@ -8,7 +8,6 @@ can be read back as a reference.
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import msgspec
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import RecordError
 from ringfence.events import Event
+from ringfence.filesystem import replace_file
 from ringfence.journal.record import encode_data, encode_json
 
 MAX_INLINE_BYTES = 64 * 1024
@@ -69,14 +69,7 @@ class BlobStore:
         if path.exists() and path.stat().st_size == len(body):
             return digest
         make_private_dir(self.directory)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        try:
-            _write_new(partial, body)
-            partial.replace(path)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink()
-            raise
+        replace_file(path, body)
         self.unsynced.append(path)
         return digest
 
@@ -178,16 +171,6 @@ def references(data: bytes | msgspec.Raw) -> list[BlobRef]:
         except RecursionError as exc:
             raise RecordError("an event's data is nested too deeply to be read") from exc
     return found
-
-
-def _write_new(path: Path, body: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(body)
-        while view:
-            view = view[os.write(fd, view) :]
-    finally:
-        os.close(fd)
 
 
 def _decoded(raw: bytes) -> Any:

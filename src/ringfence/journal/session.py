@@ -3,10 +3,7 @@
 The journal proves; this file is for reading. It is built from the journal's events and from nothing else.
 """
 
-import os
-import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +22,7 @@ from ringfence.events import (
     ToolReturned,
     Usage,
 )
+from ringfence.filesystem import replace_file
 from ringfence.journal.reading import read
 from ringfence.journal.record import Record, format_time
 
@@ -90,15 +88,9 @@ class SessionDocument(msgspec.Struct, kw_only=True):
         Raises:
             InfrastructureFault: It could not be written.
         """
-        partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
         try:
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(self.encode())
-            partial.replace(path)
+            replace_file(path, self.encode())
         except OSError as exc:
-            with suppress(OSError):
-                partial.unlink()
             raise InfrastructureFault(
                 f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}"
             ) from exc

@@ -2,14 +2,13 @@
 
 import copy
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InfrastructureFault, UsageError, next_step
+from ringfence.filesystem import replace_file
 from ringfence.loop.story.bounds import NOTE_CHARS
 from ringfence.loop.story.dialect import entries
 from ringfence.loop.story.model import Dialect, Plan, Story, StoryEnd
@@ -117,16 +116,8 @@ def _refuse_source(plan: Plan, file: Path) -> None:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write a file as a whole, so that a link that is put there meanwhile is replaced and not followed."""
-    temporary = file.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-                stream.write(SURROGATE.sub("\ufffd", text))
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(file, SURROGATE.sub("\ufffd", text).encode(), mode=0o666)
     except OSError as exc:
         raise InfrastructureFault(
             f"{str(file)!r} cannot be written: {exc.strerror}; {next_step(exc)}"

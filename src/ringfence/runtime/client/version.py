@@ -4,13 +4,13 @@ import json
 import os
 import re
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ConfigurationError, InfrastructureFault
+from ringfence.filesystem import replace_file
 from ringfence.process import run_process
 from ringfence.runtime.client.base import Client
 
@@ -107,7 +107,5 @@ def _remember(versions: dict[str, str]) -> None:
     """For the next time; where it cannot be written it is asked again."""
     newest = dict(list(versions.items())[-_REMEMBERED:])
     with suppress(OSError):
-        folder = make_private_dir(state_dir())
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix="client-versions-", delete=False) as file:
-            json.dump(newest, file)
-        Path(file.name).replace(_file())
+        make_private_dir(state_dir())
+        replace_file(_file(), json.dumps(newest).encode())

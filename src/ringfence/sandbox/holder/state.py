@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.config.paths import replace_state_file
+from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Facts, Overlay, Placement
 from ringfence.sandbox.holder.place import HolderPlace
@@ -55,14 +56,7 @@ def write_state(place: HolderPlace, state: HolderState) -> None:
     Raises:
         InfrastructureFault: It cannot be written.
     """
-    partial = place.state_file.with_suffix(".new")
-    try:
-        partial.write_bytes(_encode(state))
-        partial.replace(place.state_file)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {str(place.state_file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
+    replace_state_file(place.state_file, _encode(state))
 
 
 def read_state(place: HolderPlace) -> HolderState | None:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, next_step
+from ringfence.config.paths import replace_state_file
 from ringfence.journal import is_alive
 from ringfence.sandbox.workspace.git_layout import has_git
 
@@ -139,15 +138,7 @@ def _read(file: Path) -> _Mark | None:
 
 
 def _write(file: Path, mark: _Mark) -> None:
-    try:
-        make_private_dir(file.parent)
-        partial = file.with_suffix(f".{os.getpid()}.new")
-        partial.write_bytes(msgspec.json.encode(mark))
-        partial.replace(file)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
+    replace_state_file(file, msgspec.json.encode(mark))
 
 
 def _is_same(mark: _Mark, found: _Mark) -> bool:

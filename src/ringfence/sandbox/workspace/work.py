@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ringfence.errors import RecordError, RingfenceError
+from ringfence.filesystem import replace_file
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.difference import Diff
@@ -60,9 +61,7 @@ def save_record(run_dir: Path, record: WorkRecord) -> None:
     encoded["git_appeared"] = [_escaped(path) for path in record.git_appeared]
     encoded["refs"] = {_escaped(name): commit for name, commit in record.refs.items()}
     encoded["notes"] = [note.encode("utf-8", "replace").decode() for note in record.notes]
-    partial = run_dir / f"{_FILE}.new"
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(encoded)))
-    partial.replace(run_dir / _FILE)
+    replace_file(run_dir / _FILE, msgspec.json.format(msgspec.json.encode(encoded)))
 
 
 def has_record(run_dir: Path) -> bool:
