@@ -41,7 +41,7 @@ check-examples: setup
 test: setup ## The suite: all that a change of this repository can break
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not live and not chaos and not full" --durations=15
 
-test-user: setup ## The suite without what cannot depend on the user (tests/tiers.py); properties on few examples
+test-user: setup ## The suite without containers and without what cannot depend on the user (tests/tiers.py); properties on few examples
 	$(PYTEST) -q -n $(WORKERS) --dist loadgroup --hypothesis-profile fast \
 		-m "not live and not chaos and not full and not any_user and not docker" --durations=15
 
@@ -54,7 +54,7 @@ test-user-rest: setup ## What `make test-user` leaves out, with every engine
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live and not chaos and not full"
 
-test-full: ## What CI leaves out: all client versions, every engine as both users, the long storm, mutants
+test-full: ## Before a release, what CI leaves out: newest and oldest clients, every engine as both users, the long storm, mutants
 	@.ci/run full
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
@@ -68,7 +68,7 @@ test-oldest: setup ## The same with the oldest claude and codex that docs/refere
 mutants: setup ## Disable each guard of tests/mutants/guards.toml in a copy, see that a test notices (JOBS=N, GUARDS="ID ...")
 	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(GUARDS)
 
-test-chaos: setup ## A crew of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
+test-chaos: setup ## A fleet of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
 	$(BIN)/python -m tests.fleet.chaos.storm --seconds $(CHAOS_S)
 
 demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence (SANDBOX=docker: in a container)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKED_PACKAGES: tuple[str, ...] = ()
-"""Packages of `src/ringfence` whose names are checked. A package is added when it has been rebuilt for version 0.2."""
+"""Packages of `src/ringfence` whose names are checked. None is yet; add a package once all of its names pass."""
 
 TERMS: dict[str, tuple[str, ...]] = {
     "request, response, forward, reject": ("asked", "asking", "came", "passed on", "turned down"),
@@ -59,8 +59,10 @@ TERMS: dict[str, tuple[str, ...]] = {
 REPEATED_MODULES = frozenset({"__init__", "__main__", "base", "registry", "config"})
 """Module names that may occur more than once: a contract, its table of backends, a component's settings."""
 
-_NOUNS = frozenset({"string", "ring", "thing", "encoding", "logging", "speed", "feed", "embed", "seed"})
-"""Nouns that end as a participle does."""
+_NOT_PARTICIPLES = frozenset(
+    {"string", "ring", "thing", "encoding", "logging", "speed", "feed", "embed", "seed"}
+)
+"""Words that end in -ing or -ed and are no participles, or are terms of the field."""
 _CHUNK = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -97,8 +99,8 @@ def _modules_of(root: Path, package: str) -> list[Path]:
 
 def _of_module(module: Path, count: int) -> Iterator[str]:
     name = module.parent.name if module.stem == "__init__" else module.stem
-    if re.search(r"(ing|ed)$", name) and name not in _NOUNS:
-        yield f"module {name!r} is named by a verb; name the thing that it holds"
+    if re.search(r"(ing|ed)$", name) and name not in _NOT_PARTICIPLES:
+        yield f"module {name!r} ends like a participle; name the thing that it holds"
     if (complaint := _of_name(name)) is not None:
         yield complaint
     if count > 1 and module.stem not in REPEATED_MODULES:

@@ -3,8 +3,9 @@
 What decides is what can break a test, not how long it takes:
 
 - A change of this repository can break it: it is in `make test`, which CI runs as root.
-- Who runs it can break it as well: it is in `make test-user`, too, which CI runs as an ordinary user. What cannot
-  depend on the user is marked `any_user`, by a list in this module that gives each one's reason.
+- Its result may depend on the user who runs it: it is also in `make test-user`, which CI runs as an ordinary user. What
+  cannot depend on the user is marked `any_user`, by a list in this module that gives each one's reason; containers are
+  started by an engine, whoever asks it, so tests in them are left out as well.
 - Only a combination of two parts that `make test` tries with others, or a release of somebody else's program, can
   break it: it is marked `full`, by a list in this module, and runs in `make test-full`.
 """
@@ -21,7 +22,7 @@ ANY_USER: Mapping[str, str] = {
     "cli/test_sandbox_ways_out.py": "ways out of a standing sandbox, opened and shut",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
-    "engine/": "workflows, their database, and who has which",
+    "engine/": "workflows, their database and their executors",
     "events/": "the shape of records",
     "fleet/chaos/": "a crew whose processes, database and disk fail",
     "fleet/config/": "files of crews, read and judged",
@@ -37,9 +38,9 @@ ANY_USER: Mapping[str, str] = {
     "fleet/daemon/test_sources.py": "work that is claimed of others, on loopback",
     "fleet/daemon/test_triggers.py": "what makes jobs",
     "fleet/daemon/test_watched.py": "a daemon's figures",
-    "fleet/schedule/": "times, reckoned",
+    "fleet/schedule/": "calculation of due times",
     "fleet/store/": "rows of a database",
-    "fleet/test_entering.py": "rows of jobs beside each other",
+    "fleet/test_entering.py": "concurrent creation of jobs",
     "fleet/test_retention.py": "what is kept of jobs, and for how long",
     "fleet/test_template.py": "prompts, filled in",
     "fleet/tracing/": "what a collector is sent",
@@ -55,7 +56,7 @@ ANY_USER: Mapping[str, str] = {
     "loop/machine/test_checks.py": "what checks and roles said",
     "loop/machine/test_deciding.py": "what decides about a story",
     "loop/machine/test_dying.py": "a loop whose process is killed",
-    "loop/machine/test_faults.py": "what is nobody's attempt",
+    "loop/machine/test_faults.py": "infrastructure faults",
     "loop/machine/test_goal.py": "stories that are drafted",
     "loop/machine/test_limits.py": "a loop's bounds",
     "loop/machine/test_rejecting.py": "why attempts are rejected",
@@ -67,9 +68,9 @@ ANY_USER: Mapping[str, str] = {
     "loop/suite/": "what runners tell, inside",
     "model/": "requests and replies of the Messages API, spoken with a server on loopback",
     "promises/test_configuration.py": "files of configuration, read and judged",
-    "promises/test_fleet": "a fleet's files, jobs and commands; its life is tried as everybody elsewhere",
+    "promises/test_fleet": "fleet files, jobs and commands; start and stop are tested as both users elsewhere",
     "promises/test_gateway.py": "requests to models, spoken with servers on loopback",
-    "promises/test_loops.py": "loops as commands show them; smaller loops are worked as everybody",
+    "promises/test_loops.py": "loops as commands show them; smaller loops are tested as both users elsewhere",
     "promises/test_policy.py": "policies, put together and shown",
     "promises/test_records.py": "records, read and verified",
     "promises/test_runtimes.py": "what the agents' programs say and do inside",
@@ -82,7 +83,7 @@ ANY_USER: Mapping[str, str] = {
     "real_clients/test_options.py": "what options mean to clients, inside",
     "real_clients/test_sdk.py": "what the SDK says to a client, inside",
     "real_clients/test_sessions.py": "what clients remember, inside",
-    "real_clients/test_traffic.py": "whom clients call, inside",
+    "real_clients/test_traffic.py": "hosts that clients contact",
     "runtime/client/test_claude_": "claude's arguments and output, made and read",
     "runtime/client/test_codex_": "codex' arguments and output, made and read",
     "runtime/client/test_ending.py": "what clients printed at their end, judged",
@@ -101,8 +102,8 @@ ANY_USER: Mapping[str, str] = {
 DEPENDS_ON_USER = ("egress/gateway/test_in_", "test_proxy.py")
 """Exceptions from `ANY_USER`: tests that open sandboxes or sockets of an engine."""
 
-GVISOR = "gVisor's sandboxes are made by Docker's daemon, and Docker's are tried"
-MARKED = "marked where it stands: another test of the same, smaller, is run as everybody"
+GVISOR = "Docker's daemon starts gVisor; Docker itself is tested"
+MARKED = "marked in its file: a smaller test of the same runs as both users"
 
 CONTAINERS = frozenset({"podman", "gvisor"})
 """Values of a test's parameters that name an engine besides Docker."""
@@ -118,14 +119,14 @@ FULL: Mapping[str, str] = {
 
 
 def any_user_reason(item: pytest.Item) -> str | None:
-    """Why who runs a test cannot matter to it; None if it may."""
+    """The reason why a test does not depend on the user; None if it may depend."""
     if "gvisor" in _parameters(item):
         return GVISOR
     return any_user_reason_of_file(item.path)
 
 
 def any_user_reason_of_file(path: Path) -> str | None:
-    """Why who runs the tests of a file cannot matter to any of them; None if it may."""
+    """The reason why no test of a file depends on the user; None if one may depend."""
     if any(part in _below_tests(path) for part in DEPENDS_ON_USER):
         return None
     return _reason_in(ANY_USER, path)

@@ -1,4 +1,4 @@
-"""The environment of a recipe: its directory, the commands of the recorded version, and a simulated power cut."""
+"""The environment of a recipe: its directory, the commands of the recorded version, and SIGKILL for all processes."""
 
 import json
 import os
@@ -149,7 +149,7 @@ class RecipeEnvironment:
                 raise SystemExit(f"the condition that the recipe waits for did not come true\n{errors}")
             time.sleep(0.05)
 
-    def cut_power(self) -> None:
+    def kill_all_processes(self) -> None:
         """Kill every process that the recipe started, and all their descendants, at the same moment."""
         if os.getpid() != 1:
             raise SystemExit("a recipe must be the first process of a PID namespace; run `make.py`")

@@ -1,7 +1,6 @@
 """Records the golden directories: `python -m tests.golden.make PYTHON [CASE...]`, as root.
 
 PYTHON is the interpreter of the version to record; the archives are written to the directory named after that version.
-`0.1` was recorded from commit 459e3af.
 
 Each recipe (`recipes.py`) is the first process of its own PID, mount and UTS namespaces, runs as an ordinary user and
 works in `/tmp/ringfence-golden-CASE`. Records hold absolute paths, host names and user names, so all of these are fixed

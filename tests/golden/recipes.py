@@ -167,7 +167,7 @@ def imported(env: RecipeEnvironment) -> Facts:
 
 @recipe
 def sandboxes(env: RecipeEnvironment) -> Facts:
-    """A standing sandbox that was removed, and one that was open when the power was cut."""
+    """A standing sandbox that was removed, and one that was open when all processes were killed."""
     env.write("project/note.txt", "one\n")
     other = env.root / "other"
     other.mkdir()
@@ -177,7 +177,7 @@ def sandboxes(env: RecipeEnvironment) -> Facts:
     env.run("sandbox", "create", "open", "--workspace", other)
     env.run("sandbox", "exec", "open", "--", "sh", "-c", "echo three > three.txt")
     removed, opened = env.run_ids()
-    env.cut_power()
+    env.kill_all_processes()
     return {"removed": removed, "open": opened}
 
 
@@ -202,7 +202,7 @@ def checkpoints(env: RecipeEnvironment) -> Facts:
 
 @recipe
 def journals(env: RecipeEnvironment) -> Facts:
-    """A sealed journal, an interrupted one that a later command closed, and two that were open when the power was cut.
+    """A sealed journal, an interrupted one that a later command closed, and two that were open at a SIGKILL.
 
     One of the two ends with half a line, as after a crash of the file system: the recipe writes it. The interrupted runs
     held leases on a key, which are revoked by a command that writes the id of the lease to `revoked.txt`.
@@ -219,7 +219,7 @@ def journals(env: RecipeEnvironment) -> Facts:
             command = f"echo {name} > {name}.txt; sleep 600"
             env.start("exec", "--allow", "model", "--", "sh", "-c", command, workspace=workspace)
             env.wait_until((workspace / f"{name}.txt").exists)
-        env.cut_power()
+        env.kill_all_processes()
     runs = sorted(path.name for path in (env.state / "runs").iterdir())
     facts = dict(zip(("sealed", "closed", "open", "torn"), runs, strict=True))
     with (env.state / "runs" / facts["torn"] / "journal.jsonl").open("a") as journal:
@@ -241,7 +241,7 @@ def loop_ended(env: RecipeEnvironment) -> Facts:
 
 @recipe
 def loop_killed(env: RecipeEnvironment) -> Facts:
-    """A loop whose power was cut during the implementation of its second story.
+    """A loop whose processes were killed during the implementation of its second story.
 
     Afterwards the script of the model is replaced by one that does not wait.
     """
@@ -251,7 +251,7 @@ def loop_killed(env: RecipeEnvironment) -> Facts:
     env.start(*_LOOP_START, "--prd", env.root / "prd.json", "--model", model)
     env.wait_until(lambda: any(env.root.glob("**/waiting")))
     (row,) = env.run_json("loop", "list")["loops"]
-    env.cut_power()
+    env.kill_all_processes()
     env.write_script("script", cases=[*_story_script("one"), *_story_script("two")])
     return {"loop": row["id"]}
 
@@ -334,7 +334,7 @@ _FLEET: dict[str, Any] = {
 
 @recipe
 def fleet(env: RecipeEnvironment) -> Facts:
-    """A fleet whose power was cut: ended, running and queued jobs, an active and a paused schedule, a disabled agent.
+    """A fleet that was killed: ended, running and queued jobs, an active and a paused schedule, a disabled agent.
 
     One queued job waits for the disabled agent, the other one for the running job. Afterwards the script of the running
     job is replaced by one that does not wait.
@@ -362,7 +362,7 @@ def fleet(env: RecipeEnvironment) -> Facts:
     env.wait_until((env.project / "slow" / "lines.txt").exists)
     jobs["queued"] = env.run_json("fleet", "trigger", "slow")["job"]["id"]
     states = {row["id"]: row["state"] for row in env.run_json("job", "ls")["jobs"]}
-    env.cut_power()
+    env.kill_all_processes()
     again = {"text": "I write again.", "tools": [shell("echo two >> lines.txt")]}
     env.write_script("project/slow", again, {"text": "Written again."})
     return {"jobs": jobs, "states": {name: states[job] for name, job in jobs.items()}}

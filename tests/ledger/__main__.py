@@ -1,7 +1,8 @@
 """The ledger on the command line: `python -m tests.ledger [missing | generate COLLECTED | mark FATE PLACE PREFIX...]`.
 
-Without an argument: how many tests and cases have each fate, by package. `missing` lists what vanished without a mark.
-`generate` makes the ledger anew from what `pytest --collect-only -q` printed.
+Without an argument: how many tests and cases have each fate, by package. `missing` lists tests that vanished without a
+mark, and marks that name no test. `mark` sets fate and place of vanished tests whose `file::test` starts with a prefix.
+`generate` writes the ledger anew from the output of `pytest --collect-only -q`; all marks are lost.
 """
 
 import sys

@@ -1,8 +1,9 @@
 """`make mutants`: disable each guard in a copy of the tree, and see that a test notices.
 
 A guard is *killed* if a test fails without it, and *survives* if all of its tests pass all the same. A survivor needs a
-reason in `guards.toml`. A mutant is *broken* if its tests could not judge it: a fixture or an import failed, or tests
-were skipped. Guards whose tests cannot run on this machine are reported as *not run*.
+reason in `guards.toml`. A mutant is *broken* if its tests could not judge it: they fail with the guard in place, or
+without it a fixture or an import fails, or tests are skipped that ran before. A guard is *not run* if all of its tests
+are skipped even with the guard in place.
 """
 
 import argparse
@@ -172,11 +173,11 @@ def _summary(verdicts: Sequence[Verdict]) -> str:
 
 def _table(verdicts: Sequence[Verdict]) -> str:
     """Every guard as a row of a table in Markdown."""
-    rows = ["| Guard | What it protects | Outcome | By | Seconds |", "|---|---|---|---|---|"]
+    rows = ["| Guard | What it prevents | Outcome | By | Seconds |", "|---|---|---|---|---|"]
     for verdict in verdicts:
         cells = (
             f"`{verdict.guard.id}`",
-            verdict.guard.protects,
+            verdict.guard.prevents,
             verdict.outcome,
             verdict.detail,
             f"{verdict.duration_s:.0f}",

@@ -19,10 +19,10 @@ class GuardMovedError(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """One line of the product that protects somebody, and the change that disables it."""
+    """One line of the product that protects its user, and the change that disables it."""
 
     id: str
-    protects: str
+    prevents: str
     """What goes wrong without the guard, in one sentence."""
     file: str
     """Path below `src/ringfence`."""

@@ -28,9 +28,9 @@ def test_ids_are_distinct():
     assert len({guard.id for guard in GUARDS}) == len(GUARDS)
 
 
-def test_each_guard_says_what_it_protects():
+def test_each_guard_says_what_it_prevents():
     """In one sentence."""
-    assert [guard.id for guard in GUARDS if not guard.protects.endswith(".") or "\n" in guard.protects] == []
+    assert [guard.id for guard in GUARDS if not guard.prevents.endswith(".") or "\n" in guard.prevents] == []
 
 
 def test_a_sound_guard_has_no_problem(tree: Path):

@@ -1,6 +1,6 @@
 """What a user can see of the product, promised by command line, Python API and HTTP only.
 
-The suite exists so that the package can be rebuilt without losing a promise. It runs against any of its versions:
+The suite runs against any version of the package, so that a change of its inside cannot lose a promise:
 
 - `PROMISES_PYTHON` names the interpreter whose `ringfence` is tried (default: the one that runs the tests). Every
   command is `PYTHON -m ringfence ...` in a process of its own, and so is every program that uses the Python API.
