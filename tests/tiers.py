@@ -19,7 +19,6 @@ from pathlib import Path, PurePath
 import pytest
 
 ANY_USER: Mapping[str, str] = {
-    "cli/test_sandbox_ways_out.py": "ways out of a standing sandbox, opened and shut",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
     "engine/": "workflows, their database and their executors",

@@ -29,12 +29,6 @@ def cloned(run: Cli, script: Cli, says: Cli) -> Any:
     return run(script(says("x", "echo 1 > made"), says()), "--mode", "clone")
 
 
-def test_the_conversation_goes_on(run: Cli, script: Cli, says: Cli):
-    """The model hears what was said before."""
-    run(script(says("first")))
-    assert run(script(says(expect={"messages": 3})), "--continue").code == 0
-
-
 def test_a_command_of_the_users_own_is_not_gone_on_with(
     run: Cli, ringfence: Cli, workspace: Path, script: Cli, says: Cli
 ):

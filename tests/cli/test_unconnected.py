@@ -51,13 +51,3 @@ def test_a_command_without_a_network_is_told_how_to_get_one(start: Cli, workspac
     assert told(f"{ask}; true") == (0, False)
     assert told("exit 6") == (6, False)
     assert told(ask, "--allow", "other.example") == (6, False)
-
-
-@pytest.mark.slow
-def test_a_granted_service_that_does_not_answer_is_told(start: Cli, workspace: Any) -> None:
-    """By its name and the reason, and not as a network that nobody granted."""
-    ask = ("curl", "-sS", "http://127.0.0.1:8000/")
-    process = start("exec", "-C", workspace, "--forward", "web:8000=127.0.0.1:1", "--", *ask)
-    err = process.communicate(timeout=60)[1].decode()
-    assert "ringfence: forward 'web:8000=127.0.0.1:1' was not reached: Connection refused\n" in err
-    assert HINT not in err

@@ -35,14 +35,6 @@ def run(ringfence: Cli, workspace: Path, script: Cli, says: Cli, monkeypatch: py
     return go
 
 
-def test_a_bound_workspace_is_changed_and_undone(run: Cli, ringfence: Cli, workspace: Path):
-    """Undo gives back what was there before."""
-    run("echo two > app.py; touch made", "--mode", "bind")
-    assert (workspace / "made").exists()
-    ringfence("undo", "last")
-    assert ((workspace / "made").exists(), (workspace / "app.py").read_text()) == (False, "print('one')\n")
-
-
 def test_undo_leaves_what_git_ignores(run: Cli, ringfence: Cli, workspace: Path):
     """Files of the user's that only `.git/info/exclude` names are neither told as changes nor deleted."""
     (workspace / ".git" / "info" / "exclude").write_text("notes.txt\n")
@@ -97,21 +89,6 @@ def test_what_a_cancelled_check_writes_is_the_runs(
     assert not (workspace / ".envrc").exists()
 
 
-def test_two_runs_do_not_share_a_workspace(start: Cli, run: Cli, workspace: Path, script: Cli, says: Cli):
-    """The second is refused and told by whom; on a clone it goes on."""
-    give(workspace)
-    model = script(says("x", "touch ready; sleep 1000"), says())
-    process = start("run", "x", "-C", workspace, "--model", model, "--mode", "bind")
-    until_ready(workspace, process)  # the first is at work
-    (first,) = runs_dir().iterdir()
-    refused = run("touch made", "--mode", "bind")
-    assert (refused.code, first.name in refused.out, (workspace / "made").exists()) == (4, True, False)
-    assert run("touch made", "--mode", "clone").code == 0
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert run("touch made", "--mode", "bind").code == 0
-
-
 def test_what_a_red_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
     """Its verdict does not matter."""
     ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3")
@@ -131,28 +108,6 @@ def test_what_the_check_writes_in_a_clone_stays_there(run: Cli, ringfence: Cli, 
     run("touch made", "--mode", "clone", "--verify", CHECK)
     ringfence("apply", "last")
     assert ((workspace / "made").exists(), (workspace / ".envrc").exists()) == (True, False)
-
-
-def test_a_clone_changes_nothing_until_applied(run: Cli, ringfence: Cli, workspace: Path):
-    """The workspace is the user's."""
-    run("echo two > app.py", "--mode", "clone")
-    before = (workspace / "app.py").read_text()
-    assert "+two" in ringfence("diff", "last").out
-    ringfence("apply", "last")
-    assert (before, (workspace / "app.py").read_text()) == ("print('one')\n", "two\n")
-
-
-@pytest.mark.parametrize(("command", "mode"), [("apply", "clone"), ("undo", "bind")])
-def test_a_file_changed_since_is_a_conflict(
-    run: Cli, ringfence: Cli, workspace: Path, command: str, mode: str
-):
-    """It is named, nothing is written, and --force does it all the same."""
-    run("echo two > app.py", "--mode", mode)
-    (workspace / "app.py").write_text("mine\n")
-    refused = ringfence(command, "last")
-    assert (refused.code, "app.py" in refused.err, (workspace / "app.py").read_text()) == (1, True, "mine\n")
-    ringfence(command, "last", "--force")
-    assert (workspace / "app.py").read_text() != "mine\n"
 
 
 def test_protected_paths_stay_as_they_are(run: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
@@ -224,13 +179,6 @@ def test_the_host_is_loud_and_works_on_the_workspace_itself(
     assert loosened == [{"what": "host backend: no fence", "by": "--sandbox"}]
     ringfence("undo", "last")
     assert (workspace / "app.py").read_text() == "print('one')\n"
-
-
-@pytest.mark.parametrize("name", ["RINGFENCE_HOST", "AGENT_LOOP_HOST"])
-def test_the_host_is_named_by_a_variable_too(run: Cli, name: str, monkeypatch: pytest.MonkeyPatch):
-    """The warning says by whom."""
-    monkeypatch.setenv(name, "1")
-    assert f"no fence (by {name})" in run("true").err
 
 
 @pytest.mark.parametrize(

@@ -249,8 +249,9 @@ def test_secrets_are_not_shown(product: Product) -> None:
 def test_configuration_is_recorded(product: Product) -> None:
     """The effective configuration of a run is in its record."""
     product.configure(limits={"turns": 7})
-    product.exec("true")
-    assert product.recorded("job.created")[0]["configuration"]["limits"]["turns"] == 7
+    product.does("exec", "--max-tokens", "9", "--max-cost-usd", "0.5", "--", "true")
+    limits = product.recorded("job.created")[0]["configuration"]["limits"]
+    assert (limits["turns"], limits["tokens"], limits["cost_usd"]) == (7, 9, 0.5)
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo"])

@@ -145,10 +145,15 @@ def test_home_inside_is_writable_and_empty(shared: Product) -> None:
 
 
 def test_setup_runs_first(product: Product, fence: Fence) -> None:
-    """`--setup` runs shell commands inside, in their order, before the command."""
-    options = ("--setup", "echo one > /tmp/steps", "--setup", "echo two >> /tmp/steps")
+    """`--setup` runs shell commands inside, in their order, before the command; the record has each with its output."""
+    options = ("--setup", "echo one > /tmp/steps", "--setup", "echo two >> /tmp/steps; echo printed")
     ended = product.does("exec", *fence, *options, "--", "cat", "/tmp/steps")
     assert ended.stdout.endswith(b"one\ntwo\n")
+    commands = product.recorded("command.ended")
+    assert [(each["argv"][-1], each["stdout"]) for each in commands[:-1]] == [
+        ("echo one > /tmp/steps", ""),
+        ("echo two >> /tmp/steps; echo printed", "printed\n"),
+    ]
 
 
 def test_setup_that_fails(product: Product) -> None:
@@ -158,10 +163,16 @@ def test_setup_that_fails(product: Product) -> None:
     assert not (product.project / "made").exists()
 
 
+def test_input_that_nobody_reads(shared: Product) -> None:
+    """A command that does not read what is piped in ends all the same."""
+    assert shared("exec", "--", "true", stdin=b"x" * 3_000_000).code == 0
+
+
 def test_timeout(product: Product, fence: Fence) -> None:
     """`--timeout` ends a command with 124, what it printed and wrote until then is kept, and the record says so."""
     ended = product.shell("echo begun; echo x > file; sleep 600", *fence, "--timeout", "2s")
     assert ended.ends_as("timed out")
+    assert "--timeout" in ended.err
     assert ended.out == "begun\n"
     assert (product.project / "file").exists()
     assert product.ended()["state"] == "timed_out"
@@ -195,12 +206,12 @@ def test_killed(product: Product) -> None:
 
 
 def test_closed_pipe(product: Product) -> None:
-    """A reader that goes away ends the command, as it ends `yes` in a shell."""
+    """A reader that goes away ends the command with 141, as it ends `yes` in a shell."""
     with product.started("exec", "--", "yes") as process:
         read_until(process.stdout, b"y\n")
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(30) != 0
+        assert process.wait(30) == 128 + signal.SIGPIPE
 
 
 def test_no_command(shared: Product) -> None:
@@ -209,8 +220,8 @@ def test_no_command(shared: Product) -> None:
 
 
 def test_record(product: Product) -> None:
-    """A command has a sealed record with the task, the workspace, the sandbox and the end."""
-    product.exec("echo", "recorded-word")
+    """A command has a sealed record with the task, the workspace, the sandbox, the output and the end."""
+    product.shell("echo recorded-word; exit 3")
     events = [line["event"] for line in product.record()]
     assert events[0] == "journal.opened"
     assert events[-1] == "journal.sealed"
@@ -218,4 +229,9 @@ def test_record(product: Product) -> None:
     assert "recorded-word" in created["prompt"]
     assert created["workspace"] == str(product.project)
     assert {"sandbox.created", "sandbox.destroyed", "work.exported"} <= set(events)
-    assert product.ended()["exit_code"] == 0
+    (command,) = product.recorded("command.ended")
+    assert (command["argv"][0], command["stdout"], command["exit_code"]) == ("sh", "recorded-word\n", 3)
+    assert product.ended()["state"] == "failed"
+    for words in (("runs verify", "last"), ("runs show", "last")):
+        product.does(*words)
+    assert product.does("runs export", "last").json["outcome"]["state"] == "failed"

@@ -17,8 +17,8 @@ RUNS: dict[str, tuple[str, list[Turn], tuple[str, ...]]] = {
     "overloaded": ("infrastructure", [OVERLOADED], ()),
     "wrong credential": ("authentication", [{"error": {"status": 401}}, says("done")], ()),
     "forbidden": ("authentication", [{"error": {"status": 403, "type": "permission_error"}}, says("x")], ()),
-    "time": ("timed_out", [says("", "sleep 600"), says("done")], ("--timeout", "3s")),
-    "model is slow": ("timed_out", [{"stall": {"seconds": 600}, "text": "late"}], ("--timeout", "3s")),
+    "time": ("timed_out", [says("", "sleep 600"), says("done")], ("--timeout", "1s")),
+    "model is slow": ("timed_out", [{"stall": {"seconds": 600}, "text": "late"}], ("--timeout", "1s")),
 }
 CODES = {
     "succeeded": "succeeded",
@@ -35,10 +35,11 @@ CODES = {
 
 @pytest.mark.parametrize("case", RUNS)
 def test_ends_of_a_run(product: Product, case: str) -> None:
-    """A run ends with the code of its state, and its record and the list of runs say the same state and code."""
+    """A run ends with the code of its state, as its record and list say; a limit names the option that raises it."""
     state, turns, options = RUNS[case]
     ended = product.run(product.script(*turns), *options)
     assert ended.ends_as(CODES[state])
+    assert state not in {"limit", "timed_out"} or options[0] in ended.out
     end = product.ended()
     assert (end["state"], end["exit_code"]) == (state, ended.code)
     (row,) = product.does("runs ls", "--json").json
@@ -66,6 +67,8 @@ USAGE = {
     "unknown command": (("frobnicate",), "frobnicate"),
     "unknown subcommand": (("sandbox", "frobnicate"), "frobnicate"),
     "unknown option": (("run", "--frobnicate", "x"), "--frobnicate"),
+    "unknown option of exec": (("exec", "--podman", "--", "true"), "--podman"),
+    "unknown option with a value": (("exec", "--network", "bridge", "--", "true"), "--network"),
     "no task": (("run",), "PROMPT"),
     "task twice": (("run", "a", "--file", "b"), "--file"),
     "task file that is not there": (("run", "--file", "/no/task"), "/no/task"),

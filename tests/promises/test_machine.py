@@ -92,15 +92,27 @@ def waiting(product: Product) -> list[str]:
 
 
 def test_warm_sandboxes(pooled: Product) -> None:
-    """With a pool a command takes the sandbox that waits, once, and the next one is kept warm."""
-    pooled.exec("true")
+    """With a pool a command takes the sandbox that waits, once, and the next one is kept warm until `pool stop`."""
+    prepare = ("--setup", "echo x >> set-up")
+    assert pooled.shell("true", *prepare).code == 0
     (warm,) = poll(lambda: waiting(pooled))
-    assert pooled.shell("echo x > made; echo y > /tmp/left").code == 0
-    assert pooled.recorded("sandbox.created")[0]["sandbox_id"] == warm
-    assert (pooled.project / "made").exists()
+    (row,) = pooled.does("pool status", "--json").json["waiting"]
+    assert row["workspace"] == str(pooled.project)
+    assert (pooled.project / "set-up").read_text() == "x\n"
+    assert pooled.shell("cat app.py; echo x > made; echo y > /tmp/left", *prepare).out == "print('one')\n"
+    (created,) = pooled.recorded("sandbox.created")
+    assert created["sandbox_id"] == warm
+    assert "warm" in created["chosen_because"]
+    assert [each["argv"][-1] for each in pooled.recorded("command.ended")][:-1] == [prepare[1]]
+    assert (pooled.project / "set-up").read_text() == "x\nx\n"
+    assert "made" in pooled.does("diff", "last", "--stat").out
     poll(lambda: waiting(pooled))
-    assert pooled.shell("test ! -e /tmp/left").code == 0
-    assert pooled.does("pool status", "--json").json["hits"] == 2
+    assert pooled.shell("test ! -e /tmp/left", *prepare).code == 0
+    found = pooled.does("pool status", "--json").json
+    assert (found["hits"], found["misses"]) == (2, 1)
+    pooled.does("pool stop")
+    assert pooled.does("pool status", "--json").json["waiting"] == []
+    assert "0 waiting" in pooled.does("pool status").out
 
 
 def test_a_warm_sandbox_that_does_not_fit(pooled: Product) -> None:
@@ -115,6 +127,7 @@ def test_no_pool_by_default(product: Product) -> None:
     """Without a pool nothing waits."""
     product.exec("true")
     assert product.does("pool status", "--json").json["waiting"] == []
+    assert "no pool" in product.does("pool status").err
 
 
 def test_what_killed_commands_left(product: Product) -> None:

@@ -72,8 +72,10 @@ def test_they_can_be_listed(shared: Product, flagged: list[str]) -> None:
 
 
 def test_they_are_named_at_the_end(product: Product) -> None:
-    """The end of a command names them on stderr."""
-    assert "CLAUDE.md" in product.shell("echo x > CLAUDE.md").err
+    """The end of a command names each of them once, on stderr alone."""
+    ended = product.shell("echo printed; echo x > CLAUDE.md; echo x > .envrc")
+    assert ended.out == "printed\n"
+    assert [ended.err.count(name) for name in ("CLAUDE.md", ".envrc")] == [1, 1]
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "ignored"])

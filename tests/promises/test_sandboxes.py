@@ -1,6 +1,5 @@
 """Standing sandboxes: made once, used by many commands, removed by name."""
 
-import json
 import os
 import signal
 import socket
@@ -32,6 +31,11 @@ def test_streams_and_exit_code(standing: Product) -> None:
     assert (ended.code, ended.stdout, ended.stderr) == (3, b"out\n", b"err\n")
 
 
+def test_unknown_program(standing: Product) -> None:
+    """A program that is not there ends with 127, as in a shell."""
+    assert standing("sandbox exec", "work", "no-such-program").code == 127
+
+
 def test_setup_and_environment_last(standing: Product) -> None:
     """Set-up commands ran once, and variables given at the start hold for each command."""
     assert inside(standing, "cat /tmp/set-up; echo $GIVEN").out.split() == ["ready", "yes"]
@@ -52,21 +56,26 @@ def test_environment_of_one_command(standing: Product) -> None:
 
 
 def test_workspace_is_at_its_path(standing: Product) -> None:
-    """A command begins in the workspace, at its own path, and writes the files themselves."""
-    assert inside(standing, "pwd; echo x > by-standing").out.strip() == str(standing.project)
-    assert (standing.project / "by-standing").exists()
+    """A command begins in the workspace, at its own path, and reads and writes the files themselves."""
+    standing.write("from-outside", "seen\n")
+    ended = inside(standing, f"pwd; cat {standing.project}/from-outside; echo x > by-standing")
+    assert ended.out == f"{standing.project}\nseen\n"
+    assert (standing.project / "by-standing").read_text() == "x\n"
 
 
 def test_input_only_with_interactive(standing: Product) -> None:
-    """With `-i` input is passed on; without it a command gets none."""
+    """With `-i` input is passed on, byte by byte; without it a command gets none."""
     words = ("work", "--", "cat")
-    assert standing("sandbox exec", "-i", *words, stdin="in").out == "in"
-    assert standing("sandbox exec", *words, stdin="in").out == ""
+    sent = bytes(range(256)) * 4000
+    assert standing("sandbox exec", "-i", *words, stdin=sent).stdout == sent
+    assert standing("sandbox exec", *words, stdin=sent).stdout == b""
 
 
 def test_timeout(standing: Product) -> None:
     """`--timeout` ends a command with 124, and the sandbox goes on."""
-    assert inside(standing, "sleep 600", "--timeout", "1s").ends_as("timed out")
+    ended = inside(standing, "sleep 600", "--timeout", "300ms")
+    assert ended.ends_as("timed out")
+    assert "--timeout" in ended.err
     assert inside(standing, "true").code == 0
 
 
@@ -84,12 +93,14 @@ def test_list(standing: Product) -> None:
     (row,) = standing.does("sandbox ls", "--json").json
     assert (row["name"], row["state"], row["backend"]) == ("work", "running", "bubblewrap")
     assert row["workspace"] == str(standing.project)
+    assert "work" in standing.does("sandbox ls").out
 
 
 def test_inspect(standing: Product) -> None:
-    """`sandbox inspect` prints its policy: no network, its limits, nobody's root."""
+    """`sandbox inspect` prints its kind and its policy: no network, its limits, nobody's root."""
     found = standing.does("sandbox inspect", "work").json
     assert found["name"] == "work"
+    assert found["facts"]["backend"] == "bubblewrap"
     assert found["policy"]["network"] == "none"
     assert found["policy"]["limits"]["pids"] == 512
     assert found["policy"]["uid"] != 0
@@ -101,6 +112,7 @@ def test_stats(standing: Product) -> None:
     (row,) = standing.does("sandbox stats", "--json").json
     assert row["name"] == "work"
     assert row["pids"] >= 1
+    assert row["memory_bytes"] > 100_000
 
 
 def test_copy_in_and_out(standing: Product) -> None:
@@ -134,7 +146,7 @@ def test_nothing_is_copied_through_a_link(standing: Product) -> None:
 
 
 def test_forward(standing: Product) -> None:
-    """`sandbox forward` shows a server inside at 127.0.0.1 until Ctrl-C, and prints its address."""
+    """`sandbox forward` prints where a server inside is shown at 127.0.0.1 until Ctrl-C; both ends are recorded."""
     server = "mkdir -p /tmp/www; echo page > /tmp/www/page; cd /tmp/www; python3 -m http.server 8000 >/dev/null 2>&1 &"
     inside(standing, server)
     asked = "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/page')"
@@ -149,11 +161,28 @@ def test_forward(standing: Product) -> None:
     host, _, port = url.removeprefix("http://").rpartition(":")
     with socket.socket() as connection:
         assert connection.connect_ex((host, int(port.rstrip("/")))) != 0
+    assert inside(standing, "true").code == 0  # by then its holder has seen the end
+    run = standing.does("sandbox inspect", "work").json["run"]
+    (published,), (withdrawn,) = (
+        standing.recorded(f"port.{what}", run) for what in ("published", "withdrawn")
+    )
+    assert published["host_port"] == int(port.rstrip("/"))
+    assert (withdrawn["port"], withdrawn["connections"]) == (8000, 1)
+
+
+def test_a_port_that_is_taken(standing: Product) -> None:
+    """A port of this machine that is taken is a usage error that names it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        standing("sandbox forward", "work", "8080", "--host-port", port).fails_as("usage", port)
 
 
 def test_other_runs_are_refused_meanwhile(standing: Product) -> None:
-    """While it stands no other run works on its workspace, except on a copy."""
-    assert standing.exec("true").ends_as("refused")
+    """While it stands no other run works on its workspace, except on a copy; the error says how it is removed."""
+    for words in (("exec", "--", "true"), ("sandbox create", "second", "--mode", "bind")):
+        ended = standing(*words)
+        assert ended.ends_as("refused")
+        assert "sandbox rm work" in ended.err
     standing.does("exec", "--mode", "clone", "--", "true")
 
 
@@ -164,8 +193,17 @@ def test_other_runs_are_refused_meanwhile(standing: Product) -> None:
         (("sandbox create", "Bad Name"), "Bad Name"),
         (("sandbox rm", "gone"), "gone"),
         (("sandbox inspect", "gone"), "gone"),
+        (("sandbox exec", "gone", "true"), "sandbox ls"),
+        (("sandbox stats", "gone"), "gone"),
+        (("sandbox allow", "gone", "a.example"), "gone"),
+        (("sandbox forward", "gone", "80"), "gone"),
         (("sandbox cp", "a", "b"), "NAME:PATH"),
+        (("sandbox cp", "work:a", "work:b"), "NAME:PATH"),
+        (("sandbox exec", "-t", "work", "sh"), "terminal"),
         (("sandbox allow", "work", "http://a/b"), "http://a/b"),
+        (("sandbox allow", "work", "no rule"), "no rule"),
+        (("sandbox allow", "work", "*.com"), "*.com"),
+        (("sandbox deny", "work", "packages"), "packages"),
         (("sandbox exec", "work", "--timeout", "1s", "--", "true"), "--timeout"),
     ],
     ids=[
@@ -173,14 +211,28 @@ def test_other_runs_are_refused_meanwhile(standing: Product) -> None:
         "name",
         "removed",
         "inspected",
+        "entered",
+        "measured",
+        "allowed",
+        "forwarded",
         "no sandbox named",
-        "no host",
+        "between two sandboxes",
+        "no terminal",
+        "address for a host",
+        "no rule",
+        "whole registry",
+        "denial of a preset",
         "option behind the name",
     ],
 )
 def test_usage(standing: Product, words: tuple[str, ...], value: str) -> None:
     """A command that makes no sense is a usage error of one line with what is wrong."""
     standing(*words).fails_as("usage", value)
+
+
+def test_credentials_of_a_cloud_are_not_allowed(standing: Product) -> None:
+    """An address at which a cloud serves credentials is refused by policy, in one line."""
+    standing("sandbox allow", "work", "169.254.169.254").fails_as("refused", "169.254.169.254")
 
 
 def test_the_bare_host_cannot_stand(product: Product) -> None:
@@ -192,13 +244,20 @@ def test_the_bare_host_cannot_stand(product: Product) -> None:
 def test_life(product: Product, fence: Fence) -> None:
     """Its whole life is one sealed record: commands and changes; `diff` and `undo` take it like a run."""
     product.does("sandbox create", "life", *fence)
-    product.does("sandbox exec", "life", "--", "sh", "-c", "echo two > app.py")
+    product.does("sandbox exec", "life", "--", "sh", "-c", "echo two > app.py; echo printed")
     (run,) = product.runs()
-    assert product.does("sandbox rm", "life").out.strip() == "life"
-    record = json.dumps(product.record())
-    assert "echo two > app.py" in record
-    assert product.record()[-1]["event"] == "journal.sealed"
+    ended = product.does("sandbox rm", "life")
+    assert ended.out.strip() == "life"
+    assert "1 file changed" in ended.err
+    (command,) = product.recorded("command.ended")
+    assert "echo two > app.py; echo printed" in command["argv"]
+    assert command["stdout"] == "printed\n"
+    events = [line["event"] for line in product.record()]
+    places = [events.index(name) for name in ("sandbox.created", "command.ended", "sandbox.destroyed")]
+    assert places == sorted(places)
+    assert events[-1] == "journal.sealed"
     product.does("runs verify", run)
+    assert "app.py" in product.does("diff", run, "--stat").out
     product.does("undo", run)
     assert (product.project / "app.py").read_text() == "print('one')\n"
 
@@ -215,11 +274,12 @@ def test_several(product: Product) -> None:
 
 
 def test_everything_inside_dies_with_it(product: Product) -> None:
-    """When it is removed, everything inside is killed."""
+    """When it is removed, everything inside is killed, and its workspace is free."""
     product.does("sandbox create", "dying")
     product.does("sandbox exec", "dying", "--", "sh", "-c", "setsid sleep 4247 > /dev/null 2>&1 &")
     product.does("sandbox rm", "dying")
     assert not processes_with(b"sleep\x004247")
+    product.does("exec", "--", "true")
 
 
 def test_its_holder_dies(product: Product) -> None:

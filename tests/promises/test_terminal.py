@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -28,6 +29,11 @@ class Screen:
     def type(self, text: str) -> None:
         """Type something."""
         os.write(self.number, text.encode())
+
+    def resize(self, process: "subprocess.Popen[bytes]", rows: int, columns: int) -> None:
+        """Give it another size, of which the process on it is told, as a window does."""
+        fcntl.ioctl(self.number, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        process.send_signal(signal.SIGWINCH)
 
 
 @contextmanager
@@ -61,6 +67,7 @@ def test_shell(product: Product) -> None:
     with on_terminal(product, "shell", "--program", "sh") as (process, screen):
         screen.type("stty -echo; echo at-$(pwd)-end; echo x > by-shell; exit 5\n")
         read_until(screen, f"at-{product.project}-end".encode())
+        read_until(screen, b"record: ")
         assert process.wait(30) == 5
     assert (product.project / "by-shell").exists()
     assert product.record()[-1]["event"] == "journal.sealed"
@@ -68,10 +75,15 @@ def test_shell(product: Product) -> None:
 
 
 def test_size(product: Product) -> None:
-    """A program inside sees the terminal's size."""
-    with on_terminal(product, "shell", "--program", "sh") as (_, screen):
-        screen.type("stty -echo; echo size $(stty size)\n")
-        read_until(screen, f"size {ROWS} {COLUMNS}".encode())
+    """A program inside sees the terminal's size, and is signalled when that changes."""
+    program = (
+        "trap 'echo changed $(stty size); exit' WINCH; echo at $(stty size); while :; do sleep 0.05; done"
+    )
+    with on_terminal(product, "shell", "--program", "sh") as (process, screen):
+        screen.type(f'stty -echo; exec sh -c "{program.replace("$", chr(92) + "$")}"\n')
+        read_until(screen, f"at {ROWS} {COLUMNS}".encode())
+        screen.resize(process, ROWS + 8, COLUMNS + 22)
+        read_until(screen, f"changed {ROWS + 8} {COLUMNS + 22}".encode())
 
 
 def test_ctrl_c(product: Product) -> None:
@@ -113,12 +125,15 @@ def test_shell_without_a_terminal(shared: Product) -> None:
 
 
 def test_standing_sandbox(product: Product) -> None:
-    """`sandbox exec -it` runs a command of a standing sandbox on the terminal, and passes its exit code on."""
+    """`sandbox exec -it` runs a command on the terminal: its size, resized too, what is typed, its exit code."""
     product.does("sandbox create", "box")
     try:
         with on_terminal(product, "sandbox exec", "-it", "box", "--", "sh") as (process, screen):
-            screen.type("stty -echo; echo tty $(tty); exit 6\n")
-            read_until(screen, b"tty /dev/")
+            screen.type("stty -echo; echo size $(stty size) of $(tty)\n")
+            read_until(screen, f"size {ROWS} {COLUMNS} of /dev/".encode())
+            screen.resize(process, ROWS + 8, COLUMNS + 22)
+            screen.type(f"until stty size | grep '{ROWS + 8} 1''23'; do :; done; exit 6\n")
+            read_until(screen, f"{ROWS + 8} {COLUMNS + 22}".encode())
             assert process.wait(30) == 6
     finally:
         product.does("sandbox rm", "box")
