@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,11 +97,14 @@ def test_trigger(fleet: Fleet) -> None:
 
 
 def test_a_key_makes_one_job(fleet: Fleet) -> None:
-    """Asking twice with one key gives one job."""
+    """Asking again with one key gives the same job, which is told beside its id."""
     words = ("resting", "--key", "the-key", "--json")
     first, second = (fleet.product.does("fleet trigger", *words).json for _ in range(2))
     assert (first["is_new"], second["is_new"]) == (True, False)
     assert first["job"]["id"] == second["job"]["id"]
+    ended = fleet.product.does("fleet trigger", "resting", "--key", "the-key")
+    assert ended.out.strip() == first["job"]["id"]
+    assert len(ended.err.splitlines()) == 1
 
 
 def test_an_unknown_agent(fleet: Fleet) -> None:
@@ -124,10 +128,21 @@ def test_list(fleet: Fleet, job: Any) -> None:
 
 
 def test_number_of_jobs(fleet: Fleet, job: Any) -> None:
-    """`-n` bounds how many jobs are listed."""
+    """`-n` bounds how many jobs are listed, the newest first, and `--before` goes on behind one of them."""
     assert job
-    fleet.enter("resting")
-    assert len(fleet.product.does("job ls", "-n", "1", "--json").json["jobs"]) == 1
+    entered = [fleet.enter("resting") for _ in range(3)]
+
+    def jobs(*words: str) -> list[str]:
+        rows = fleet.product.does("job ls", "--agent", "resting", "--json", *words).json["jobs"]
+        return [row["id"] for row in rows]
+
+    first = jobs("-n", "2")
+    assert [*first, *jobs("-n", "1", "--before", first[-1])] == entered[::-1]
+
+
+def test_a_state_that_is_none(fleet: Fleet) -> None:
+    """A state that is none is a usage error, with those that are."""
+    fleet.product("job ls", "--state", "done").fails_as("usage", "done", "succeeded")
 
 
 def test_show(fleet: Fleet, job: Any) -> None:
@@ -150,20 +165,25 @@ def test_a_job_that_is_not_there(fleet: Fleet, command: str) -> None:
 
 
 def test_cancel(fleet: Fleet) -> None:
-    """`job cancel` ends a job that runs as cancelled, and its run too."""
-    job = fleet.enter("sleeper")
-    poll(lambda: fleet.get(f"/v1/jobs/{job}")["tokens"])
-    fleet.product.does("job cancel", job)
-    ended = fleet.ends(job)
-    assert ended["state"] == "cancelled"
+    """`job cancel` ends a job that runs as cancelled, its run too, and a command that waits for it with 130."""
+    with fleet.product.started("fleet trigger", "sleeper", "--wait") as waiting:
+        (job,) = [row["id"] for row in poll(lambda: fleet.jobs("sleeper"))]
+        poll(lambda: fleet.get(f"/v1/jobs/{job}")["tokens"])
+        fleet.product.does("job cancel", job)
+        ended = fleet.ends(job)
+        assert waiting.wait(60) == 130
+    assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by hand")
     assert fleet.product.ended(ended["run_id"])["state"] == "cancelled"
+    fleet.product("job cancel", job).fails_as("usage", "cancelled")
 
 
 def test_cancel_of_what_waits(fleet: Fleet) -> None:
-    """A job that waits is cancelled before it begins."""
+    """A job that waits says why, and is cancelled before it begins."""
     job = fleet.enter("resting")
-    fleet.product.does("job cancel", job)
-    assert fleet.ends(job)["state"] == "cancelled"
+    assert poll(lambda: fleet.get(f"/v1/jobs/{job}")["waits_for"])
+    assert fleet.product.does("job cancel", job).out == f"{job}: cancelled\n"
+    found = fleet.get(f"/v1/jobs/{job}")
+    assert (found["state"], found["attempt"]) == ("cancelled", 0)
 
 
 def test_retry(fleet: Fleet, job: Any) -> None:
@@ -172,13 +192,16 @@ def test_retry(fleet: Fleet, job: Any) -> None:
     assert again != job["id"]
     found = fleet.ends(again)
     assert (found["state"], found["prompt"]) == ("succeeded", job["prompt"])
+    assert (found["parent"], found["trigger"]) == (job["id"], "retry")
 
 
 def test_fork(fleet: Fleet) -> None:
     """`job fork` goes on from where a job ended: the model hears what was said before."""
     first = fleet.does("rememberer")
     forked = fleet.product.does("job fork", first["id"], "--prompt", "And now?", "--json").json["job"]["id"]
-    assert int(fleet.ends(forked)["answer"]) == int(first["answer"]) + 1
+    found = fleet.ends(forked)
+    assert int(found["answer"]) == int(first["answer"]) + 1
+    assert (found["prompt"], found["parent"], found["trigger"]) == ("And now?", first["id"], "fork")
 
 
 def test_remove(fleet: Fleet) -> None:
@@ -186,12 +209,15 @@ def test_remove(fleet: Fleet) -> None:
     ended = fleet.does("limited")
     fleet.product.does("job rm", ended["id"])
     assert fleet.ask("GET", f"/v1/jobs/{ended['id']}").status == 400
+    assert fleet.product("job show", ended["id"]).ends_as("usage")
     assert ended["run_id"] in fleet.product.runs()
 
 
 def test_a_disabled_agents_jobs_wait(fleet: Fleet) -> None:
     """Jobs of an agent that is disabled wait, and say why; once it is enabled, they start."""
     fleet.product.does("agents disable", "switched")
+    rows = {row["name"]: row for row in fleet.product.does("agents ls", "--json").json["agents"]}
+    assert (rows["switched"]["is_enabled"], rows["writer"]["is_enabled"]) == (False, True)
     job = fleet.enter("switched")
     assert poll(lambda: fleet.get(f"/v1/jobs/{job}")["waits_for"])
     fleet.product.does("agents enable", "switched")
@@ -208,11 +234,14 @@ def test_agents(fleet: Fleet) -> None:
 
 
 def test_status(fleet: Fleet) -> None:
-    """`fleet status` says which fleet it is, its process and its agents."""
+    """`fleet status` says which fleet it is and its process, which has no terminal and a session of its own."""
     found = fleet.product.does("fleet status", "--json").json
     assert (found["fleet"], found["is_ready"]) == ("shop", True)
     assert len(found["workers"]) == 1
-    os.kill(found["pid"], 0)
+    stat = Path(f"/proc/{found['pid']}/stat").read_text().rpartition(")")[2].split()
+    session, terminal = int(stat[3]), int(stat[4])
+    assert terminal == 0
+    assert session != os.getsid(0)
 
 
 def test_a_budget_that_is_used_up(fleet: Fleet) -> None:
@@ -275,9 +304,14 @@ def test_a_schedule_that_is_not_there(fleet: Fleet, command: str) -> None:
 
 
 def test_one_daemon(fleet: Fleet) -> None:
-    """A second daemon on the same state directory is refused as a usage error, and the first goes on."""
-    assert fleet.product("fleet up", "--detach").ends_as("usage")
-    assert fleet.get("/v1/status")["is_ready"]
+    """A second daemon on the same state directory is a usage error with the first one's process, which goes on."""
+    pid = fleet.get("/v1/status")["pid"]
+    for words in ((), ("--detach",)):
+        ended = fleet.product("fleet up", *words)
+        assert ended.ends_as("usage")
+        assert str(pid) in ended.err
+    found = fleet.get("/v1/status")
+    assert (found["pid"], found["is_ready"]) == (pid, True)
 
 
 # By HTTP.
@@ -379,9 +413,19 @@ def own(product: Product) -> Iterator[Fleet]:
 
 
 def test_untrusted_files(own: Fleet) -> None:
-    """A fleet whose file is not trusted is not started: exit code 4, with the file's name."""
-    own.product("fleet up", "--detach").fails_as("refused", own.product.project / "ringfence.yaml")
+    """A fleet whose file is not trusted is not started: exit code 4, with the file's name and what trusts it."""
+    own.product("fleet up", "--detach").fails_as(
+        "refused", own.product.project / "ringfence.yaml", "ringfence trust"
+    )
     assert not own.product.file("daemon socket").exists()
+
+
+def test_a_wrong_file_is_not_started(own: Fleet) -> None:
+    """A fleet whose file is wrong is not started, in the background neither: exit code 78, with its place."""
+    file = own.product.project / "ringfence.yaml"
+    file.write_text(file.read_text().replace('"prompt"', '"promt"'))
+    for words in ((), ("--detach",)):
+        own.product("fleet up", *words).fails_as("configuration", f"{file}:1:", "promt", "prompt")
 
 
 def test_a_killed_daemon(own: Fleet) -> None:
@@ -418,21 +462,27 @@ def test_a_wrong_file_changes_nothing(own: Fleet) -> None:
     ended = own.product("fleet reload")
     assert ended.ends_as("configuration")
     assert f"{file}:1:" in ended.err
+    assert "enabld" in ended.err
     assert own.get("/v1/agents")[0]["is_enabled"] is False
 
 
 def test_down(own: Fleet) -> None:
-    """`fleet down` ends the daemon and its workers, and jobs are kept for the next start."""
-    own.up()
+    """When `fleet down` comes back, daemon, workers and socket are gone; jobs are kept for the next start."""
+    own.product.does("trust", "--yes")
+    up = own.product.does("fleet up", "--detach", "--json").json
     job = own.enter("one")
     status = own.get("/v1/status")
-    own.product.does("fleet down")
-    poll(lambda: not any(is_alive(pid) for pid in (status["pid"], *status["workers"])), timeout_s=5)
+    assert (up["pid"], up["log"]) == (status["pid"], str(own.product.file("daemon log")))
+    assert own.product.does("fleet down", "--json").json["pid"] == status["pid"]
+    assert not any(is_alive(pid) for pid in (status["pid"], *status["workers"]))
+    assert not own.product.file("daemon socket").exists()
+    own.product("fleet status").fails_as("usage", "fleet up")
     own.up()
     assert own.get(f"/v1/jobs/{job}")["state"] == "queued"
 
 
 def test_commands_that_need_a_daemon(own: Fleet) -> None:
-    """Without a daemon a command that needs one is a usage error of one line."""
-    own.product("fleet trigger", "one").fails_as("usage")
-    own.product("fleet reload").fails_as("usage")
+    """Without a daemon a command that needs one is a usage error of one line, which says how one is started."""
+    for command in ("fleet reload", "fleet down", "job ls", "agents ls", "schedules ls"):
+        own.product(command).fails_as("usage", "fleet up")
+    own.product("fleet trigger", "one").fails_as("usage", "fleet up")

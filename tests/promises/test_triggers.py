@@ -67,7 +67,16 @@ def agents(fleet: Fleet, model: str, receiver: Server) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {
         "hooked": {"triggers": {"came": hook, "paid": {**hook, "signature": "stripe"}}},
         "failing": red,
-        "mender": {"triggers": {"failed": {"type": "after", "agent": "failing", "states": ["check_red"]}}},
+        "mender": {
+            "triggers": {
+                "failed": {
+                    "type": "after",
+                    "agent": "failing",
+                    "states": ["check_red"],
+                    "prompt": "{{ payload.state }}",
+                }
+            }
+        },
         "desk": {"triggers": {"tasks": {"type": "directory", "path": str(tasks), "every": "0.2s"}}},
         "watcher": {"triggers": {"changed": {"type": "files", "paths": ["*.csv"], "settle": "0.2s"}}},
         "telling": {
@@ -178,11 +187,13 @@ def test_figures_at_an_address_of_their_own(fleet: Fleet, ports: tuple[int, int]
 
 
 def test_after_another_job(fleet: Fleet) -> None:
-    """The end of another agent's job makes a job, once."""
+    """The end of another agent's job makes a job, once, whose task has what became of that one."""
     ended = fleet.does("failing")
     assert ended["state"] == "check_red"
     (made,) = poll(lambda: fleet.jobs("mender"))
-    assert made["trigger"] == "after"
+    assert (made["trigger"], made["trigger_name"], made["parent"]) == ("after", "failed", ended["id"])
+    (created,) = fleet.product.recorded("job.created", fleet.ends(made["id"])["run_id"])
+    assert "check_red" in created["prompt"]
 
 
 def test_task_files(fleet: Fleet) -> None:

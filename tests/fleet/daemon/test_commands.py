@@ -22,7 +22,6 @@ def works(make_crew: Make) -> Crew:
     """A crew with an agent for each way in which a job can end."""
     crew = make_crew()
     quick = crew.script("quick", {"text": "done \x1b[31mred\u202e"})
-    slow = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
     busy = crew.script("busy", {"text": "wait", "tools": [_shell("true")]}, {"text": "done"})
     writes = crew.script("writes", {"text": "so", "tools": [_shell("echo 1 > made")]}, {"text": "done"})
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
@@ -35,7 +34,6 @@ def works(make_crew: Make) -> Crew:
             "red": {**common, "run": {"model": quick, "verify": "false"}},
             "limited": {**common, "run": {"model": busy}, "limits": {"turns": 1}},
             "broken": {**common, "run": {"model": "scripted:/nowhere.yaml"}},
-            "slow": {**common, "run": {"model": slow}},
             "writes": {**common, "run": {"model": writes}},
             "resting": {**common, "enabled": False},
             "timed": {
@@ -70,38 +68,6 @@ def test_the_exit_code_of_a_wait_is_the_jobs(works: Crew, agent: str, code: int,
     """`fleet trigger --wait` ends as `ringfence run` would, by what became of the job."""
     ended = works.run("fleet", "trigger", agent, "--wait", "--json")
     assert (ended.json["state"], ended.code) == (state, code)
-
-
-def test_asking_twice_with_one_key_gives_one_job(works: Crew):
-    """The second one is told so beside the id, which a script takes as it is."""
-    first = works.does("fleet", "trigger", "good", "--key", "monday").out
-    second = works.does("fleet", "trigger", "good", "--key", "monday")
-    assert (second.out, second.err) == (first, "ringfence: it was there already\n")
-
-
-def test_a_running_job_is_cancelled_from_another_process(works: Crew):
-    """It ends as cancelled, by the hand that asked, and a waiting command ends with 130; an ended one is refused."""
-    job = works.trigger("slow")
-    waiting = works.start("fleet", "trigger", "slow", "--wait")
-    works.waits(lambda: works.job(job), lambda found: found["state"] == "running")
-    assert "is being cancelled" in works.does("job", "cancel", job).out
-    ended = works.ends(job)
-    assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by hand")
-    other = works.waits(lambda: works.jobs(agent="slow", limit=1)[0]["id"], lambda newest: newest != job)
-    works.does("job", "cancel", other)
-    waiting.communicate(timeout=90)
-    assert waiting.returncode == 130
-    late = works.run("job", "cancel", job)
-    assert (late.code, "has ended: cancelled" in late.err) == (2, True)
-
-
-def test_a_waiting_job_is_cancelled_at_once(works: Crew):
-    """A queued job that is cancelled never starts; it says before why it waits."""
-    job = works.trigger("resting")
-    said = works.waits(lambda: works.job(job), lambda found: found["waits_for"])
-    assert said["state"] == "queued"
-    assert works.does("job", "cancel", job).out == f"{job}: cancelled\n"
-    assert (works.job(job)["state"], works.job(job)["attempt"]) == ("cancelled", 0)
 
 
 def test_who_follows_a_job_that_waits_is_told_why(works: Crew):
@@ -163,20 +129,6 @@ def test_who_waits_is_told_why(works: Crew):
     works.does("job", "cancel", works.jobs(agent="resting", limit=1)[0]["id"])
     assert waiting.communicate(timeout=90)[1] == ""
     assert waiting.returncode == 130
-
-
-def test_a_job_is_retried_forked_and_removed(works: Crew):
-    """A retry has the same task; a fork goes on from the session with another; what is removed is gone."""
-    job = works.trigger("good", "--prompt", "count to three")
-    works.ends(job)
-    retried = works.does("job", "retry", job).out.strip()
-    forked = works.does("job", "fork", job, "--prompt", "and on").out.strip()
-    found, other = works.ends(retried), works.ends(forked)
-    assert (found["prompt"], found["parent"], found["trigger"]) == ("count to three", job, "retry")
-    assert (other["prompt"], other["parent"], other["trigger"]) == ("and on", job, "fork")
-    assert other["state"] == "unverified"
-    works.does("job", "rm", job)
-    assert works.run("job", "show", job).code == 2
 
 
 def test_logs_follow_a_job_to_its_end(works: Crew):
@@ -324,36 +276,6 @@ def test_what_an_agent_says_is_harmless_on_a_terminal(works: Crew):
         out = works.does(*words).out
         assert "\x1b" not in out
         assert "\u202e" not in out
-
-
-def test_jobs_are_paged_and_filtered(works: Crew):
-    """`--before` goes on where a page ended; a state that is none is told with those that are."""
-    made = [works.trigger("good") for _ in range(3)]
-    for job in made:
-        works.ends(job)
-
-    def jobs(*words: str) -> list[Any]:
-        return list(works.does("job", "ls", "--json", *words).json["jobs"])
-
-    first = jobs("--agent", "good", "--limit", "2")
-    rest = jobs("--agent", "good", "--limit", "1", "--before", first[-1]["id"])
-    assert [job["id"] for job in (*first, *rest)] == made[::-1]
-    assert {job["state"] for job in jobs("--state", "unverified", "--limit", "1000")} == {"unverified"}
-    wrong = works.run("job", "ls", "--state", "done")
-    assert wrong.code == 2
-    assert "'succeeded'" in wrong.err
-
-
-def test_an_agent_can_rest(works: Crew):
-    """A disabled agent's jobs wait until it is enabled; both are seen in the list."""
-    works.does("agent", "disable", "good")
-    job = works.trigger("good")
-    agents = {each["name"]: each for each in works.does("agent", "ls", "--json").json["agents"]}
-    assert (agents["good"]["is_enabled"], agents["slow"]["is_enabled"]) == (False, True)
-    works.waits(lambda: works.job(job), lambda found: found["waits_for"])
-    works.does("agent", "enable", "good")
-    assert works.ends(job)["state"] == "unverified"
-    assert works.does("agent", "show", "timed", "--json").json["schedules"][0]["name"] == "daily"
 
 
 def test_schedules_are_listed_paused_and_resumed(works: Crew):

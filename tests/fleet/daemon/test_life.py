@@ -1,12 +1,11 @@
 """The daemon from its start to its end, and what is left when it is killed."""
 
 import signal
-import subprocess
 from collections.abc import Mapping
 
 import pytest
 from tests.fleet.chaos import accounts
-from tests.fleet.crew import Crew, is_alive
+from tests.fleet.crew import Crew
 
 pytestmark = pytest.mark.slow
 
@@ -40,23 +39,6 @@ def _kept(crew: Crew) -> tuple[str, str]:
     return job["state"], job["reason"]
 
 
-def test_up_works_and_down_ends_it(crew: Crew):
-    """A crew comes up, does a job, and is gone when `fleet down` has come back: daemon, workers and socket."""
-    _write(crew)
-    up = crew.does("fleet", "up", "--detach", "--json").json
-    status = crew.status()
-    assert (up["pid"], up["log"]) == (status["pid"], str(crew.state / "fleet" / "daemon.log"))
-    done = crew.does("fleet", "trigger", "a", "--wait", "--json").json
-    assert (done["state"], done["answer"], done["attempt"]) == ("unverified", "done", 1)
-    workers = crew.waits(crew.status, lambda found: len(found["workers"]) == 1)["workers"]
-    assert crew.does("fleet", "down", "--json").json == {"schema_version": 1, "pid": status["pid"]}
-    assert [pid for pid in (status["pid"], *workers) if is_alive(pid)] == []
-    assert not (crew.state / "fleet" / "daemon.sock").exists()
-    again = crew.run("fleet", "status")
-    assert again.code == 2
-    assert "ringfence fleet up" in again.err
-
-
 def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
     _write(crew)
@@ -75,35 +57,6 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     )
     assert not (folder / "crew.db").exists()
     assert crew.status()["fleet"] == "c"
-
-
-def test_a_second_daemon_is_refused(crew: Crew):
-    """One state directory has one daemon, in whichever way a second one is started; it says which process has it."""
-    _write(crew, {"workers": 0})
-    crew.up()
-    pid = crew.status()["pid"]
-    for words in (("fleet", "up"), ("fleet", "up", "--detach")):
-        second = crew.run(*words)
-        assert second.code == 2
-        assert str(pid) in second.err
-    assert crew.status()["pid"] == pid
-
-
-def test_without_a_daemon_files_can_be_looked_at(crew: Crew):
-    """`fleet validate` and `fleet show` need no daemon; what needs one says so, and how it is started."""
-    _write(crew)
-    assert "1 agent\n" in crew.does("fleet", "validate").out
-    assert f'agents.a.prompt: "do it"  # {crew.file}:1:' in crew.does("fleet", "show", "--origin").out
-    for words in (
-        ("job", "ls"),
-        ("agent", "ls"),
-        ("schedule", "ls"),
-        ("fleet", "trigger", "a"),
-        ("fleet", "down"),
-    ):
-        ended = crew.run(*words)
-        assert (ended.code, ended.out) == (2, "")
-        assert "start one with `ringfence fleet up`" in ended.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
@@ -172,30 +125,3 @@ def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
     crew.up()
     crew.does("fleet", "down", "--now")
     assert _kept(crew)[0] == "cancelled"
-
-
-def test_a_daemon_that_cannot_come_up_says_why(crew: Crew):
-    """In the background as in the foreground: one line, and the exit code of what is wrong."""
-    _write(crew)
-    crew.file.write_text(crew.file.read_text().replace('"prompt"', '"promt"'))
-    for words in (("fleet", "up"), ("fleet", "up", "--detach")):
-        ended = crew.run(*words)
-        assert ended.code == 78
-        assert "did you mean 'prompt'?" in ended.err
-        assert ended.err.count("\n") == 1
-    crew.file.write_text(crew.file.read_text().replace('"promt"', '"prompt"') + " ")
-    untrusted = crew.run("fleet", "up", "--detach")
-    assert untrusted.code == 4
-    assert "ringfence trust" in untrusted.err
-
-
-def test_the_daemon_outlives_its_terminal(crew: Crew):
-    """In the background it belongs to no terminal and no session of the command that started it."""
-    _write(crew, {"workers": 0})
-    crew.up()
-    pid = crew.status()["pid"]
-    said = subprocess.run(
-        ["ps", "-o", "ppid=,tty=", "-p", str(pid)], capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split()[1] == "?"
-    assert is_alive(pid)

@@ -1,4 +1,4 @@
-"""What makes jobs by itself, in a daemon that works: requests, files, tasks that others leave, other jobs."""
+"""What makes jobs by itself, in a daemon that works: requests, and tasks that others leave."""
 
 import http.client
 import json
@@ -59,8 +59,7 @@ def works(make_crew: Make) -> Iterator[Triggered]:
         model = {"model": made.script("quick", {"text": "done"})}
         (made.home / "secret").write_text(_SECRET)
         (made.home / "secret").chmod(0o600)
-        for name in ("tasks", "broken", "watched"):
-            (made.home / name).mkdir()
+        (made.home / "broken").mkdir()
         common = {"workspace": ".", "sandbox": {"mode": "clone"}, "run": model}
         push = {"type": "webhook", "secret": "${secret:hook}", "prompt": "Look at {{ payload.ref }}"}
         timed = {**push, "secret": "${secret:asked}", "signature": "stripe"}
@@ -72,34 +71,11 @@ def works(make_crew: Make) -> Iterator[Triggered]:
             },
             agents={
                 "hooked": {**common, "triggers": {"push": push, "timed": timed}},
-                "tasked": {
-                    **common,
-                    "triggers": {
-                        "tasks": {"type": "directory", "path": str(made.home / "tasks"), "every": "0.2s"}
-                    },
-                },
                 "failing": {
                     **common,
                     "run": {"model": "scripted:/nowhere.yaml"},
                     "triggers": {
                         "tasks": {"type": "directory", "path": str(made.home / "broken"), "every": "0.2s"}
-                    },
-                },
-                "watching": {
-                    **common,
-                    "workspace": str(made.home / "watched"),
-                    "triggers": {
-                        "changed": {"type": "files", "paths": ["*.txt"], "settle": "0.2s", "prompt": "look"}
-                    },
-                },
-                "after": {
-                    **common,
-                    "triggers": {
-                        "next": {
-                            "type": "after",
-                            "agent": "hooked",
-                            "prompt": "{{ payload.agent }} {{ payload.state }}",
-                        }
                     },
                 },
             },
@@ -198,37 +174,6 @@ def test_the_address_of_webhooks_drives_nothing(works: Triggered):
         finally:
             connection.close()
     assert works.status()["is_ready"]
-
-
-def test_a_job_follows_another(works: Triggered):
-    """The end of one agent's job makes one of another, which knows whose it is."""
-    _, answer = works.deliver(json.dumps({"ref": "followed"}).encode())
-    works.ends(answer["job"])
-    (job,) = works.waits(
-        lambda: [job for job in works.jobs(agent="after") if job["parent"] == answer["job"]], bool
-    )
-    ended = works.ends(job["id"])
-    assert (ended["trigger"], ended["trigger_name"]) == ("after", "next")
-    assert "payload.state>\n    unverified\n" in works.does("job", "logs", job["id"]).out
-
-
-def test_a_changed_file_makes_a_job(works: Triggered):
-    """A file that fits the patterns does, one that does not makes none."""
-    (works.home / "watched" / "a.log").write_text("no")
-    (works.home / "watched" / "a.txt").write_text("yes")
-    (job,) = works.waits(lambda: works.jobs(agent="watching"), bool)
-    assert works.ends(job["id"])["trigger"] == "files"
-
-
-def test_a_task_that_was_left_is_done(works: Triggered):
-    """A file becomes a job's prompt, and lies in `done` with the answer beside it."""
-    (works.home / "tasks" / "fix-it.md").write_text("Fix the door.")
-    done = works.home / "tasks" / "done"
-    works.waits(lambda: sorted(done.glob("*fix-it.md")) if done.is_dir() else [], bool)
-    (job,) = works.jobs(agent="tasked")
-    assert job["state"] == "unverified"
-    assert "Fix the door." in works.does("job", "logs", job["id"]).out
-    assert not (works.home / "tasks" / "fix-it.md").exists()
 
 
 def test_a_task_that_failed_is_put_aside(works: Triggered):
