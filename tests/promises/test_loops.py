@@ -161,20 +161,22 @@ def test_states(done: tuple[Product, Ended], report: Any) -> None:
 
 
 REJECTED = {
-    "code that fails its tests": ("S2", "checks.completed"),
-    "story whose dependency was skipped": ("S3", None),
-    "tests that pass before anything is built": ("S4", None),
-    "code that changes its tests": ("S5", "tests.written"),
-    "what the judge rejects": ("S6", "checks.completed"),
-    "code that breaks what was green": ("S7", "checks.completed"),
+    "code that fails its tests": ("S2", "checks.completed", "test_sub.TestSub.test_sub"),
+    "story whose dependency was skipped": ("S3", None, "S2"),
+    "tests that pass before anything is built": ("S4", None, "test_div.TestDiv.test_div"),
+    "code that changes its tests": ("S5", "tests.written", "tests/test_mod.py"),
+    "what the judge rejects": ("S6", "checks.completed", "It is not what was asked for."),
+    "code that breaks what was green": ("S7", "checks.completed", "test_uses"),
 }
 
 
 @pytest.mark.parametrize("name", REJECTED)
 def test_what_does_not_pass(done: tuple[Product, Ended], name: str) -> None:
-    """A story that was not proven, by its tests, the others and the judge, is skipped, and no agent talks it through."""
-    story, last = REJECTED[name]
-    events = [event["event"] for event in done[1].events if event.get("story") == story]
+    """A story that its tests, the others or the judge do not prove is skipped for a reason that names what failed."""
+    story, last, blamed = REJECTED[name]
+    told = [event for event in done[1].events if event.get("story") == story]
+    assert any(blamed in json.dumps(event) for event in told if event["event"].startswith("story."))
+    events = [event["event"] for event in told]
     assert "story.skipped" in events
     assert "story.passed" not in events
     assert last is None or last in events
@@ -196,7 +198,9 @@ def test_trailers(done: tuple[Product, Ended]) -> None:
     body = product.git("log", "-1", "--format=%b", ended.events[-1]["branch"])
     found = dict(re.findall(r"^Ringfence-(\w+): (.*)$", body, re.MULTILINE))
     assert found.keys() >= {"Loop", "Story", "Attempt", "Role", "Model"}
-    assert (found["Story"], found["Role"]) == ("S1", "implementor")
+    assert (found["Story"], found["Role"], found["Attempt"]) == ("S1", "implementor", "1")
+    assert found["Loop"] == ended.events[-1]["id"]
+    assert found["Model"].startswith("scripted:")
 
 
 def test_what_was_rejected_is_not_on_the_branch(done: tuple[Product, Ended]) -> None:
@@ -320,14 +324,29 @@ def test_success_and_merge(product: Product) -> None:
 
 
 def test_another_attempt(product: Product) -> None:
-    """After a rejected attempt another one begins from the same commit, and is told why."""
+    """After a rejected attempt another one begins from the same commit, and is told why: by its tests, by the judge."""
     prepare(product, story("add", 1))
-    first = case("implementor", "S1", write_code("add", "-"))
-    first["when"].append("attempt: 1")
-    ended = start(product, [GOOD[0], first, *GOOD[1:]], "--attempts", "2")
+    told = "It is not what was asked for."
+    cases = [
+        GOOD[0],
+        case("implementor", "S1", write_code("add", "-")),
+        case("implementor", "S1", write_code("add", "+")),
+        case("implementor", "S1", write_code("add", "+") + "; echo '# as told' >> calc.py"),
+        judge("S1", "not_met"),
+        GOOD[2],
+    ]
+    cases[1]["when"].append("attempt: 1 of")
+    cases[2]["when"] += ["attempt: 2 of", "test_add.TestAdd.test_add"]
+    cases[3]["when"] += ["attempt: 3 of", told]
+    cases[4]["when"].append("attempt: 2 of")
+    ended = start(product, cases, "--attempts", "3")
     assert ended.code == 0
-    assert "story.retried" in kinds(ended)
+    assert kinds(ended).count("story.retried") == 2
     assert product.git("show", f"{ended.events[-1]['branch']}:calc.py").count("def add") == 1
+    body = product.git("log", "-1", "--format=%b", ended.events[-1]["branch"])
+    assert "Ringfence-Attempt: 3" in body
+    prompts = [json.dumps(product.recorded("job.created", run)) for run in product.runs()]
+    assert any("attempt: 3 of" in prompt and told in prompt for prompt in prompts)
 
 
 def test_a_bound_and_resumption(product: Product) -> None:
@@ -343,18 +362,15 @@ def test_a_bound_and_resumption(product: Product) -> None:
 def test_a_killed_loop(product: Product) -> None:
     """A loop that was killed goes on from the step it was at: no story's tests are written twice."""
     prepare(product, story("add", 1))
-    cases = [
-        GOOD[0],
-        case("implementor", "S1", f"test -e /tmp/x || sleep 5; {write_code('add', '+')}"),
-        GOOD[2],
-    ]
-    model = product.script(name="loop", cases=cases, price={"input": 0, "output": 0})
+    hangs = [GOOD[0], case("implementor", "S1", "sleep 600")]
+    model = product.script(name="loop", cases=hangs, price={"input": 0, "output": 0})
     words = ("--prd", "prd.json", "--model", model, "--attempts", "1", "--no-review", "--json")
     with product.started("loop start", *words) as process:
         poll(lambda: product("loop status", "--json").out.find('"tests": "ok"') >= 0)
         process.kill()
         process.wait(30)
     assert product.does("loop ls", "--json").json["loops"][0]["state"] in {"interrupted", "running"}
+    product.script(name="loop", cases=GOOD[1:], price={"input": 0, "output": 0})
     resumed = product("loop resume", "--json", timeout_s=PATIENCE_S)
     assert resumed.code == 0
     branch = resumed.events[-1]["branch"]

@@ -20,7 +20,7 @@ def test_each_bound_ends_the_loop_and_a_higher_one_lets_it_go_on(tmp_path: Path)
     assert (done.returncode, "raise --max-cost-usd" in done.stdout) == (_LIMIT, True), done
     done = project.run("loop", "resume", "--max-cost-usd", "1000000", "--max-tokens", "1")
     assert (done.returncode, "raise --max-tokens" in done.stdout) == (_LIMIT, True), done
-    done = project.run("loop", "resume", "--max-tokens", "40000000", "--timeout", "15s")
+    done = project.run("loop", "resume", "--max-tokens", "40000000", "--timeout", "5s")
     assert (done.returncode, "raise --timeout" in done.stdout) == (_TIMED_OUT, True), done
     assert project.rows()["one"]["state"] == "waiting"
     second = project.start()
