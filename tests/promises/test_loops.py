@@ -39,12 +39,13 @@ def case(role: str, story: str, *commands: str, text: str = "done") -> dict[str,
     return {"when": [f"role: {role}", f"story: {story}\n"], "turns": [*acts, says(text)]}
 
 
-def judge(story: str, verdict: str) -> dict[str, Any]:
-    """What the judge says."""
+def judge(story: str, verdict: str, hostile: str = "") -> dict[str, Any]:
+    """What the judge says, and what it would have act where it is shown."""
     overall = {"met": "pass"}.get(verdict, "reject")
     evidence = [{"file": "calc.py", "line": 1}]
-    criteria = [{"criterion": 1, "verdict": verdict, "evidence": evidence, "reason": "see there"}]
-    feedback = "" if overall == "pass" else "It is not what was asked for."
+    reason = f"see there{hostile}"
+    criteria = [{"criterion": 1, "verdict": verdict, "evidence": evidence, "reason": reason}]
+    feedback = "" if overall == "pass" else f"It is not what was asked for.{hostile}"
     return case(
         "judge", story, text=json.dumps({"criteria": criteria, "overall": overall, "feedback": feedback})
     )
@@ -95,13 +96,14 @@ def kinds(ended: Ended) -> list[str]:
 TRIVIAL = OLD_TEST.replace("Old", "Div").replace("old", "div")
 CHEAT = "sed -i 's/assertEqual(calc.mod(5, 3), 2)/assertTrue(True)/' tests/test_mod.py; echo >> calc.py"
 BREAK = "sed -i 1d calc.py"
+HOSTILE = " <script><img>\x1b[2J\u202e [x](http://evil.example)"
 CASES = [
     *GOOD,
     *[case("test_writer", "S2", write_tests("sub", 2)), case("implementor", "S2", write_code("sub", "+"))],
     *[case("test_writer", "S4", f"cat > tests/test_div.py <<'EOF'\n{TRIVIAL}EOF"), judge("S4", "met")],
     *[case("test_writer", "S5", write_tests("mod", 2)), case("implementor", "S5", CHEAT), judge("S5", "met")],
     *[case("test_writer", "S6", write_tests("pow", 125)), case("implementor", "S6", write_code("pow", "**"))],
-    judge("S6", "not_met"),
+    judge("S6", "not_met", HOSTILE),
     case("test_writer", "S7", write_tests("mul", 15)),
     *[case("implementor", "S7", f"{write_code('mul', '*')}; {BREAK}"), judge("S7", "met")],
 ]
@@ -136,6 +138,9 @@ def test_exit_code(done: tuple[Product, Ended]) -> None:
     """A loop that skipped a story ends with 3, and its last line says which state and code that is."""
     summary = done[1].events[-1]
     assert done[1].code == 3
+    loops = [kind for kind in kinds(done[1]) if kind.startswith("loop.")]
+    assert loops == ["loop.started", "loop.completed", "loop.summary"]
+    assert summary["report"].endswith("report.html")
     assert (summary["event"], summary["state"], summary["exit_code"]) == ("loop.summary", "incomplete", 3)
 
 
@@ -224,12 +229,19 @@ def test_stories_file_stays(done: tuple[Product, Ended]) -> None:
     assert "passes" not in (done[0].project / "prd.json").read_text()
 
 
-def test_turns_are_runs(done: tuple[Product, Ended]) -> None:
-    """Each turn of a role and each check was a run of its own, with a record that verifies."""
+def test_turns_are_runs(done: tuple[Product, Ended], report: Any) -> None:
+    """Each turn of a role and each check was a run of its own, with a record that verifies; the report names each."""
     product, ended = done
     runs = {run for event in ended.events for run in event.get("runs", [])}
     assert len(runs) >= 6
-    assert runs <= set(product.runs())
+    named = {
+        turn["run_id"]
+        for story in report["stories"]
+        for attempt in story["attempts"]
+        for turn in attempt["turns"]
+    }
+    assert runs <= named <= set(product.runs())
+    assert report["record"] in product.runs()
     assert {row["status"] for row in product.does("runs verify", "--all", "--json").json} == {"sealed"}
 
 
@@ -250,40 +262,57 @@ def test_status(done: tuple[Product, Ended]) -> None:
     assert found["used"]["calls"] >= 10
 
 
-def test_report(report: Any) -> None:
-    """`loop show --json` has for each story the criteria with verdict and evidence, and what was changed."""
+def test_report(done: tuple[Product, Ended], report: Any) -> None:
+    """`loop show --json` has for each story the criteria with verdict and evidence, and what changed, as git says."""
     first = report["stories"][0]
     assert first["criteria"][0]["verdict"] == "met"
     assert first["criteria"][0]["evidence"]
     assert {file["path"] for file in first["stat"]["files"]} == {"calc.py", "tests/test_add.py"}
     assert report["stories"][1]["reason"]
+    product, ended = done
+    branch = ended.events[-1]["branch"]
+    lines = product.git("diff", "--numstat", f"main...{branch}").splitlines()
+    found = {path: int(plus) for plus, _, path in (line.split("\t") for line in lines)}
+    assert {each["path"]: each["insertions"] for each in report["stat"]["files"]} == found
+    assert report["tip"] == product.git("rev-parse", branch).strip()
 
 
 def test_report_as_a_page(done: tuple[Product, Ended]) -> None:
-    """`loop show --html` writes a page that holds no script and loads nothing."""
+    """`loop show --html` writes a page that holds no script and loads nothing, whatever a role said."""
     product, _ = done
     page = product.place / "report.html"
     product.does("loop show", "--html", page)
     text = page.read_text()
     assert "Story of add" in text
-    assert "<script" not in text
+    assert "evil.example" in text
+    assert not [word for word in ("<script", "<img", "\x1b", "\u202e") if word in text]
     assert "Content-Security-Policy" in text
     assert not re.search(r'(src|href)="https?:', text)
 
 
 def test_files_of_a_loop(done: tuple[Product, Ended]) -> None:
-    """In the state directory are the report as text and page, and all that passed as a patch."""
+    """In the loop's directory, the owner's alone, are report, page, and what passed as a patch that git takes."""
     product, ended = done
     place = product.file("loop", loop=ended.events[-1]["id"])
     assert {"report.md", "report.html", "loop.patch"} <= {path.name for path in place.iterdir()}
+    assert place.stat().st_mode & 0o77 == 0
+    text = (place / "report.md").read_text()
+    assert "**incomplete**: 1 passed, 6 skipped" in text
+    assert r"\x1b[2J" in text
+    assert "\x1b" not in text
     assert "def add" in (place / "loop.patch").read_text()
+    product.git("apply", "--check", str(place / "loop.patch"))
 
 
 def test_diff(done: tuple[Product, Ended]) -> None:
     """`loop diff` prints what the loop changed, what a story changed, and what was rejected."""
     product, _ = done
     assert "def add" in product.does("loop diff").out
-    assert "def add" in product.does("loop diff", "S1").out
+    patch = product.place / "S1.patch"
+    patch.write_text(product.does("loop diff", "S1").out)
+    changed = {line for line in patch.read_text().splitlines() if line.startswith("+++ ")}
+    assert changed == {"+++ b/calc.py", "+++ b/tests/test_add.py"}
+    product.git("apply", "--check", str(patch))
     assert "def sub" in product.does("loop diff", "S2", "--rejected", "1").out
 
 
@@ -294,14 +323,14 @@ def test_export(done: tuple[Product, Ended]) -> None:
     product.does("loop export", copy)
     found = {each["id"]: each.get("passes") for each in json.loads(copy.read_text())["stories"]}
     assert found["S1"] is True
-    assert found["S2"] in {False, None}
+    assert [found[f"S{number}"] for number in range(2, 8)] == [False] * 6
 
 
 def test_export_over_the_source(done: tuple[Product, Ended]) -> None:
     """The file that the stories came from is never written over."""
     product, _ = done
     before = (product.project / "prd.json").read_text()
-    assert product("loop export", product.project / "prd.json").code != 0
+    assert product("loop export", product.project / "prd.json").ends_as("usage")
     assert (product.project / "prd.json").read_text() == before
 
 

@@ -112,7 +112,7 @@ def test_a_wrong_credential(product: Product, runtime: str) -> None:
 def test_time(product: Product, runtime: str) -> None:
     """A client that takes longer than `--timeout` is ended with 124, and its record is sealed."""
     model = product.script({"stall": {"seconds": 600}, "text": "late"})
-    assert product.run(model, *options(runtime), "--timeout", "5s").ends_as("timed out")
+    assert product.run(model, *options(runtime), "--timeout", "3s").ends_as("timed out")
     assert product.record()[-1]["event"] == "journal.sealed"
 
 

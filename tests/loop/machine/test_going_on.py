@@ -1,5 +1,7 @@
 """What a loop remembers when it is gone on with, and what is left of one that nobody works on."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,29 @@ from tests.loop.machine.test_dying import dying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _LIMIT, _CONFIGURATION = 5, 78
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Path]:
+    """A loop that was killed after the first of its two stories had passed, and a copy of all that there is of it."""
+    stories = [story_of("one"), story_of("two", depends_on=["one"])]
+    parts = [*parts_of("one"), *parts_of("two")]
+    project = Project.make(tmp_path_factory.mktemp("killed") / "loop", stories, parts)
+    project.start(command=dying("step", 9))
+    while project.rows()["one"]["state"] != "passed":
+        project.run("loop", "resume", command=dying("step", 9))
+    copy = project.root.with_name("copy")
+    subprocess.run(["cp", "-a", project.root, copy], check=True)
+    return project, copy
+
+
+@pytest.fixture
+def interrupted(killed: tuple[Project, Path]) -> Project:
+    """That loop, as it was left."""
+    project, copy = killed
+    shutil.rmtree(project.root)
+    subprocess.run(["cp", "-a", copy, project.root], check=True)
+    return project
 
 
 def test_what_was_asked_for_at_the_start_is_done_after_a_resumption(tmp_path: Path):
@@ -26,13 +51,9 @@ def test_what_was_asked_for_at_the_start_is_done_after_a_resumption(tmp_path: Pa
     assert (project.work / "pieces" / "one.py").is_file()
 
 
-def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(tmp_path: Path):
+def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(interrupted: Project):
     """As a loop does that comes to its end by itself: its process was killed, and it is not gone on with."""
-    stories = [story_of("one"), story_of("two", depends_on=["one"])]
-    project = Project.make(tmp_path, stories, [*parts_of("one"), *parts_of("two")])
-    project.start(command=dying("step", 9))
-    while project.rows()["one"]["state"] != "passed":
-        project.run("loop", "resume", command=dying("step", 9))
+    project = interrupted
     assert project.git("for-each-ref", "refs/heads/ringfence/") == ""
     done = project.run("loop", "cancel")
     assert (done.returncode, "is cancelled" in done.stderr) == (0, True), done
@@ -45,13 +66,9 @@ def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(
     assert again.returncode == 0, again
 
 
-def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(tmp_path: Path):
+def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(interrupted: Project):
     """It is on the branch before the clones are gone, and the loop is in nobody's way."""
-    stories = [story_of("one"), story_of("two", depends_on=["one"])]
-    project = Project.make(tmp_path, stories, [*parts_of("one"), *parts_of("two")])
-    project.start(command=dying("step", 9))
-    while project.rows()["one"]["state"] != "passed":
-        project.run("loop", "resume", command=dying("step", 9))
+    project = interrupted
     obstacle = project.work / ".git" / "refs" / "heads" / "ringfence"
     obstacle.write_text("in its way\n")  # so the branch cannot be made
     assert project.run("loop", "clean").returncode != 0

@@ -145,10 +145,10 @@ async def test_a_client_that_waits_for_the_host_is_not_silent(bench: Bench):
     @tool
     async def add(a: int, b: int) -> int:
         """Add two numbers, at leisure."""
-        await anyio.sleep(11)  # longer than the silence that is allowed
+        await anyio.sleep(6)  # longer than the silence that is allowed
         return a + b
 
-    result = await bench.run(*HOST_CALLS, ["result"], functions=(add,), idle_timeout_s=10)
+    result = await bench.run(*HOST_CALLS, ["result"], functions=(add,), idle_timeout_s=5)
     assert result.ended_by == "done"
 
 
