@@ -44,25 +44,6 @@ def events(kind: type) -> list[Any]:
     return [entry.event for entry in read(resolve("last")) if isinstance(entry.event, kind)]
 
 
-@pytest.mark.parametrize("mode", ["bind", "read_only", "clone"])
-def test_exec_in_each_mode(execute: Cli, workspace: Path, image: str, mode: str):
-    """A command sees the workspace at its own path; what it writes comes to the files themselves in `bind` alone."""
-    script = "pwd; echo new > made; true"
-    ended = execute("--image", image, "--mode", mode, "--", "sh", "-c", script)
-    assert (ended.code, ended.out.strip()) == (0, str(workspace))
-    assert (workspace / "made").exists() is (mode == "bind")
-
-
-def test_the_record_tells_of_the_engine(execute: Cli, workspace: Path, image: str):
-    """Image, engine, and what the engine took for each step are in the record."""
-    assert execute("--image", image, "--", "true").code == 0
-    created = events(SandboxCreated)[0]
-    assert (created.backend, created.chosen_because) == ("docker", "auto: an image is named")
-    assert created.image.startswith(f"{image} (sha256:")
-    assert created.engine.startswith("Docker ")
-    assert set(created.engine_ms) == {"connect", "create", "attach", "start"}
-
-
 def test_a_command_that_the_memory_limit_killed_is_told(execute: Cli, image: str):
     """A line says which limit it was, and what raises it; a code alone explains nothing."""
     code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"

@@ -220,21 +220,6 @@ def test_a_file_size_limit_ends_the_run_in_a_line(start: Cli, workspace: Path, s
     assert (process.returncode, b"Traceback" in out + err) == (75, False), (out + err)[-2000:]
 
 
-def test_a_second_run_waits_for_its_turn(run: Cli, start: Cli, workspace: Path):
-    """With `--wait` it starts when the first has left the workspace, and finds what that made."""
-    first = run(command="touch made; sleep 1000")
-    options = ("-C", workspace, "--mode", "bind")
-    assert start("exec", *options, "--", "true").wait(60) == 4
-    known = set(runs_dir().iterdir())
-    second = start("exec", *options, "--wait", "5m", "--", "ls", "made")
-    _until_begun(second, known)
-    first.send_signal(signal.SIGINT)
-    assert first.wait(60) == 130
-    out, err = second.communicate(timeout=60)
-    assert out == b"made\n"
-    assert b"ringfence: waiting for up to 5m: run " in err
-
-
 def test_an_interrupt_ends_the_wait(run: Cli, start: Cli, workspace: Path):
     """At the first one: there is nothing to bring out."""
     first = run()

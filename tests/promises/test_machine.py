@@ -193,7 +193,11 @@ def test_an_image_that_is_not_there(images: tuple[Product, str]) -> None:
 
 @pytest.mark.docker
 def test_an_image_chooses_docker(images: tuple[Product, str]) -> None:
-    """Where an image is named, the sandbox is a container without saying so."""
+    """Where an image is named, the sandbox is a container without saying so; image and engine are recorded."""
     product, name = images
     product.does("exec", "--image", name, "--", "true")
-    assert product.recorded("sandbox.created")[0]["backend"] == "docker"
+    (created,) = product.recorded("sandbox.created")
+    assert (created["backend"], created["chosen_because"]) == ("docker", "auto: an image is named")
+    assert created["image"].startswith(f"{name} (sha256:")
+    assert created["engine"].startswith("Docker ")
+    assert created["engine_ms"].keys() == {"connect", "create", "attach", "start"}

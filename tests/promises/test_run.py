@@ -305,6 +305,9 @@ def test_one_run_at_a_time(product: Product) -> None:
         assert refused.ends_as("refused")
         assert product.runs()[-1] in refused.err
         with product.started("exec", "--wait", "60s", "--", "cat", "made") as waiting:
+            told = read_until(waiting.stderr, b"\n")
+            assert b"waiting" in told
+            assert product.runs()[-1].encode() in told
             assert process.stdin is not None
             process.stdin.write(b"go\n")
             process.stdin.close()
