@@ -345,10 +345,18 @@ def test_a_loop_that_is_not_there(done: tuple[Product, Ended]) -> None:
 # Loops of their own.
 
 
-def test_success_and_merge(product: Product) -> None:
-    """A loop whose stories all passed ends with 0, and with `--merge` the branch it began at is moved forward."""
+@pytest.fixture(scope="module")
+def merged(make_product: Callable[[], Product]) -> tuple[Product, Ended]:
+    """A loop whose one story passed and was merged."""
+    product = make_product()
     prepare(product, story("add", 1))
-    assert start(product, GOOD, "--merge").code == 0
+    return product, start(product, GOOD, "--merge")
+
+
+def test_success_and_merge(merged: tuple[Product, Ended]) -> None:
+    """A loop whose stories all passed ends with 0, and with `--merge` the branch it began at is moved forward."""
+    product, ended = merged
+    assert ended.code == 0
     assert "def add" in product.git("show", "main:calc.py")
 
 
@@ -501,10 +509,10 @@ def test_an_untrusted_project(product: Product) -> None:
     assert "ringfence.yaml" in ended.err
 
 
-def test_clean(product: Product) -> None:
+def test_clean(merged: tuple[Product, Ended]) -> None:
     """`loop clean` removes a loop's clones, and its branch stays."""
-    prepare(product, story("add", 1))
-    branch = start(product, GOOD).events[-1]["branch"]
+    product, ended = merged
+    branch = ended.events[-1]["branch"]
     clones = product.place / "cache" / "ringfence" / "loops"
     assert any(clones.rglob("calc.py"))
     product.does("loop clean")
