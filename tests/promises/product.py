@@ -66,12 +66,11 @@ class Ended:
 
     def ends_as(self, meaning: str) -> bool:
         """Whether its exit code has this meaning."""
-        assert self.code in names.EXITS[meaning], self
-        return True
+        return self.code in names.EXITS[meaning]
 
     def fails_as(self, meaning: str, *values: str | Path) -> str:
-        """Its one line about an error, which holds each of the values; its output is empty."""
-        assert self.ends_as(meaning)
+        """Check that it failed with one line on stderr, which holds each value, and with no output; return the line."""
+        assert self.ends_as(meaning), self
         assert not self.stdout, self
         (line,) = self.err.strip().splitlines()
         assert all(str(value) in line for value in values), self
