@@ -14,7 +14,7 @@ JOBS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List these commands
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-10s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 setup: ## Make .venv with everything needed (instant when nothing changed)
 	@./scripts/setup.sh

@@ -1,4 +1,4 @@
-"""Which identifiers and module names use a word that the field has another term for.
+"""Finds identifiers and module names that use a private word where the field has a term.
 
 Only names that a package itself introduces are checked: its modules, classes, functions, parameters, variables and
 attributes. Prose is judged by readers.
@@ -54,7 +54,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "protected files; auto-executed files": ("frozen", "freeze"),
     "rate limiter, reservation, usage": ("pace", "charge", "charged"),
 }
-"""The field's terms, and the words that must not stand for them; a phrase is several words of one name in a row."""
+"""Terms to use, and the words that they replace; a phrase matches consecutive words of a name."""
 
 REPEATED_MODULES = frozenset({"__init__", "__main__", "base", "registry", "config"})
 """Module names that may occur more than once: a contract, its table of backends, a component's settings."""

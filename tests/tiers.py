@@ -11,6 +11,7 @@ What decides is what can break a test, not how long it takes:
 """
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -176,12 +177,15 @@ class _Count:
         items.clear()
 
 
-def main() -> None:
-    """Print how many tests are left out of each tier, and why."""
+def main() -> int:
+    """Print how many tests are left out of each tier, and why; 1 if a module cannot be read."""
     count = _Count()
     tests = str(PurePath(__file__).parent)
-    with redirect_stdout(io.StringIO()):
-        pytest.main([tests, "-qqq", "-n0"], plugins=[count])
+    with redirect_stdout(io.StringIO()) as output:
+        found = pytest.main([tests, "-qqq", "-n0"], plugins=[count])
+    if found != pytest.ExitCode.NO_TESTS_COLLECTED:
+        print(output.getvalue(), file=sys.stderr)
+        return 1
     for name, title in (
         ("any_user", "cannot depend on who runs them"),
         ("full", "are in make test-full only"),
@@ -189,7 +193,8 @@ def main() -> None:
         print(f"{count.reasons[name].total()} of {count.total} tests {title}")
         for reason, number in count.reasons[name].most_common():
             print(f"{number:6}  {reason}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -85,3 +85,13 @@ def test_an_old_database_that_is_open_is_used_as_it_is(tmp_path: Path) -> None:
 def test_a_new_state_directory_has_the_new_name(tmp_path: Path) -> None:
     """And nothing is told of it."""
     assert (rename_database(tmp_path), fleet_database(tmp_path)) == (None, tmp_path / "fleet.db")
+
+
+def test_an_old_database_beside_a_new_one_is_named(tmp_path: Path) -> None:
+    """It was made by version 0.1 after the new one: neither is changed, and the notice says which is ignored."""
+    _written(tmp_path).close()
+    (tmp_path / "fleet.db").touch()
+    notice = rename_database(tmp_path) or ""
+    assert "crew.db' is ignored" in notice
+    assert fleet_database(tmp_path) == tmp_path / "fleet.db"
+    assert (tmp_path / "crew.db").exists()

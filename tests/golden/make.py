@@ -43,21 +43,31 @@ _PRINT_VERSION = "import importlib.metadata as m; print('.'.join(m.version('ring
 def main() -> None:
     """Record the cases that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("python", metavar="PYTHON")
+    parser.add_argument("python", metavar="PYTHON", type=os.path.abspath)
     parser.add_argument("cases", metavar="CASE", nargs="*", help=", ".join(RECIPES))
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if unknown := set(arguments.cases) - set(RECIPES):
+        parser.error(f"there is no case {min(unknown)!r}; cases: {', '.join(RECIPES)}")
     if arguments.inside:
         follow_recipe(arguments.cases[0], arguments.python)
         return
     if os.geteuid() != 0:
         sys.exit("the namespaces of a recipe need root")
-    for case in arguments.cases or RECIPES:
-        record(case, arguments.python)
+    version = subprocess.check_output([arguments.python, "-P", "-c", _PRINT_VERSION], text=True).strip()
+    output = Path(__file__).parent / version
+    cases = arguments.cases or list(RECIPES)
+    if there := [case for case in cases if (output / f"{case}.json").exists()]:
+        sys.exit(
+            f"{str(output / there[0])!r} is recorded already; delete its files first if it has to be recorded anew"
+        )
+    output.mkdir(exist_ok=True)
+    for case in cases:
+        record(case, arguments.python, output)
 
 
-def record(case: str, python: str) -> None:
-    """Follow a recipe in namespaces of its own, and pack the directory that it leaves."""
+def record(case: str, python: str, output: Path) -> None:
+    """Follow a recipe in namespaces of its own, and pack the directory that it leaves into `output`."""
     directory = case_directory(case)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
@@ -69,9 +79,6 @@ def record(case: str, python: str) -> None:
         [*namespaces, "sh", "-c", _ENTER, "sh", *inside], cwd=_REPOSITORY, env=variables, check=True
     )
 
-    version = subprocess.check_output([python, "-P", "-c", _PRINT_VERSION], text=True).strip()
-    output = Path(__file__).parent / version
-    output.mkdir(exist_ok=True)
     facts = json.loads((directory / _FACTS).read_text())
     (output / f"{case}.json").write_text(json.dumps(facts, indent=2) + "\n")
     archive = output / f"{case}.tar.gz"

@@ -329,7 +329,7 @@ _FLEET: dict[str, Any] = {
         "disabled": {"prompt": "Wait.", "workspace": "disabled", "run": {"model": "scripted:quick.yaml"}},
     },
 }
-"""Retention never removes a job, and no schedule fires during a test, whenever the test runs."""
+"""Retention never removes a job, and no schedule is likely to fire during a test: `yearly` fires on 29 February only."""
 
 
 @recipe

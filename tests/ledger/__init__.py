@@ -4,7 +4,7 @@
 
     file    test    cases    fate    place    sentence
 
-`cases` is how often the test ran (its parameters). `fate` is empty while the test stands where it stood. A change that
+`cases` is the number of its parametrized cases. `fate` is empty while the test stands where it stood. A change that
 moves, merges or deletes a test marks its row in the same commit:
 
 - `kept`: the test stands elsewhere; `place` is its new `file::test`.

@@ -27,6 +27,8 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case []:
             _print_fates(read_ledger())
+        case ["-h" | "--help"]:
+            print(__doc__)
         case ["missing"]:
             rows = read_ledger()
             for row in (*vanished(rows), *misplaced(rows)):
@@ -34,7 +36,11 @@ def main(arguments: list[str]) -> int:
         case ["generate", collected]:
             write_ledger(_generate(Path(collected)))
         case ["mark", fate, place, *prefixes] if fate in FATES and prefixes:
-            write_ledger(mark(read_ledger(), fate, place, tuple(prefixes)))
+            try:
+                write_ledger(mark(read_ledger(), fate, place, tuple(prefixes)))
+            except ValueError as exc:
+                print(exc, file=sys.stderr)
+                return 2
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -63,21 +63,32 @@ def misplaced(rows: Iterable[Row]) -> list[Row]:
 
 
 def mark(rows: Iterable[Row], fate: str, place: str, prefixes: tuple[str, ...]) -> list[Row]:
-    """All rows; those whose tests vanished and whose node begins with a prefix carry the mark.
+    """Mark the vanished rows whose node starts with one of the prefixes; return all rows.
 
     Args:
         rows: All rows.
         fate: `kept`, `merged` or `dropped`.
         place: See `Row.place`. A kept test's place may be a file alone: the test keeps its name.
         prefixes: Beginnings of `file::test`.
+
+    Raises:
+        ValueError: No vanished test starts with a prefix, or the place is not there. A row that is marked already can
+            be marked anew.
     """
     rows = list(rows)
-    gone = {row.node for row in vanished(rows) if row.node.startswith(prefixes)}
+    gone = {row.node for row in rows if row.test not in tests_in(row.file) and row.node.startswith(prefixes)}
+    if not gone or not place:
+        raise ValueError(
+            f"no vanished test starts with {' or '.join(map(repr, prefixes))}, or the place is empty"
+        )
     named = fate == DROPPED or "::" in place
-    return [
+    marked = [
         replace(row, fate=fate, place=place if named else f"{place}::{row.test}") if row.node in gone else row
         for row in rows
     ]
+    if wrong := [row.place for row in misplaced(marked) if row.node in gone]:
+        raise ValueError(f"there is no test {wrong[0]!r}")
+    return marked
 
 
 @cache

@@ -8,7 +8,10 @@ from tests.ledger.ledger import DROPPED, FATES, ROOT, misplaced, read_ledger, va
 
 def test_no_test_of_version_0_1_vanished_without_a_mark():
     """A test that does not stand where it stood is marked as kept elsewhere, merged or dropped."""
-    assert [row.node for row in vanished(read_ledger())] == []
+    gone = [row.node for row in vanished(read_ledger())]
+    assert gone == [], (
+        "mark them: `.venv/bin/python -m tests.ledger mark FATE PLACE PREFIX...` (CONTRIBUTING.md)"
+    )
 
 
 def test_marks_name_tests_that_exist():

@@ -83,10 +83,10 @@ def _refused(before: TestRun) -> tuple[str, str] | None:
 
 
 def _judged(guard: Guard, before: TestRun, after: TestRun) -> tuple[str, str]:
-    if after.noticed is not None:
+    if after.failed_test is not None:
         if guard.survives:
-            return "broken", f"{after.noticed} notices it now: remove its reason"
-        return "killed", after.noticed
+            return "broken", f"{after.failed_test} notices it now: remove its reason"
+        return "killed", after.failed_test
     if after.exit_code != 0 or after.passed < before.passed:
         return "broken", after.summary
     return ("survived, with a reason", guard.survives) if guard.survives else ("survived", "no test failed")

@@ -48,7 +48,7 @@ def test_a_sound_guard_has_no_problem(tree: Path):
     ],
 )
 def test_a_guard_that_moved_is_named(tree: Path, text: str | None, problem: str):
-    """Whoever moves a guard is told to update the list."""
+    """A guard that was moved is reported, with the request to update the list."""
     file = tree / GUARD.path
     file.unlink() if text is None else file.write_text(text)
     (found,) = problems_of(GUARD, tree)
@@ -57,6 +57,6 @@ def test_a_guard_that_moved_is_named(tree: Path, text: str | None, problem: str)
 
 
 def test_a_test_that_is_gone_is_named(tree: Path):
-    """Whoever removes a test is told which guard goes without."""
+    """A test that was removed is reported with the guards that name it."""
     (tree / "test_one.py").write_text("def test_another():\n    pass\n")
     assert problems_of(GUARD, tree) == ["one: there is no test 'test_one.py::test_it'"]

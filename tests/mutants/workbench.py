@@ -26,10 +26,10 @@ _NOT_COPIED = shutil.ignore_patterns(
 _OPTIONS = ("-x", "-q", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 _MARKER = "this is the mutated copy"
 _CRASHES = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SyntaxError")
-"""Failures that say that the mutant is no working program, rather than that a guard is missing."""
+"""Errors which show that the mutant does not run, not that a test noticed it."""
 
 _IN_A_FIXTURE = 'with "AssertionError'
-"""What pytest says of a fixture that did not find what it expects: it notices as a test does."""
+"""A part of pytest's report of a failed assertion in a fixture, which counts as a test failure."""
 
 
 class WorkbenchError(Exception):
@@ -38,7 +38,7 @@ class WorkbenchError(Exception):
 
 @dataclass(frozen=True)
 class TestRun:
-    """What a run of pytest came to."""
+    """The result of one pytest run."""
 
     __test__ = False
 
@@ -54,8 +54,8 @@ class TestRun:
     duration_s: float
 
     @property
-    def noticed(self) -> str | None:
-        """The test that failed as a test should; None if none did."""
+    def failed_test(self) -> str | None:
+        """The first test that failed, by more than a mutant that does not run; None if none did."""
         if self.exit_code != 1:
             return None
         asserted = [(test, message) for test, message in self.errors if _IN_A_FIXTURE in message]
@@ -93,7 +93,7 @@ class Workbench:
         self.check_imports()
 
     def check_imports(self) -> None:
-        """Mutate the package so that each import of it tells, and see that every way to start it does.
+        """Make the package print a marker on import, and check that every way to start it prints the marker.
 
         Raises:
             WorkbenchError: One of them imports another copy.
@@ -177,7 +177,7 @@ class Workbench:
         return TestRun(exit_code, passed, tuple(failures), tuple(errors), tuple(skipped), output, duration_s)
 
     def _write(self, file: Path, text: str) -> None:
-        """Replace a module, and what Python compiled of it: two mutants may be of one size and one second."""
+        """Replace a module and delete its bytecode: two mutants can have the same size and time of change."""
         file.write_text(text, encoding="utf-8")
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             compiled.unlink()

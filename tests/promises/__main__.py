@@ -1,6 +1,7 @@
 """`python -m tests.promises`: how many promises there are, by area."""
 
 import io
+import sys
 from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -24,16 +25,20 @@ class Count:
         items.clear()
 
 
-def main() -> None:
-    """Print a table."""
+def main() -> int:
+    """Print a table; 1 if a module cannot be read."""
     count = Count()
-    with redirect_stdout(io.StringIO()):
-        pytest.main([str(Path(__file__).parent), "-qqq", "-n0"], plugins=[count])
+    with redirect_stdout(io.StringIO()) as output:
+        found = pytest.main([str(Path(__file__).parent), "-qqq", "-n0"], plugins=[count])
+    if found != pytest.ExitCode.NO_TESTS_COLLECTED:
+        print(output.getvalue(), file=sys.stderr)
+        return 1
     print(f"{'area':20} promises  also in Docker")
     for area, number in sorted(count.promises.items()):
         print(f"{area.replace('_', ' '):20} {number:8}  {count.repeated[area] or '':>14}")
     print(f"{'all':20} {count.promises.total():8}  {count.repeated.total():14}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

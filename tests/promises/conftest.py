@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 from tests.promises.needs import Fence, need_docker
-from tests.promises.product import Product
+from tests.promises.product import PYTHON, Product
 
 LEFT_PATIENCE_S = 30.0
 
@@ -39,6 +39,18 @@ def base() -> Iterator[Path]:
     yield made
     subprocess.run(["chmod", "-R", "u+rwX", made], check=False, stderr=subprocess.DEVNULL)
     shutil.rmtree(made)
+
+
+def pytest_sessionstart() -> None:
+    """See that there is a product to try: without one, a test that something is refused would pass."""
+    try:
+        done = subprocess.run(
+            [PYTHON, "-P", "-m", "ringfence", "--version"], capture_output=True, check=False
+        )
+    except OSError as exc:
+        raise pytest.UsageError(f"PROMISES_PYTHON {PYTHON!r} cannot be run: {exc.strerror}") from exc
+    if done.returncode != 0:
+        raise pytest.UsageError(f"PROMISES_PYTHON {PYTHON!r} has no ringfence: {done.stderr.decode()[-300:]}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,11 +24,11 @@ from tests.promises.spelling import (
     spell_setting,
 )
 
-PYTHON = os.environ.get("PROMISES_PYTHON", sys.executable)
+PYTHON = str(Path(os.environ.get("PROMISES_PYTHON", sys.executable)).absolute())
 PATIENCE_S = 60.0
-"""No command of these tests takes so long, unless it hangs."""
+"""Time limit of a command in seconds; none takes so long unless it hangs."""
 OWNER = 12_345
-"""Whom root gives workspaces to, so that root and everybody else work on them in the same way."""
+"""Owner of the workspaces when the tests run as root, so that commands treat them as any other user's."""
 
 Answer = TypeVar("Answer")
 Turn = dict[str, Any]
@@ -37,7 +37,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command came to."""
+    """The result of a command."""
 
     words: tuple[str, ...]
     code: int
@@ -286,7 +286,7 @@ def flatten(sections: dict[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def give(place: Path, owner: int = OWNER) -> None:
-    """Give a tree to another user, where that can be done: root's own files are worked on as a copy."""
+    """Change the owner of a tree if the caller is root: commands work on a copy of root's own files."""
     if os.getuid() == 0:
         for folder, _, files in os.walk(place):
             for name in (".", *files):
@@ -300,7 +300,7 @@ def says(text: str = "", *commands: str, **more: Any) -> Turn:
 
 
 def poll(ask: Callable[[], Answer], *, timeout_s: float = PATIENCE_S) -> Answer:
-    """The first true answer."""
+    """Call until the result is true, and return it."""
     deadline = time.monotonic() + timeout_s
     while not (answer := ask()):
         assert time.monotonic() < deadline, answer

@@ -66,7 +66,7 @@ def test_diff_is_a_patch(changed: Product) -> None:
     assert contents(copy) == after
 
 
-def test_record_names_changes(changed: Product) -> None:
+def test_record_counts_changes(changed: Product) -> None:
     """The record says how many files were changed."""
     (exported,) = changed.recorded("work.exported")
     assert exported["files_changed"] == len(CHANGED)

@@ -16,7 +16,7 @@ SLOW = [says("", "echo begun > begun; sleep 600"), says("done")]
 
 @pytest.fixture(scope="module")
 def fleet(make_product: Callable[[], Product]) -> Iterator[Fleet]:
-    """A fleet whose daemon runs, which the module's tests share; each uses an agent of its own, or only looks."""
+    """A fleet whose daemon runs, which the module's tests share: none may rely on how many jobs an agent has."""
     product = make_product()
     with fleet_of(product) as fleet:
         writes = product.script(says("", "echo new > made.txt"), says("It is made."), name="writes")

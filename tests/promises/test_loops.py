@@ -34,7 +34,7 @@ def write_code(name: str, sign: str) -> str:
 
 
 def case(role: str, story: str, *commands: str, text: str = "done") -> dict[str, Any]:
-    """What a role says about a story."""
+    """The scripted conversation of one role on one story."""
     acts = [says("", *commands)] if commands else []
     return {"when": [f"role: {role}", f"story: {story}\n"], "turns": [*acts, says(text)]}
 
@@ -89,7 +89,7 @@ def start(product: Product, cases: list[dict[str, Any]], *words: str, stories: s
 
 
 def kinds(ended: Ended) -> list[str]:
-    """The names of what it printed."""
+    """The names of the events that it printed."""
     return [event["event"] for event in ended.events]
 
 
@@ -111,7 +111,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def done(make_product: Callable[[], Product]) -> tuple[Product, Ended]:
-    """A loop that came to its end: one story passed, the others were rejected for a reason each."""
+    """A loop that came to its end: one story passed, the others were rejected, each for a different reason."""
     product = make_product()
     product.write("mine", "not committed")
     product.write(
@@ -414,7 +414,7 @@ def test_a_killed_loop(product: Product) -> None:
     assert len(product.git("log", "--format=%s", f"main..{branch}").splitlines()) == 2
 
 
-def test_an_interrupted_loop(product: Product) -> None:
+def test_ctrl_c_cancels_a_loop(product: Product) -> None:
     """Ctrl-C ends a loop with 130, and `loop status` says that it was cancelled."""
     prepare(product, story("add", 1))
     cases = [case("test_writer", "S1", "sleep 600")]
@@ -428,7 +428,7 @@ def test_an_interrupted_loop(product: Product) -> None:
 
 
 def test_a_story_that_waits_for_a_person(product: Product) -> None:
-    """A story that is blocked is not begun, and a loop that is left with it ends with 6."""
+    """A story that is blocked is not begun, and a loop in which only it remains ends with 6."""
     prepare(product, story("add", 1), story("sub", 2, status="blocked", question="Which way?"))
     ended = start(product, GOOD)
     assert ended.ends_as("blocked")

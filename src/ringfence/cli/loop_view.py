@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Data = Mapping[str, Any]
 _LOOK_S = 0.2
 _LOST = 5
-"""So often in a row nobody is found at work on a loop before it counts as interrupted: one may just be starting."""
+"""Consecutive looks without a process before a loop counts as interrupted: one may just be starting."""
 _LINE_CHARS = 400
 _MOST_FLAGGED = 10
 _SHOWN = 3

@@ -14,7 +14,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @frozen
 class SettingOption:
-    """An option of commands; it is called as its name in `SETTINGS`, with dashes."""
+    """A command-line option that sets a configuration key; its flag is the name in `SETTINGS`, with dashes."""
 
     key: str
     """In the configuration."""

@@ -1,4 +1,4 @@
-"""Names of version 0.1 that version 0.2 still reads, with a notice. Version 0.3 reads none of them."""
+"""The word `crew` of version 0.1, which version 0.2 still reads in place of `fleet`. Version 0.3 does not."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -57,17 +57,22 @@ def fleet_database(folder: Path) -> Path:
 
 
 def rename_database(folder: Path) -> str | None:
-    """Rename a fleet's database of version 0.1, unless somebody has it open; a notice, if there was one.
+    """Rename a fleet's database of version 0.1, unless a process has it open.
 
     Args:
-        folder: Of the fleet's state. The caller holds the lock of its daemon.
+        folder: The fleet's state directory. The caller holds the daemon's lock.
+
+    Returns:
+        A notice if it was renamed or could not be; None if there was nothing to rename.
     """
-    old, new = fleet_database(folder), folder / _NEW_DATABASE
-    if old == new or not old.exists():
+    old, new = folder / _OLD_DATABASE, folder / _NEW_DATABASE
+    if not old.exists():
         return None
+    if new.exists():
+        return f"{str(old)!r} is ignored, since there is {new.name!r}; remove it if it holds nothing of use"
     try:
         with closing(sqlite3.connect(old, timeout=0.0, isolation_level=None)) as link:
-            # Only a connection that is the sole one can give up the write-ahead log: then it is one file, in no use.
+            # Only a sole connection can leave WAL mode; afterwards the database is one file, and not in use.
             link.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as exc:
         return f"{str(old)!r} is used as it is, and not renamed to {new.name!r} yet: {exc}"

@@ -1,4 +1,4 @@
-"""Who thinks: the contract of a runtime, our own loop over the Messages API, limits."""
+"""Runtimes: the contract, our own loop over the Messages API, limits."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

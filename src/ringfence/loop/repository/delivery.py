@@ -33,7 +33,7 @@ _IDENTITY = {
 
 @frozen
 class Goods:
-    """What is brought."""
+    """The loop's commits and the branch to create."""
 
     git: Git
     """The loop's repository."""
@@ -45,7 +45,7 @@ class Goods:
 
 
 async def deliver_branch(goods: Goods, source: Source) -> None:
-    """Put the loop's commits among the user's objects and make a branch of them; again is the same as once.
+    """Put the loop's commits among the user's objects and make a branch of them; a second call has no further effect.
 
     Args:
         goods: Of the loop.
