@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ringfence.background_import import import_in_background
 from ringfence.cli.saying import say
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.config import Effective, Flag
@@ -78,6 +77,8 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
 def _import_early(effective: "Effective") -> None:
     """Load the model's SDK beside the first work, where a role may need it: a client brings its own."""
     if effective.settings.run.runtime == "api":
+        from ringfence.model import SDK_MODULES
+
         import_in_background(*SDK_MODULES, "ringfence.runtime.api", "ringfence.tool.toolset")
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from ringfence import filesystem
 from ringfence.errors import UsageError
 
 
@@ -12,6 +11,8 @@ def replace_file(file: Path, text: str) -> None:
     Raises:
         UsageError: It cannot be written.
     """
+    from ringfence import filesystem
+
     # Never opened for writing where it is: a hostile repository may have put a link to ~/.bashrc there.
     try:
         filesystem.replace_file(file, text.encode(), mode=0o644)

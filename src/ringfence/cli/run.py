@@ -15,7 +15,6 @@ from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
-from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -69,6 +68,8 @@ def run(
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     if effective.settings.run.runtime == "api":  # a client brings its own
+        from ringfence.model import SDK_MODULES
+
         import_in_background(*SDK_MODULES)
     import anyio
 

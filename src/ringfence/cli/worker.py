@@ -11,7 +11,6 @@ import typer
 from ringfence.background_import import import_in_background
 from ringfence.cli.options import LogFormatOption
 from ringfence.errors import UsageError
-from ringfence.model import SDK_MODULES
 
 if TYPE_CHECKING:
     from ringfence.cli.log import Log
@@ -31,6 +30,8 @@ def worker(
     import json
 
     import anyio
+
+    from ringfence.model import SDK_MODULES
 
     import_in_background(*SDK_MODULES)
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")

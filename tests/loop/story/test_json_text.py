@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +64,10 @@ def test_it_takes_no_text_that_json_does_not_take(text: str):
         assert refused.column is not None
         assert 1 <= refused.line <= len(lines)
         assert 1 <= refused.column <= len(lines[refused.line - 1]) + 1
+
+
+@pytest.mark.parametrize("tail", ["", "\\"])
+def test_a_string_without_an_end_is_refused(tail: str):
+    """A megabyte of escaped quotes is read once and not once for each quote, which would take hours."""
+    with pytest.raises(ConfigurationError, match="unterminated string"):
+        parse_json(('["' + '\\"' * 500_000 + tail).encode(), FILE)

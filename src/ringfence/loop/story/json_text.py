@@ -16,7 +16,8 @@ from ringfence.errors import ConfigurationError
 from ringfence.loop.story.bounds import DEPTH_LIMIT, VALUES_LIMIT
 from ringfence.loop.story.words import quoted
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.?)*"?|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+"""A string without an end goes to the end of the text: no part of a text is looked at twice."""
 _MOST_DIGITS = 400
 
 
