@@ -20,6 +20,17 @@ def test_a_transcript_is_listed_and_shown(golden: Unpack, client: str):
     assert [text for text in ("Read the note.", "$ cat note.txt", "It says one.") if text not in shown] == []
 
 
+def test_no_run_continues_an_imported_record(golden: Unpack):
+    """What is in a transcript anybody may have written: no model gets it as its own conversation."""
+    sessions = golden("imported")
+    model = sessions.write_script({"turns": [{"text": "x"}]})
+    newest = sessions.run("run", "--model", model, "--continue", "Go on.", code=2)
+    assert "there is no run" in newest.stderr
+    run = sessions.facts["claude"]["run"]
+    named = sessions.run("run", "--model", model, "--resume", run, "Go on.", code=2)
+    assert f"run {run!r} was no agent's" in named.stderr
+
+
 @each_client
 def test_an_imported_record_is_read(golden: Unpack, client: str):
     """It is listed as imported, shows its origin, verifies and is exported."""

@@ -386,6 +386,21 @@ def test_another_attempt(product: Product) -> None:
     assert any("attempt: 3 of" in prompt and told in prompt for prompt in prompts)
 
 
+def test_attempts_are_bounded(product: Product) -> None:
+    """A story that fails in another way each time has as many attempts as `--attempts` says, and is skipped then."""
+    prepare(product, story("add", 1))
+    cases = [GOOD[0]]
+    for attempt in (1, 2, 3):
+        wrong = case("implementor", "S1", f"printf 'def add(a, b):\\n    return {attempt}\\n' >> calc.py")
+        wrong["when"].append(f"attempt: {attempt} of")
+        cases.append(wrong)
+    ended = start(product, cases, "--attempts", "2")
+    assert ended.ends_as("check failed"), ended.code
+    assert kinds(ended).count("story.retried") == 1
+    assert "return 2" in product.does("loop diff", "S1", "--rejected", "2").out
+    assert product("loop diff", "S1", "--rejected", "3").code != 0
+
+
 def test_a_bound_and_resumption(product: Product) -> None:
     """A loop that reaches a bound ends with 5, and `loop resume` goes on with it under another one."""
     prepare(product, story("add", 1))

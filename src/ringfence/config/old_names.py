@@ -72,11 +72,12 @@ def rename_database(folder: Path) -> str | None:
         return f"{str(old)!r} is ignored, since there is {new.name!r}; remove it if it holds nothing of use"
     try:
         with closing(sqlite3.connect(old, timeout=0.0, isolation_level=None)) as link:
-            # Only a sole connection can leave WAL mode; afterwards the database is one file, and not in use.
+            # Only a sole connection can leave WAL mode; the database is one file then, and the lock keeps it so.
             link.execute("PRAGMA journal_mode = DELETE")
+            link.execute("BEGIN EXCLUSIVE")
+            old.rename(new)
     except sqlite3.Error as exc:
         return f"{str(old)!r} is used as it is, and not renamed to {new.name!r} yet: {exc}"
-    old.rename(new)
     locks = old.with_name(f"{old.name}.executors")
     if locks.is_dir():
         locks.rename(new.with_name(f"{new.name}.executors"))

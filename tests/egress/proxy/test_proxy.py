@@ -239,6 +239,24 @@ async def test_oldest_half_open_goes() -> None:
     assert given_up == [("first", True)]
 
 
+async def test_half_open_connections_are_bounded() -> None:
+    """A sandbox has 64 connections that have not said what they want, whatever it opens."""
+    half_open = HalfOpen()
+    given_up: list[int] = []
+
+    async def wait(number: int) -> None:
+        with half_open.waiting():
+            await anyio.sleep_forever()
+        given_up.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(66):
+            tasks.start_soon(wait, number)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert given_up == [0, 1]
+
+
 async def test_rules_are_those_of_now(web: Web, record: Record) -> None:
     """A change takes what is granted as a whole; asking for it gives what holds."""
     proxy = ForwardProxy(Egress(), sandbox_id="x", emit=record.emit, resolve=web.resolve)

@@ -108,6 +108,17 @@ async def test_one_at_a_time_on_a_workspace(queue: Queue):
     assert set(free) <= set(started)
 
 
+async def test_a_workspace_is_held_until_its_job_has_ended(queue: Queue):
+    """A job that was started by an earlier look keeps its workspace to itself."""
+    agents = {name: AgentBounds(concurrency=9) for name in "ab"}
+    one = await queue.add("a", workspace="/w")
+    assert ids(await queue.admit(agents)) == [one]
+    two = await queue.add("b", workspace="/w")
+    assert ids(await queue.admit(agents)) == []
+    await queue.end(one)
+    assert ids(await queue.admit(agents)) == [two]
+
+
 async def test_a_rate(queue: Queue):
     """Not more starts in any window than allowed, and it is known when the next may be."""
     agents = {"a": AgentBounds(concurrency=9, rate=Rate(2, 60))}

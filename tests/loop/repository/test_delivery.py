@@ -119,6 +119,11 @@ def below(users: Path) -> None:
     run_git(users, "branch", f"{BRANCH}/x")
 
 
+def name_for_another(users: Path) -> None:
+    """A name of that kind that stands for a branch which is not there yet."""
+    run_git(users, "symbolic-ref", f"refs/heads/{BRANCH}", "refs/heads/not-yet")
+
+
 def link_to_elsewhere(users: Path) -> None:
     """The directory of refs leads elsewhere."""
     (users.parent / "elsewhere").mkdir()
@@ -129,6 +134,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a branch with other commits": (other_branch, "other commits"),
     "a branch that leaves no room": (in_the_way, "leaves no room"),
     "a branch below": (below, "leaves no room"),
+    "a name for another branch": (name_for_another, "name for another ref"),
     "a link in the place of a directory": (link_to_elsewhere, "is a link"),
 }
 

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -116,6 +116,17 @@ async def test_several_clients_at_once(short_dir: Path):
             for number in range(5):
                 tasks.start_soon(use, number)
     assert told == {number: f"{number}\n" for number in range(5)}
+
+
+async def test_clients_are_bounded(short_dir: Path):
+    """64 are served at once; one more is cut off."""
+    async with held_by_us(short_dir) as holder:
+        with ExitStack() as sockets:
+            for _ in range(64):
+                await anyio.wait_readable(sockets.enter_context(Client(holder.place).socket))
+            more = Client(holder.place)
+            sockets.enter_context(more.socket)
+            assert await more.is_cut_off()
 
 
 async def test_each_command_is_recorded_before_its_end_is_told(short_dir: Path):

@@ -173,6 +173,15 @@ async def test_an_agents_new_rules_hide_nothing(repository: Path, store: Checkpo
     assert set(diff) == {"sub/.gitignore", "sub/evil", ".gitignore"}
 
 
+async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: CheckpointStore):
+    """What a run made is in its second checkpoint, though another one of the workspace was taken meanwhile."""
+    before = await store.take("r/before")
+    (repository / "made").write_text("by the run")
+    await store.take("n/named")
+    after = await store.take("r/after", base=before.id)
+    assert names(await store.diff(before.id, after.id)) == {"made": "added"}
+
+
 @pytest.mark.parametrize("hidden_by", ["root", "itself"])
 async def test_dropped_rules_reveal_nothing(hidden_by: str, repository: Path, store: CheckpointStore):
     """A user's ignored files do not become the run's when a run drops the rule: undo would delete them."""
