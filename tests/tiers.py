@@ -20,10 +20,12 @@ from pathlib import Path, PurePath
 import pytest
 
 ANY_USER: Mapping[str, str] = {
+    "docs/": "what pages print; the commands in them are tested as both users by promises",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
     "engine/": "workflows, their database and their executors",
     "events/": "the shape of records",
+    "examples/": "projects of the examples; both users run the demo",
     "fleet/chaos/": "a crew whose processes, database and disk fail",
     "fleet/config/": "files of crews, read and judged",
     "fleet/daemon/test_api": "requests to a daemon, asked at random",
@@ -47,6 +49,7 @@ ANY_USER: Mapping[str, str] = {
     "fleet/trigger/": "requests, files and work sources, judged",
     "fleet/worker/test_messages.py": "messages, on loopback",
     "fleet/worker/test_sessions.py": "what agents of a crew remember",
+    "golden/": "formats of state that version 0.1 wrote",
     "loop/freeze/": "files of attempts, compared as data",
     "loop/report/": "what is written of a loop's rows",
     "loop/role/": "prompts made, and answers read",
@@ -68,6 +71,7 @@ ANY_USER: Mapping[str, str] = {
     "loop/suite/": "what runners tell, inside",
     "model/": "requests and replies of the Messages API, spoken with a server on loopback",
     "promises/test_configuration.py": "files of configuration, read and judged",
+    "promises/test_exit_codes.py": "codes of ends that sandboxes, models and settings bring about",
     "promises/test_fleet": "fleet files, jobs and commands; start and stop are tested as both users elsewhere",
     "promises/test_gateway.py": "requests to models, spoken with servers on loopback",
     "promises/test_loops.py": "loops as commands show them; smaller loops are tested as both users elsewhere",
@@ -113,6 +117,7 @@ FULL: Mapping[str, str] = {
     "egress/proxy/": "the proxy's stream is Docker's, which is tried",
     "egress/swap/": "the stream of injected credentials is Docker's, which is tried",
     "real_clients/test_conformance.py": "each program is tried in bubblewrap and Docker, each engine by its own suite",
+    "sandbox/test_conformance.py": "the contract is tried in bubblewrap and Docker; Podman and gVisor have the escape suite",
     "sandbox/test_inspect_contract.py": "a peer's checks, tried in bubblewrap and Docker; ours are tried in each engine",
 }
 """Files and directories below `tests/` that try Podman and gVisor in `make test-full` only, and why."""
