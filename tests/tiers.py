@@ -117,7 +117,7 @@ FULL: Mapping[str, str] = {
     "egress/proxy/": "the proxy's stream is Docker's, which is tried",
     "egress/swap/": "the stream of injected credentials is Docker's, which is tried",
     "real_clients/test_conformance.py": "each program is tried in bubblewrap and Docker, each engine by its own suite",
-    "sandbox/test_conformance.py": "the contract is tried in bubblewrap and Docker; Podman and gVisor have the escape suite",
+    "sandbox/test_conformance.py": "the contract is tried in bubblewrap and Docker, Podman and gVisor by escapes",
     "sandbox/test_inspect_contract.py": "a peer's checks, tried in bubblewrap and Docker; ours are tried in each engine",
 }
 """Files and directories below `tests/` that try Podman and gVisor in `make test-full` only, and why."""

@@ -13,7 +13,7 @@ def found(files: dict[str, str], **commands: str) -> Detected:
     return detect(files, lambda path: files[path].encode() if path in files else None, commands=commands)  # type: ignore[arg-type]
 
 
-def tests_of(detected: Detected) -> list[Check]:
+def checks_of(detected: Detected) -> list[Check]:
     """The checks that run tests."""
     return [check for check in detected.checks if check.kind == "test"]
 
@@ -37,7 +37,7 @@ TESTS = {
 def test_how_tests_are_run(case: str) -> None:
     """Each language's runner is found by what its projects have."""
     files, runner = TESTS[case]
-    (check,) = tests_of(found(files))
+    (check,) = checks_of(found(files))
     assert check.runner == runner
     assert runner is None or runner_of(check.command) == runner
 
@@ -55,7 +55,7 @@ def test_how_tests_are_run(case: str) -> None:
 )
 def test_unittest_is_told_where_tests_are(files: list[str], starts: list[str]) -> None:
     """It looks into packages only, and so has to start in each directory that is none."""
-    checks = tests_of(found(dict.fromkeys(files, "import unittest\n")))
+    checks = checks_of(found(dict.fromkeys(files, "import unittest\n")))
     assert [check.command.removeprefix("python3 -m unittest discover") for check in checks] == starts
     assert len({check.name for check in checks}) == len(starts)
 
@@ -119,4 +119,4 @@ def test_all_at_once() -> None:
 def test_files_that_are_broken(text: str) -> None:
     """A configuration that cannot be read, or is not shaped as it should be, is as if it were not there."""
     files = {"pyproject.toml": text, "package.json": text, "Cargo.toml": text, "test_a.py": text}
-    assert {check.runner for check in tests_of(found(files))} >= {"pytest", "cargo"}
+    assert {check.runner for check in checks_of(found(files))} >= {"pytest", "cargo"}
