@@ -17,8 +17,9 @@ _HEAD = """\
 # Commands
 
 What they print on stdout is data, on stderr talk. Exit codes: [exit-codes.md](exit-codes.md). `RUN` is a
-run's id, the beginning of one that is clear, or `last`: for `audit` the newest run of all, else the newest
-one with work on the workspace that the current directory is in. Those tell on stderr which run they took.
+run's id, the beginning of one that is clear, or `last`: the newest run on the workspace that the current
+directory is in; for `diff`, `apply` and `undo` the newest one there that changed something. Those three say
+on stderr which run they took.
 """
 
 

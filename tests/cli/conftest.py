@@ -15,7 +15,7 @@ import pytest
 from tests.forked import Forked
 
 from ringfence.cli import main
-from ringfence.journal import resolve, verify
+from ringfence.journal import resolve, run_dirs, verify
 
 COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 
@@ -165,7 +165,7 @@ def events() -> Callable[..., list[dict[str, Any]]]:
     """The journal of a run, verified first."""
 
     def read(run: str = "last", status: str = "sealed") -> list[dict[str, Any]]:
-        path = resolve(run)
+        path = run_dirs()[0] if run == "last" else resolve(run)
         assert verify(path).status == status
         return [json.loads(line) for line in (path / "journal.jsonl").read_bytes().splitlines()]
 

@@ -56,25 +56,25 @@ def _make(*, seal: bool) -> Path:
     [
         ["ls"],
         ["ls", "--json"],
-        ["show", "last"],
-        ["show", "last", "--json"],
-        ["follow", "last"],
-        ["follow", "last", "--json"],
-        ["export", "last"],
-        ["verify", "last"],
+        ["show", "RUN"],
+        ["show", "RUN", "--json"],
+        ["follow", "RUN"],
+        ["follow", "RUN", "--json"],
+        ["export", "RUN"],
+        ["verify", "RUN"],
     ],
     ids=" ".join,
 )
 def test_no_text_of_an_agent_acts_on_the_terminal(arguments: list[str], run: Path) -> None:
     """Every command shows hostile text by its codes."""
-    result = _run(*arguments)
+    result = _run(*(run.name if word == "RUN" else word for word in arguments))
     assert result.exit_code == 0
     assert not set(result.output) & set("\x1b\r\u202e")
 
 
 def test_the_transcript_tells_what_happened(run: Path) -> None:
     """`show` prints the command, its reason, its result and the end, in order, markup untouched."""
-    output = _run("show", "last").output
+    output = _run("show", run.name).output
     escaped = r"\x1b[2J\u202e[red]ok\x0dno"
     parts = [f"# {escaped}", f"$ {escaped}", "failed after 1.50 s", escaped, f"failed: {escaped}", "sealed"]
     places = [output.index(part) for part in parts]
@@ -84,7 +84,7 @@ def test_the_transcript_tells_what_happened(run: Path) -> None:
 
 def test_json_lines_hold_the_events(run: Path) -> None:
     """`show --json` prints one object for each event, as in the journal."""
-    lines = [json.loads(line) for line in _run("show", "last", "--json").output.splitlines()]
+    lines = [json.loads(line) for line in _run("show", run.name, "--json").output.splitlines()]
     assert [line["event"] for line in lines][:2] == ["journal.opened", "job.created"]
     assert lines[2]["data"]["content"] == _EVIL
 
@@ -121,7 +121,7 @@ def test_verify_of_a_changed_run(run: Path) -> None:
     """A changed run is broken, with the line, and exit code 1."""
     path = run / "journal.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"is_error":true', b'"is_error":false'))
-    result = _run("verify", "last", "--json")
+    result = _run("verify", run.name, "--json")
     found = json.loads(result.output)
     assert (result.exit_code, found["status"], found["bad_line"]) == (1, "broken", 6)
 
@@ -130,7 +130,7 @@ def test_verify_of_a_truncated_run(run: Path) -> None:
     """A run whose last lines were cut off is truncated, with exit code 1."""
     path = run / "journal.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
-    result = _run("verify", "last")
+    result = _run("verify", run.name)
     assert result.exit_code == 1
     assert result.output.startswith("TRUNCATED")
 
@@ -150,8 +150,8 @@ def test_verify_with_a_given_key(run: Path, tmp_path: Path) -> None:
     key = tmp_path / "key.pub"
     key.write_bytes((keys_dir() / "journal-ed25519.pub").read_bytes())
     (keys_dir() / "journal-ed25519.pub").unlink()
-    assert _run("verify", "last").exit_code == 1
-    assert _run("verify", "last", "--key", str(key)).exit_code == 0
+    assert _run("verify", run.name).exit_code == 1
+    assert _run("verify", run.name, "--key", str(key)).exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["last", "--all"]], ids=["nothing", "both"])
@@ -172,12 +172,12 @@ def test_a_damaged_run_is_not_shown_as_if_whole(run: Path) -> None:
     """`show` stops with an error at a line that does not parse."""
     path = run / "journal.jsonl"
     path.write_bytes(path.read_bytes().replace(b'{"seq":3', b'{"seq":x'))
-    assert isinstance(_run("show", "last").exception, RecordError)
+    assert isinstance(_run("show", run.name).exception, RecordError)
 
 
 def test_export_writes_a_file(run: Path, tmp_path: Path) -> None:
     """`export -o` writes the session, for its owner only."""
     target = tmp_path / "session.json"
-    assert _run("export", "last", "-o", str(target)).exit_code == 0
+    assert _run("export", run.name, "-o", str(target)).exit_code == 0
     assert json.loads(target.read_bytes())["message_count"] == 2
     assert target.stat().st_mode & 0o777 == 0o600

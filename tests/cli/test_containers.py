@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Ended
 
 from ringfence.events import PolicyLoosened, SandboxCreated
-from ringfence.journal import read, resolve
+from ringfence.journal import read, run_dirs
 
 Cli = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def image() -> str:
 
 def events(kind: type) -> list[Any]:
     """What the newest run recorded of a kind."""
-    return [entry.event for entry in read(resolve("last")) if isinstance(entry.event, kind)]
+    return [entry.event for entry in read(run_dirs()[0]) if isinstance(entry.event, kind)]
 
 
 def test_a_command_that_the_memory_limit_killed_is_told(execute: Cli, image: str):

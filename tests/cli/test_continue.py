@@ -10,6 +10,7 @@ import pytest
 from ringfence.job.agent import part_of
 from ringfence.job.request import RunRequest
 from ringfence.job.run import JobRun
+from ringfence.journal import run_dirs
 from ringfence.runtime import Task
 from ringfence.sandbox import Sandbox, SandboxSpec
 
@@ -64,7 +65,7 @@ def test_of_a_session_on_the_terminal_it_is_told_what_goes_on_with_it(
     spec = SandboxSpec(workspace=workspace, mode="clone")
     request = RunRequest(prompt="p", workspace=workspace, spec=spec, wall_clock_s=60, runtime="claude")
     anyio.run(lambda: JobRun(request, part_of(agent, Task(prompt="p", model=""))).run())
-    ended = run(script(says()), "--resume", "last")
+    ended = run(script(says()), "--resume", run_dirs()[0].name)
     assert (ended.code, "go on by `ringfence claude`" in ended.err) == (2, True), ended
 
 

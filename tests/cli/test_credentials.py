@@ -15,7 +15,7 @@ import pyrage
 import pytest
 from tests.secret.codex.oauth import token_server, write_login
 
-from ringfence.journal import resolve
+from ringfence.journal import run_dirs
 
 Cli = Callable[..., Any]
 SECRET = "hunter2/correct+horse=battery"
@@ -235,7 +235,7 @@ def test_a_refused_credential_ends_the_run_before_the_agent(
 
 
 def _journal() -> str:
-    return (resolve("last") / "journal.jsonl").read_text()
+    return (run_dirs()[0] / "journal.jsonl").read_text()
 
 
 def test_a_credential_that_is_refused_late_leaves_no_work(
@@ -336,7 +336,7 @@ def test_no_secret_of_any_source_is_shown_or_kept(
     reference = _source(kind, tmp_path, monkeypatch)
     _configure({"secrets": {"ANTHROPIC_AUTH_TOKEN": reference}})
     ended = ringfence("run", f"use {said}", "-C", workspace, *form)
-    run = resolve("last")
+    run = run_dirs()[0]
     kept = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file()).decode("utf-8", "replace")
     assert ended.code == 0, ended.err
     assert [one for one in forms if one in ended.out + ended.err + kept] == []

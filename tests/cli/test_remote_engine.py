@@ -138,9 +138,9 @@ def test_the_agent_sees_what_is_staged(run: Cli, workspace: Path, git: Cli, even
 
 def run_dir() -> Path:
     """Of the newest run."""
-    from ringfence.journal import resolve
+    from ringfence.journal import run_dirs
 
-    return resolve("last")
+    return run_dirs()[0]
 
 
 def test_files_of_all_kinds(run: Cli, ringfence: Cli, workspace: Path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.journal import resolve, runs_dir
+from ringfence.journal import run_dirs, runs_dir
 
 Cli = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def test_an_unknown_price_refuses_a_cost_limit_before_anything(run: Cli, workspa
     ended = run(f"scripted:{file}", "--max-cost-usd", "1")
     assert ended.code == 4
     with pytest.raises(Exception, match="no run"):
-        resolve("last")
+        run_dirs()[0]
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_a_read_only_workspace_stays_as_it_is(run: Cli, script: Cli, says: Cli, 
 def test_every_run_leaves_a_session_file(run: Cli, script: Cli, says: Cli):
     """The record of seed form lies beside the journal."""
     run(script(says("x", "echo hello"), says()))
-    path = resolve("last")
+    path = run_dirs()[0]
     session = json.loads((path / f"{path.name}.json").read_text())
     call = next(message for message in session["messages"] if message.get("type") == "tool_call")
     assert (call["result"]["stdout"], call["reasoning"]) == ("hello\n", "needed")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.cases import slow_after
 
-from ringfence.journal import resolve
+from ringfence.journal import run_dirs
 
 Cli = Callable[..., Any]
 SECRET = "hunter2-correct-horse-battery"
@@ -27,7 +27,7 @@ def leaky(script: Cli, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_no_secret_is_shown_or_kept(ringfence: Cli, workspace: Path, leaky: str, form: list[str]):
     """Neither whole nor in the pieces in which it came."""
     ended = ringfence("run", f"use {SECRET}", "-C", workspace, "--model", leaky, *form)
-    run = resolve("last")
+    run = run_dirs()[0]
     kept = b"".join(path.read_bytes() for path in run.rglob("*.json*"))
     assert (ended.code, SECRET in ended.out + ended.err, SECRET.encode() in kept) == (0, False, False)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.journal import resolve, runs_dir
+from ringfence.journal import run_dirs, runs_dir
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
@@ -195,10 +195,10 @@ def test_last_is_the_newest_run_with_work_here(
 ):
     """Runs on other workspaces and refused ones do not count; a directory below the workspace does."""
     run("touch made", "--mode", "bind")
-    name = resolve("last").name
+    name = run_dirs()[0].name
     refused = run("true", "--sandbox", "host", "--mode", "clone")
     elsewhere = run("true", "-C", tmp_path, "--mode", "clone")
-    assert (refused.code, elsewhere.code, resolve("last").name != name) == (4, 0, True)
+    assert (refused.code, elsewhere.code, run_dirs()[0].name != name) == (4, 0, True)
     (workspace / "below").mkdir()
     monkeypatch.chdir(workspace / "below")
     ended = ringfence("diff", "--stat")
@@ -252,8 +252,7 @@ def test_a_diff_says_that_it_was_undone(run: Cli, ringfence: Cli):
 
 
 def test_nothing_to_undo(run: Cli, ringfence: Cli):
-    """A run that changed nothing is still the last one."""
-    run("touch made")
+    """Where no run changed anything, `undo` says so and writes nothing."""
     run("true")
     assert "nothing to undo" in ringfence("undo").err
 
@@ -322,6 +321,6 @@ def test_a_workspace_that_vanishes_is_told(
     run("touch made", "--mode", "bind")
     monkeypatch.chdir("/")
     shutil.rmtree(workspace)
-    ended = ringfence("undo", resolve("last").name)
+    ended = ringfence("undo", run_dirs()[0].name)
     workspace.mkdir()
     assert (ended.code != 0, "internal error" in ended.err, ended.err.count("\n")) == (True, False, 2)

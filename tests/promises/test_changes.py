@@ -173,6 +173,40 @@ def test_last_is_of_this_workspace(product: Product) -> None:
     assert product.does("diff", "last", "--stat", cwd=elsewhere).out.split()[-1] == "other"
 
 
+def test_last_is_the_newest_change(product: Product) -> None:
+    """`diff last` shows, and `undo last` takes back, the newest run here that changed something."""
+    product.shell("echo two > app.py")
+    (changed,) = product.runs()
+    product.exec("true")
+    shown, undone = product.does("diff", "last", "--stat"), product.does("undo", "last")
+    assert shown.out.split()[-1] == "app.py"
+    assert changed in shown.err
+    assert changed in undone.err
+    assert (product.project / "app.py").read_text() == "print('one')\n"
+
+
+def test_undo_of_last_goes_no_further(product: Product) -> None:
+    """A second `undo last` does not go on to the run before: the newest one that changed something is undone."""
+    product.shell("echo two > app.py")
+    product.shell("echo three > other.py")
+    product.does("undo", "last")
+    assert "nothing to undo" in product.does("undo", "last").err
+    assert (product.project / "app.py").read_text() == "two\n"
+
+
+def test_records_of_last_are_of_this_workspace(product: Product) -> None:
+    """`last` is a run on the workspace one is in for the commands on records, too, and a usage error elsewhere."""
+    product.shell("echo two > app.py")
+    (here,) = product.runs()
+    elsewhere = product.place / "elsewhere"
+    elsewhere.mkdir()
+    give(elsewhere)
+    product.shell("echo x > other", cwd=elsewhere)
+    assert here in product.does("runs show", "last").out
+    assert here in product.does("runs verify", "last").out
+    product("runs show", "last", cwd=product.place).fails_as("usage")
+
+
 def test_no_run_to_show(product: Product) -> None:
     """Where there was no run, `diff last` is a usage error of one line."""
     product("diff", "last").fails_as("usage")

@@ -19,7 +19,8 @@ audit_app = command_group("audit", "List, read, verify, export and follow the re
 _Run = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run id, the beginning of one or of its last eight digits, or 'last'."
+        metavar="RUN",
+        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest on this workspace.",
     ),
 ]
 _WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
@@ -51,9 +52,10 @@ def list_(
 @audit_app.command()
 def show(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happened in a run, in order. Text of agents is shown escaped."""
-    from ringfence.journal import read, resolve
+    from ringfence.cli.chosen import chosen_run
+    from ringfence.journal import read
 
-    path = resolve(run)
+    path = chosen_run(run)
     _warn_if_damaged(path)
     printer = RecordPrinter(json=json)
     for record in read(path):
@@ -101,10 +103,10 @@ def export(
     """Write the session as one JSON document. Every message, every tool call with its result."""
     import msgspec
 
+    from ringfence.cli.chosen import chosen_run
     from ringfence.journal import export as export_session
-    from ringfence.journal import resolve
 
-    path = resolve(run)
+    path = chosen_run(run)
     _warn_if_damaged(path)
     document = export_session(path)
     if output is None or str(output) == "-":
@@ -119,11 +121,11 @@ def follow(run: _Run, *, json: JsonOption = False) -> None:
     """Print what happens in a run as it happens; ends with the run."""
     import anyio
 
+    from ringfence.cli.chosen import chosen_run
     from ringfence.journal import follow as follow_journal
-    from ringfence.journal import resolve
 
     printer = RecordPrinter(json=json)
-    directory = resolve(run)
+    directory = chosen_run(run)
 
     async def print_all() -> None:
         async for record in follow_journal(directory):
@@ -151,11 +153,12 @@ def _warn_if_damaged(path: Path) -> None:
 
 
 def _journals(run: str | None) -> list[Path]:
-    from ringfence.journal import list_runs, resolve
+    from ringfence.cli.chosen import chosen_run
+    from ringfence.journal import run_dirs
 
     if run is None:
-        return [Path(summary.path) / "journal.jsonl" for summary in list_runs()]
-    return [Path(run)] if "/" in run else [resolve(run)]
+        return [path / "journal.jsonl" for path in run_dirs()]
+    return [Path(run)] if "/" in run else [chosen_run(run)]
 
 
 def _verification_line(found: "Verification") -> str:

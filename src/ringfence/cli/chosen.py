@@ -1,5 +1,6 @@
-"""Which run a command acts on: `last` is the newest one here, and what was chosen is told."""
+"""Which run a command acts on: `last` is the newest one here, and a line on stderr names the one that was chosen."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -9,23 +10,58 @@ from ringfence.escape import visible
 
 
 def chosen_run(reference: str) -> Path:
-    """The directory of the run that `reference` means; a line on stderr says which one that is.
+    """The directory of the run that `reference` means.
 
     Args:
-        reference: A run id or the beginning of one, from anywhere; or `last`: the newest run with work on the
-            workspace that the current directory is in.
+        reference: A run id or the beginning of one, from anywhere; or `last`: the newest run on the workspace that
+            the current directory is in.
 
     Raises:
         UsageError: No run fits, or several do.
     """
     from ringfence.journal import resolve
 
-    path = _last_here() if reference == "last" else resolve(reference)
-    _tell(path)
+    return next(_runs_here()) if reference == "last" else resolve(reference)
+
+
+def chosen_change(reference: str) -> Path:
+    """The directory of the run whose changes `reference` means; a line on stderr says which one that is.
+
+    Args:
+        reference: As for `chosen_run`, but `last` is the newest run here that changed something, so that `diff last`
+            shows what `undo last` takes back. Where none did, it is the newest run here.
+
+    Raises:
+        UsageError: No run fits, or several do.
+    """
+    from ringfence.journal import resolve
+    from ringfence.sandbox.workspace.work import has_record
+
+    path = _last_change() if reference == "last" else resolve(reference)
+    place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
+    typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
     return path
 
 
-def _last_here() -> Path:
+def _last_change() -> Path:
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox.workspace.work import has_changes, has_record, load_record
+
+    newest = None
+    for path in _runs_here():
+        newest = newest or path
+        if has_record(path) and has_changes(load_record(path), state_dir()):
+            return path
+    assert newest is not None
+    return newest
+
+
+def _runs_here() -> Iterator[Path]:
+    """The runs on the workspace that the current directory is in, the newest first; there is at least one.
+
+    Raises:
+        UsageError: There is none.
+    """
     from ringfence.journal import run_dirs
 
     try:
@@ -35,26 +71,31 @@ def _last_here() -> Path:
             "the current directory is gone, so 'last' means nothing; name a run, `ringfence audit ls` lists them"
         ) from exc
     places = {str(place) for place in (here, *here.parents)}
+    found = False
     for path in run_dirs():
         if _workspace(path) in places:
-            return path
-    raise UsageError(
-        f"there is no run with work on {str(here)!r} or a directory above it; go to its workspace or name a run, "
-        "`ringfence audit ls` lists them"
-    )
+            found = True
+            yield path
+    if not found:
+        raise UsageError(
+            f"there is no run on {str(here)!r} or a directory above it; go to its workspace or name a run, "
+            "`ringfence audit ls` lists them"
+        )
 
 
 def _workspace(path: Path) -> str | None:
+    """The workspace of a run; of one that was refused before it had one, the workspace it was to work on."""
+    from ringfence.job.continuing import creation_of
     from ringfence.sandbox.workspace.work import load_record
 
     try:
         return load_record(path).workspace
     except RecordError:
-        return None
+        created = creation_of(path)
+        return created.workspace if created is not None else None
 
 
-def _tell(path: Path) -> None:
+def _task(path: Path) -> str:
     from ringfence.journal import summarize
 
-    place, task = _workspace(path) or "no workspace", summarize(path).prompt
-    typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
+    return summarize(path).prompt

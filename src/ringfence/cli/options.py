@@ -15,7 +15,8 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest on this workspace.",
+        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest here that changed "
+        "something.",
     ),
 ]
 WorkspaceOption = Annotated[

@@ -100,13 +100,13 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
     """
     import anyio
 
-    from ringfence.cli.chosen import chosen_run
+    from ringfence.cli.chosen import chosen_change
     from ringfence.config.paths import state_dir
     from ringfence.job.closing import completed_work
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.work import load_record
 
-    path = chosen_run(run)
+    path = chosen_change(run)
     record = load_record(path)
     if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
         raise RingfenceError(

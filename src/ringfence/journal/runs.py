@@ -99,7 +99,7 @@ def resolve(reference: str) -> Path:
     """The directory of the run that `reference` means.
 
     Args:
-        reference: A run id, the beginning of one, the beginning of its eight last digits, or `last`.
+        reference: A run id, the beginning of one, or the beginning of its eight last digits.
 
     Raises:
         UsageError: No run fits, or several do.
@@ -116,8 +116,6 @@ def resolve(reference: str) -> Path:
 def fitting(reference: str) -> list[Path]:
     """The directories of the runs that `reference` can mean, as for `resolve`."""
     paths = run_dirs()
-    if reference == "last":
-        return paths[:1]
     exact = [path for path in paths if path.name == reference]
     return exact or [path for path in paths if reference and _fits(path.name, reference)]
 

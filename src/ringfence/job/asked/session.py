@@ -36,7 +36,9 @@ def going_on(*, continue_: bool, resume: str | None, fork: bool) -> GoingOn | No
         raise UsageError("--continue is the last run's session, and --resume names one; give one of the two")
     if fork and not continue_ and resume is None:
         raise UsageError("--fork goes with --continue or --resume, which say what is forked")
-    return GoingOn(resume, fork) if continue_ or resume is not None else None
+    if not continue_ and resume is None:
+        return None
+    return GoingOn(None if resume == "last" else resume, fork)
 
 
 async def earlier_of(asked: GoingOn | None, workspace: Path, tell: "Tell") -> "Continuation":

@@ -10,7 +10,7 @@ from ringfence.filesystem import replace_file
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.memo import Memo
+from ringfence.sandbox.workspace.memo import Memo, load_memo
 from ringfence.sandbox.workspace.protected import flag, matches_any
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.store import CheckpointStore
@@ -119,6 +119,23 @@ async def diff_run(record: WorkRecord, store: CheckpointStore) -> Diff:
         # What is not kept is in no clone: all of it that is there is the run's.
         before = Memo(before.tree)
     return with_unkept(diff, before, after)
+
+
+def has_changes(record: WorkRecord, state: Path) -> bool:
+    """Whether a run changed anything, so far as is known: the files, commits, or something that no patch shows.
+
+    True where it never ended in order; False where its checkpoints are gone.
+    """
+    if record.after is None or record.refs or record.git_appeared:
+        return True
+    store = open_store(record, state)
+    try:
+        before, after = load_memo(store.directory, record.before), load_memo(store.directory, record.after)
+    except RecordError:
+        return False
+    if record.clone:  # files that are not covered are in no clone
+        return before.tree != after.tree
+    return (before.tree, before.skipped, before.marks) != (after.tree, after.skipped, after.marks)
 
 
 async def patch_run(record: WorkRecord, store: CheckpointStore) -> bytes:
