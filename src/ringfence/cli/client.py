@@ -141,6 +141,7 @@ def _run(asked: _Asked) -> None:
     import anyio
 
     from ringfence.cli.console import open_console
+    from ringfence.cli.next_command import how_to_undo
     from ringfence.cli.outward import Refused
     from ringfence.cli.summary import print_summary
 
@@ -151,8 +152,9 @@ def _run(asked: _Asked) -> None:
     print_summary(open_console(stderr=True), result)
     for line in told_of_misplaced(asked.name, asked.misplaced, result.command_exit_code):
         say(line)
-    if result.work is not None and result.work.files_changed:
-        say("look at the changes: ringfence diff last; take them back: ringfence undo last")
+    hint = how_to_undo(result.work, result.run_dir)
+    if hint is not None:
+        say(hint)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
 
 

@@ -10,8 +10,8 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.flagged import warnings
+from ringfence.cli.next_command import how_to_apply
 from ringfence.cli.option_settings import takes_settings
-from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError

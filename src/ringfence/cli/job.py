@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.next_command import how_to_apply
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.printing import RecordPrinter, print_answer
-from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.escape import visible

@@ -5,10 +5,9 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.flagged import warnings
-from ringfence.cli.plural import counted
-from ringfence.cli.private_copy import how_to_apply
+from ringfence.cli.next_command import how_to_apply
 from ringfence.cli.saying import say
+from ringfence.cli.summary import work_lines
 from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 
 if TYPE_CHECKING:
@@ -221,13 +220,12 @@ def _tell_work(run_id: str) -> None:
     for record in read(run_dir(run_id)):
         event = record.event
         if isinstance(event, WorkExported) and (event.files_changed or event.refs):
-            files = counted(event.files_changed, "file")
-            say(f"{files} changed, +{event.insertions} -{event.deletions}  (ringfence diff {run_id[-8:]})")
-            for line in warnings(event.runs_on_your_machine, run_id):
-                say(line)
             hint = how_to_apply(event, run_dir(run_id))
-            if hint is not None:
-                say(hint)
+            for line in (
+                *(line for line, _ in work_lines(event, run_dir(run_id))),
+                *([hint] if hint else ()),
+            ):
+                say(line)
         elif isinstance(event, JobEnded) and event.state != "succeeded":
             say(f"{event.state}: {event.reason}")
 

@@ -1,12 +1,12 @@
 """The end of a run: outcome, diffstat, what was used, where the record is."""
 
-import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.cli.console import print_line
 from ringfence.cli.flagged import warnings
+from ringfence.cli.next_command import commit_command, how_to_apply
 from ringfence.cli.plural import counted
-from ringfence.cli.private_copy import how_to_apply
 from ringfence.cli.saying import say
 from ringfence.events import JobEnded, WorkExported
 
@@ -20,7 +20,7 @@ _GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
 
 def print_summary(console: "Console", result: "JobResult") -> None:
     """Print how a run ended; where the reader has left, how it ended goes to stderr."""
-    lines = _work_lines(result.work, result.run_id) if result.work is not None else []
+    lines = work_lines(result.work, result.run_dir) if result.work is not None else []
     lines.append((f"{result.state.value}: {result.reason}", _GOOD.get(result.state.value, "bold red")))
     if result.ended.turns:
         lines.append((_spent(result.ended), "dim"))
@@ -48,13 +48,14 @@ def _spent(ended: JobEnded) -> str:
     )
 
 
-def _work_lines(work: WorkExported, run_id: str) -> list[tuple[str, str]]:
-    short = run_id[-8:]
+def work_lines(work: WorkExported, run_dir: Path) -> list[tuple[str, str]]:
+    """What a run made, as lines and their styles; each command in them works where the files are."""
+    short = run_dir.name[-8:]
     lines = [(f"note: {note}", "yellow") for note in work.notes]
     if not work.files_changed and not work.refs:
         return [*lines, ("no files changed", "dim")]
     files = counted(work.files_changed, "file")
     lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
-    lines += [(f"commits: {ref}  (git merge {shlex.quote(ref)})", "") for ref in work.refs]
-    lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_id)]
+    lines += [(f"commits: {ref}  ({commit_command(ref, run_dir)})", "") for ref in work.refs]
+    lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_dir.name)]
     return lines

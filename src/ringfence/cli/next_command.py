@@ -1,0 +1,64 @@
+"""The command that a run's end names: how the work on a private copy, or its commits, come into the workspace."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.errors import RecordError
+
+if TYPE_CHECKING:
+    from ringfence.events import WorkExported
+    from ringfence.sandbox.workspace.work import WorkRecord
+
+
+def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
+    """What brings the files that a run changed into the workspace; None where they are there already."""
+    record = None if work is None or not work.files_changed else _record(run_dir)
+    if record is None or record.mode != "clone":
+        return None
+    return f"on a private copy: bring it in with `ringfence apply {run_dir.name[-8:]}`"
+
+
+def how_to_undo(work: "WorkExported | None", run_dir: Path) -> str | None:
+    """What takes a run's changes back out of the workspace; None where there are none in it."""
+    record = None if work is None or not work.files_changed else _record(run_dir)
+    if record is None or record.mode == "clone":
+        return None
+    return f"take the changes back with `ringfence undo {run_dir.name[-8:]}`"
+
+
+def commit_command(ref: str, run_dir: Path) -> str:
+    """What takes the commits of a run's ref into the user's branch.
+
+    Where the files are in the workspace already, git would refuse to merge over them. So the index is set to the
+    commit, which leaves the files alone, and the branch moves forward to it; this cannot be done with a branch that
+    was not checked out, which is shown instead.
+    """
+    record, name = _record(run_dir), shlex.quote(ref)
+    if record is None or record.mode == "clone":
+        return f"git merge {name}"
+    if ref.rpartition(f"/{record.run}/")[2] != _current_branch(Path(record.workspace)):
+        return f"git log -p {name}"
+    return f"git restore --staged --source {name} :/ && git merge --ff-only {name}"
+
+
+def _record(run_dir: Path) -> "WorkRecord | None":
+    from ringfence.sandbox.workspace.work import load_record
+
+    try:
+        return load_record(run_dir)
+    except RecordError:
+        return None
+
+
+def _current_branch(workspace: Path) -> str | None:
+    """The branch that is checked out, `HEAD` where a commit is; None where that cannot be read."""
+    from ringfence.sandbox.workspace.git_layout import find_git, read_small
+
+    layout = find_git(workspace)
+    head = None if layout is None else read_small(layout.directory, b"HEAD")
+    if head is None:
+        return None
+    text = os.fsdecode(head).strip()
+    return text.removeprefix("ref: refs/heads/") if text.startswith("ref:") else "HEAD"

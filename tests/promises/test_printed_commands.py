@@ -1,0 +1,79 @@
+"""The commands that the end of a run prints."""
+
+import re
+import subprocess
+
+import pytest
+from tests.promises.product import PYTHON, Product, says
+
+COMMIT = "echo two > app.py; echo new > new.txt; git add -A; git commit -qm second"
+CHANGE = "echo two > app.py; echo new > new.txt"
+WRITES = re.compile(r"ringfence (apply|undo)|git (merge|restore)")
+PRINTED = re.compile(r"[`(]((?:ringfence|git) [^`)\n]+)[`)]")
+
+
+def printed_commands(output: str) -> list[str]:
+    """The commands in backticks or parentheses of the text."""
+    found = PRINTED.findall(output)
+    assert found, output
+    return found
+
+
+def execute(product: Product, command: str) -> "subprocess.CompletedProcess[str]":
+    """Execute a printed command as a user would: by a shell, in the project, with `ringfence` in PATH."""
+    programs = product.place / "bin"
+    programs.mkdir(exist_ok=True)
+    program = programs / "ringfence"
+    program.write_text(f'#!/bin/sh\nexec {PYTHON} -P -m ringfence "$@"\n')
+    program.chmod(0o755)
+    path = f"{programs}:{product.environment['PATH']}"
+    owner = ["setpriv", "--reuid", str(product.project.stat().st_uid), "--clear-groups"]
+    by_owner = owner if command.startswith("git ") and product.project.stat().st_uid else []
+    return subprocess.run(
+        [*by_owner, "sh", "-c", command],
+        cwd=product.project,
+        env=product.variables(PATH=path, PAGER="cat"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", [CHANGE, COMMIT], ids=["files", "commits"])
+@pytest.mark.parametrize("mode", ["bind", "clone"])
+@pytest.mark.parametrize("way", ["run", "exec", "sandbox"])
+def test_each_printed_command_works(product: Product, way: str, mode: str, script: str) -> None:
+    """Each command that the end of a run names works there and then, whatever the mode."""
+    commands = end_of_run(product, way, mode, script)
+    for position in sorted(range(len(commands)), key=lambda each: bool(WRITES.match(commands[each]))):
+        done = execute(product, commands[position])
+        assert done.returncode == 0, (commands[position], done)
+        if WRITES.match(commands[position]):
+            for step in ("git reset -q --hard $(git rev-list --max-parents=0 HEAD)", "git clean -fdq"):
+                assert execute(product, step).returncode == 0
+            commands = end_of_run(product, way, mode, script)
+
+
+def end_of_run(product: Product, way: str, mode: str, script: str) -> list[str]:
+    """Let a run change the project, and return the commands that its end prints."""
+    if way == "run":
+        return printed_commands(
+            product.run(product.script(says("I do it.", script), says("done")), "--mode", mode).out
+        )
+    if way == "exec":
+        return PRINTED.findall(product.shell(script, "--mode", mode).err)
+    product.does("sandbox create", "box", "--mode", mode)
+    product.does("sandbox exec", "box", "--", "sh", "-c", script)
+    return printed_commands(product.does("sandbox rm", "box").err)
+
+
+def test_commits_are_taken_over(product: Product) -> None:
+    """In the project itself the printed command moves the branch to the commit, and leaves other changes alone."""
+    product.write("mine", "m")
+    ended = product.run(product.script(says("I do it.", COMMIT), says("done")), "--mode", "bind")
+    (command,) = [each for each in printed_commands(ended.out) if each.startswith("git ")]
+    assert execute(product, command).returncode == 0
+    assert product.git("log", "--format=%s").split() == ["second", "first"]
+    assert product.git("status", "--porcelain").split() == []
+    assert (product.project / "mine").read_text() == "m"
