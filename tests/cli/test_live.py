@@ -15,9 +15,11 @@ from ringfence.events import (
     EgressDecided,
     EngineCalled,
     Event,
+    JobStarted,
     ModelExchanged,
     ModelReplied,
     Origin,
+    OutputStreamed,
     PermissionDecided,
     SandboxCreated,
     SessionKept,
@@ -106,6 +108,44 @@ async def test_a_long_command_is_shown_with_its_seconds():
             await view.show(_result(_shell()))
             tasks.cancel_scope.cancel()
     assert "exit code 0" in file.getvalue().rpartition("running")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        ((JobStarted(),), "waiting for the model 1 s"),
+        (
+            (
+                ToolCalled(call_id="1", tool="shell", arguments={"command": "make"}),
+                OutputStreamed(call_id="1", text="line\n" * 20 + "the latest\n"),
+            ),
+            "running 1 s: $ make  | the latest",
+        ),
+    ],
+    ids=["model", "output"],
+)
+async def test_something_moves_while_nothing_is_printed(events: tuple[Event, ...], line: str):
+    """While the model thinks, and while a command writes more than is shown, a terminal says what goes on."""
+    file = _Awaited(line)
+    view = LiveView(Console(file=file, width=80, force_terminal=True, highlight=False), Limits())
+    for event in events:
+        await view.show(event)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(view.tick)
+            await file.seen.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def test_streamed_output_is_not_shown_twice():
+    """At the end of a command only what was not shown follows, its last lines."""
+    lines = [f"number {number}" for number in range(40)]
+    streamed = OutputStreamed(call_id="1", text="\n".join(lines) + "\n")
+    shown = await _shown(_call(command="seq"), streamed, _result(_shell("\n".join(lines))))
+    numbers = [line.strip() for line in shown.splitlines() if "number" in line]
+    assert numbers == [*lines[:12], *lines[-8:]]
+    assert "... 20 lines ..." in shown
 
 
 async def test_elsewhere_nothing_moves():

@@ -273,6 +273,25 @@ def test_a_workspace_without_git(product: Product) -> None:
     assert not (plain / "new.txt").exists()
 
 
+@pytest.mark.parametrize("by", ["agent", "check"])
+def test_output_is_shown_as_it_comes(product: Product, by: str) -> None:
+    """The output of a command, or of the check, is on the screen while it still runs, and only once."""
+    script = (
+        "echo 'the first' | tr a-z A-Z; until test -e go; do sleep 0.05; done; echo 'the second' | tr a-z A-Z"
+    )
+    given = ["--verify", script] if by == "check" else []
+    model = product.script(says("now", *([] if given else [script])), says("done"))
+    with product.started("run", "--model", model, "--mode", "bind", *given, "Do it.") as process:
+        before = read_until(process.stdout, b"THE FIRST")
+        product.write("go")
+        assert process.stdout is not None
+        after = process.stdout.read()
+        assert process.wait(60) in names.EXITS["succeeded"] | names.EXITS["unverified"]
+    assert (before + after).count(b"THE FIRST") == 1
+    assert b"THE SECOND" not in before
+    assert after.count(b"THE SECOND") == 1
+
+
 def test_interruption(product: Product) -> None:
     """Ctrl-C ends a run as cancelled with 130; what was made is kept and shown, and the record is sealed."""
     model = product.script(says("", "echo x > made; sleep 600"), says("done"))

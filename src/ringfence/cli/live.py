@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.outcomes import CALL, Line, call_lines, result_lines
+from ringfence.cli.outcomes import CALL, Line, StreamedOutput, call_lines, result_lines
 from ringfence.cli.outward import Outward
 from ringfence.cli.plain import gathered
 from ringfence.cli.plural import counted
@@ -37,9 +37,11 @@ from ringfence.events import (
     ForwardRefused,
     JobCreated,
     JobEnded,
+    JobStarted,
     ModelExchanged,
     ModelReplied,
     ModelRetried,
+    OutputStreamed,
     PermissionDecided,
     SandboxCreated,
     SecretExpiring,
@@ -115,6 +117,9 @@ class LiveView:
         self._calls: dict[str, ToolCalled] = {}
         self._running: dict[str, tuple[str, float]] = {}
         """What runs inside and since when, in the order of the beginning."""
+        self._outputs: dict[str, StreamedOutput] = {}
+        self._waits_since: float | None = None
+        """Since when the model is thinking; None if it is not."""
         self._status: Live | None = None
         self._last_call = ""
         self._is_told = False
@@ -132,6 +137,7 @@ class LiveView:
         self._end_status()
         if isinstance(event, TextStreamed | ThinkingStreamed):
             self._is_streamed = True
+            self._waits_since = time.monotonic()
             self._say(event.text, _SPEECH[type(event)])
             return
         self._end_speech()
@@ -155,16 +161,26 @@ class LiveView:
         from rich.live import Live
         from rich.text import Text
 
-        if not self._running:
+        line = self._status_line()
+        if line is None:
             return
-        (what, since), *others = self._running.values()
-        more = f" (and {len(others)} more)" if others else ""
-        line = f"  running {time.monotonic() - since:.0f} s{more}: {what.expandtabs(4)}"
         shown = Text(visible(line, one_line=True), style="dim", no_wrap=True, overflow="ellipsis")
         if self._status is None:
             self._status = Live(console=self._console, auto_refresh=False, transient=True)
             self._status.start()
         self._status.update(shown, refresh=True)
+
+    def _status_line(self) -> str | None:
+        """What goes on, and for how long; None if nothing does."""
+        if not self._running:
+            if self._waits_since is None:
+                return None
+            return f"  waiting for the model {time.monotonic() - self._waits_since:.0f} s"
+        (key, (what, since)), *others = self._running.items()
+        more = f" (and {len(others)} more)" if others else ""
+        latest = self._outputs[key].latest if key in self._outputs else ""
+        tail = f"  | {latest.expandtabs(4)}" if latest else ""
+        return f"  running {time.monotonic() - since:.0f} s{more}: {what.expandtabs(4)}{tail}"
 
     def _end_status(self) -> None:
         if self._status is not None:
@@ -236,6 +252,14 @@ class LiveView:
     def _compacted(self, event: ConversationCompacted) -> list[Line]:
         return [(f"  dropped {counted(event.dropped_results, 'old tool result')}: {event.reason}", "yellow")]
 
+    def _started(self, _event: JobStarted) -> list[Line]:
+        self._waits_since = time.monotonic()
+        return []
+
+    def _output(self, event: OutputStreamed) -> list[Line]:
+        key = event.call_id or _CHECK
+        return self._outputs.setdefault(key, StreamedOutput()).take(event.text, is_stderr=event.is_stderr)
+
     def _call(self, event: ToolCalled) -> list[Line]:
         self._calls[event.call_id] = event
         self._last_call = event.call_id
@@ -247,7 +271,8 @@ class LiveView:
     def _result(self, event: ToolReturned) -> list[Line]:
         call = self._calls.pop(event.call_id, None)
         self._running.pop(event.call_id, None)
-        lines = result_lines(event)
+        self._waits_since = time.monotonic()
+        lines = result_lines(event, self._outputs.pop(event.call_id, None))
         if call is not None and event.call_id != self._last_call:
             title, _ = call_lines(call)[-1]
             lines = [(f"  result of {title}", "cyan"), *lines]
@@ -255,13 +280,16 @@ class LiveView:
 
     def _check(self, event: VerificationStarted) -> list[Line]:
         self._running[_CHECK] = (event.command, time.monotonic())
+        self._outputs.pop(_CHECK, None)
         return [(f"check: {event.command}", "bold")]
 
     def _verdict(self, event: VerificationEnded) -> list[Line]:
         self._running.pop(_CHECK, None)
         if event.passed:
             return [("  passed", "green")]
-        tail = event.output.strip("\n").split("\n")[-_CHECK_LINES:]
+        output = event.output.strip("\n").split("\n")
+        shown = self._outputs[_CHECK].shown if _CHECK in self._outputs else 0
+        tail = output[-_CHECK_LINES:] if len(output) > shown else []
         how = f"exit code {event.exit_code}" if event.ended_by == "exit" else f"ended by {event.ended_by}"
         return [*((f"    {line}", "dim") for line in tail), (f"  failed, {how}", "red")]
 
@@ -271,6 +299,7 @@ class LiveView:
                 self._say(text, _SPEECH[ThinkingStreamed if is_aside else TextStreamed])
                 self._end_speech()
         self._is_streamed = False
+        self._waits_since = None
         self._spending.take(event)
         return [(self._spending.line(), "dim")]
 
@@ -311,11 +340,14 @@ class LiveView:
 
     def _ended(self, _event: JobEnded) -> list[Line]:
         self._running.clear()
+        self._waits_since = None
         return []
 
 
 _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     JobCreated: LiveView._created,
+    JobStarted: LiveView._started,
+    OutputStreamed: LiveView._output,
     JobEnded: LiveView._ended,
     SandboxCreated: LiveView._sandbox,
     CheckpointCreated: LiveView._checkpoint,

@@ -12,6 +12,8 @@ CALL = "cyan"
 _HEAD, _TAIL = 4, 8
 _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
+_PARTIAL_CHARS = 4000
+"""Kept of a line that has no end yet."""
 
 
 class ShellResult(msgspec.Struct):
@@ -55,16 +57,62 @@ def _arguments(event: ToolCalled) -> str:
     return text if len(text) <= _ARGUMENT_CHARS else f"{text[:_ARGUMENT_CHARS]}..."
 
 
-def result_lines(event: ToolReturned) -> list[Line]:
-    """A result; that of a shell as its output and how it ended."""
+class StreamedOutput:
+    """The output of a command that runs: the first lines as they come, of the rest only the last at its end."""
+
+    def __init__(self) -> None:
+        self._partial = {False: "", True: ""}
+        self._shown = {False: 0, True: 0}
+        self.latest = ""
+        """The newest line, if it was not shown."""
+
+    @property
+    def shown(self) -> int:
+        """The number of lines that were shown."""
+        return sum(self._shown.values())
+
+    def take(self, text: str, *, is_stderr: bool) -> list[Line]:
+        """Take the next piece; return the lines to show."""
+        *lines, partial = (self._partial[is_stderr] + text).split("\n")
+        self._partial[is_stderr] = partial[-_PARTIAL_CHARS:]
+        left = max(0, _HEAD + _TAIL - self.shown)
+        self._shown[is_stderr] += min(left, len(lines))
+        hidden = next((line for line in reversed([*lines[left:], partial]) if line.strip()), "")
+        self.latest = hidden.rpartition("\r")[2] or self.latest
+        return [_output_line(line, is_stderr=is_stderr) for line in lines[:left]]
+
+    def rest(self, shell: ShellResult) -> list[Line]:
+        """The lines to show at the end of the command."""
+        lines = []
+        for is_stderr, text in ((False, shell.stdout), (True, shell.stderr)):
+            remaining = text.strip("\n").split("\n")[self._shown[is_stderr] :] if text else []
+            lines += [
+                _output_line(line, is_stderr=is_stderr) for line in _lines("\n".join(remaining), head=0)
+            ]
+        return lines
+
+
+def _output_line(line: str, *, is_stderr: bool) -> Line:
+    return f"    {line.rstrip(chr(13)).rpartition(chr(13))[2]}", "yellow" if is_stderr else "dim"
+
+
+def result_lines(event: ToolReturned, streamed: StreamedOutput | None = None) -> list[Line]:
+    """A result; that of a shell as its output and how it ended.
+
+    Args:
+        event: The result.
+        streamed: What was shown of the output already; None: nothing.
+    """
     shell = shell_result(event)
     if shell is None:
         style = "red" if event.is_error else "dim"
         return [(f"    {line}", style) for line in _lines(event.content)]
-    output: list[Line] = [
-        *((f"    {line}", "dim") for line in _lines(shell.stdout)),
-        *((f"    {line}", "yellow") for line in _lines(shell.stderr)),
-    ]
+    output = (
+        [_output_line(line, is_stderr=False) for line in _lines(shell.stdout)]
+        + [_output_line(line, is_stderr=True) for line in _lines(shell.stderr)]
+        if streamed is None
+        else streamed.rest(shell)
+    )
     seconds = f"{event.duration_ms / 1000:.1f} s"
     if shell.exit_code == 0 and shell.ended_by == "exit":
         return [*output, (f"    exit code 0, {seconds}", "green dim")]

@@ -77,6 +77,7 @@ __all__ = [
     "ModelReplied",
     "ModelRetried",
     "Origin",
+    "OutputStreamed",
     "PermissionDecided",
     "PlaceholderStrayed",
     "PortPublished",
@@ -225,6 +226,19 @@ class ThinkingStreamed(Event, frozen=True, kw_only=True, tag="thinking.streamed"
 
     journaled: ClassVar[bool] = False
     text: str
+
+
+class OutputStreamed(Event, frozen=True, kw_only=True, tag="output.streamed"):
+    """A piece of a command's output, as it comes: of a call of the tool `shell`, or of the check (`call_id` is empty).
+
+    Of a command that writes more than can be shown only the beginning is streamed; the whole result is in the event of
+    its end.
+    """
+
+    journaled: ClassVar[bool] = False
+    call_id: str
+    text: str
+    is_stderr: bool = False
 
 
 class ConversationCompacted(Event, frozen=True, kw_only=True, tag="conversation.compacted"):

@@ -18,6 +18,7 @@ from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
 from ringfence.sandbox import ExecResult, Sandbox
+from ringfence.sandbox.output_feed import output_feed
 from ringfence.sandbox.workspace.bring_out import BroughtOut
 from ringfence.sandbox.workspace.finish import (
     Finished,
@@ -146,9 +147,13 @@ async def verify(command: str, sandbox: Sandbox, recorder: Recorder) -> Outcome:
     """Run the check and say what it decides."""
     await recorder.emit(VerificationStarted(command=command))
     began = time.monotonic()
-    result = await sandbox.run(
-        ["/bin/sh", "-c", command], timeout_s=TIMEOUT_S, output_limit_bytes=_OUTPUT_BYTES
-    )
+    async with output_feed(recorder.emit, "") as feed:
+        result = await sandbox.run(
+            ["/bin/sh", "-c", command],
+            timeout_s=TIMEOUT_S,
+            output_limit_bytes=_OUTPUT_BYTES,
+            on_output=feed.take,
+        )
     await recorder.emit(
         VerificationEnded(
             command=command,

@@ -9,6 +9,7 @@ from ringfence.events import (
     AgentAnswered,
     Event,
     ModelReplied,
+    OutputStreamed,
     TextStreamed,
     ThinkingStreamed,
     ToolCalled,
@@ -20,6 +21,9 @@ from ringfence.secret import Redactor
 
 View = Callable[[Event], Awaitable[None]]
 """Shows an event to somebody; called after it is in the journal."""
+
+Streamed = TextStreamed | ThinkingStreamed | OutputStreamed
+"""Pieces of a text, shown as they come and not in the journal."""
 
 VIEW_LOST = "stopped: nobody reads the output any more"
 
@@ -46,7 +50,7 @@ class Recorder:
         self._redactor = redactor
         self._view = view
         self._on_view_lost = on_view_lost
-        self._held: TextStreamed | ThinkingStreamed | None = None
+        self._held: Streamed | None = None
         self.used = Used()
         self.tool_calls = 0
         self.final_text = ""
@@ -61,7 +65,7 @@ class Recorder:
         Raises:
             InfrastructureFault: It cannot be written; the act it tells of must not happen.
         """
-        if isinstance(event, TextStreamed | ThinkingStreamed):
+        if isinstance(event, Streamed):
             await self._stream(event)
             return
         event = self._redactor.redact_event(event)
@@ -70,16 +74,17 @@ class Recorder:
         await self._let_go()
         await self._show(event)
 
-    async def _stream(self, event: TextStreamed | ThinkingStreamed) -> None:
+    async def _stream(self, event: Streamed) -> None:
         """Show a piece of text, but for an end that may be the beginning of a secret: it waits for the next."""
-        if self._held is not None and type(self._held) is not type(event):
+        replace = msgspec.structs.replace
+        if self._held is not None and replace(self._held, text="") != replace(event, text=""):
             await self._let_go()
         earlier = self._held.text if self._held is not None else ""
         text = self._redactor.redact(earlier + event.text)
         shown = len(text) - self._redactor.undecided(text)
-        self._held = type(event)(text=text[shown:]) if shown < len(text) else None
+        self._held = replace(event, text=text[shown:]) if shown < len(text) else None
         if shown:
-            await self._show(type(event)(text=text[:shown]))
+            await self._show(replace(event, text=text[:shown]))
 
     async def _let_go(self) -> None:
         held, self._held = self._held, None

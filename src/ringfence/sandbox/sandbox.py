@@ -1,6 +1,6 @@
 """`Sandbox`: everything one can do with an open sandbox, written once on the guest's protocol."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ringfence.sandbox.spec import SandboxSpec
 
 _FLOOD_BYTES = 1024**3
+
+OnOutput = Callable[[bytes, bool], None]
+"""Takes a piece of a command's output, and whether it is of stderr."""
+
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
 _SETUP_BYTES = 64 * 1024
@@ -182,6 +186,7 @@ class Sandbox:
         stdin: bytes = b"",
         output_limit_bytes: int = 1_000_000,
         flood_limit_bytes: int = _FLOOD_BYTES,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
         """Run a command to its end and gather its output, bounded.
 
@@ -193,6 +198,7 @@ class Sandbox:
             stdin: Given to it, then the end of its input.
             output_limit_bytes: Kept of stdout and of stderr each; half from the head, half from the tail.
             flood_limit_bytes: More than this from one stream kills it (`ended_by="output"`).
+            on_output: Called with each piece of output as it comes, and whether it is of stderr; it must not block.
 
         Raises:
             SandboxDied: The sandbox went before the command ended.
@@ -208,6 +214,8 @@ class Sandbox:
             output = stdout if kind == frames.STDOUT else stderr
             output.add(chunk)
             channel.consumed(kind, len(chunk))
+            if on_output is not None:
+                on_output(chunk, kind == frames.STDERR)
             if output.total > flood_limit_bytes and not flooded:
                 flooded = True
                 channel.post(frames.KILL)

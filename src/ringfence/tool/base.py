@@ -51,6 +51,8 @@ class ToolContext:
 
     sandbox: Sandbox
     call_id: str
+    emit: Emit | None = None
+    """Takes live events, such as output; None: nobody watches."""
 
 
 class Tool(ABC):

@@ -6,8 +6,11 @@ Commands are not checked or quoted: the fence is the safety boundary, not a list
 import hashlib
 import json
 import math
+from functools import partial
 
 from ringfence.sandbox import ExecResult, Sandbox
+from ringfence.sandbox.output_feed import output_feed
+from ringfence.sandbox.sandbox import OnOutput
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.cut import cut_json_text
 
@@ -70,27 +73,36 @@ class ShellTool(Tool):
             return ToolResult(
                 "the command holds a NUL character, which no shell can take; remove it", is_error=True
             )
-        result = await self._run(context.sandbox, command, timeout_s)
+        if context.emit is None:
+            result = await self._run(context.sandbox, command, timeout_s)
+        else:
+            async with output_feed(context.emit, context.call_id) as feed:
+                result = await self._run(context.sandbox, command, timeout_s, feed.take)
         return ToolResult(_render(result, timeout_s, self._result_chars))
 
-    async def _run(self, sandbox: Sandbox, command: str, timeout_s: float) -> ExecResult:
+    async def _run(
+        self, sandbox: Sandbox, command: str, timeout_s: float, on_output: OnOutput | None = None
+    ) -> ExecResult:
         """By bash, or by sh in a sandbox where there is none, which is remembered."""
         if sandbox.id not in self._without_bash:
-            result = await _run_by("bash", sandbox, command, timeout_s)
+            result = await _run_by("bash", sandbox, command, timeout_s, on_output)
             if result.is_started or result.exit_code != _NOT_FOUND:
                 return result
             self._without_bash.add(sandbox.id)
-        return await _run_by("sh", sandbox, command, timeout_s)
+        return await _run_by("sh", sandbox, command, timeout_s, on_output)
 
 
-async def _run_by(shell: str, sandbox: Sandbox, command: str, timeout_s: float) -> ExecResult:
+async def _run_by(
+    shell: str, sandbox: Sandbox, command: str, timeout_s: float, on_output: OnOutput | None
+) -> ExecResult:
+    run = partial(sandbox.run, timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES, on_output=on_output)
     encoded = command.encode()
     if len(encoded) <= _ARGUMENT_LIMIT_BYTES:
-        return await sandbox.run([shell, "-c", command], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)
+        return await run([shell, "-c", command])
     # Named by its content: the shell's own messages quote the name, and results hold no random names.
     script = f"/tmp/command-{hashlib.sha256(encoded).hexdigest()[:12]}.sh"  # noqa: S108 - private /tmp of the sandbox
     await sandbox.write_file(script, encoded)
-    return await sandbox.run([shell, script], timeout_s=timeout_s, output_limit_bytes=_KEPT_BYTES)
+    return await run([shell, script])
 
 
 def _render(result: ExecResult, timeout_s: float, result_chars: int) -> str:

@@ -114,7 +114,7 @@ class Toolset:
         started = time.monotonic()
         result = _CANCELLED
         try:
-            result = await self.act(call, sandbox)
+            result = await self.act(call, sandbox, emit)
         except SandboxDied as error:
             result = ToolResult(f"the sandbox died: {error}", is_error=True)
             raise
@@ -130,7 +130,7 @@ class Toolset:
             await _emit_shielded(emit, event)
         return result
 
-    async def act(self, call: ToolCall, sandbox: Sandbox) -> ToolResult:
+    async def act(self, call: ToolCall, sandbox: Sandbox, emit: Emit | None = None) -> ToolResult:
         """Carry out one call without telling of it, for whoever does that.
 
         Raises:
@@ -144,7 +144,7 @@ class Toolset:
             problem = _encoding_problem(call.arguments) or self._checkers[call.name].problem(call.arguments)
             if problem is not None:
                 return ToolResult(f"the input does not fit {call.name!r}: {problem}", is_error=True)
-            result = await tool.call(call.arguments, ToolContext(sandbox=sandbox, call_id=call.id))
+            result = await tool.call(call.arguments, ToolContext(sandbox, call.id, emit))
         except SandboxDied:
             raise
         except RingfenceError as error:

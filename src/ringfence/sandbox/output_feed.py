@@ -1,0 +1,71 @@
+"""A command's output as events while it runs, for a person who watches.
+
+Of a command that writes more than anybody reads only the beginning is passed on, so that watching costs nothing.
+"""
+
+import codecs
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from ringfence.events import OutputStreamed
+
+_LIMIT_BYTES = 64 * 1024
+"""Passed on of one command."""
+_INTERVAL_S = 0.1
+"""Between two events, so that many small writes become one."""
+
+Emit = Callable[[OutputStreamed], Awaitable[None]]
+
+
+class OutputFeed:
+    """Collects output without blocking; `output_feed` passes it on.
+
+    Args:
+        emit: Shows an event.
+        call_id: Of the call that the command belongs to.
+    """
+
+    def __init__(self, emit: Emit, call_id: str) -> None:
+        self._emit = emit
+        self._call_id = call_id
+        self._left = _LIMIT_BYTES
+        self._waiting: list[tuple[bytes, bool]] = []
+        self._changed = anyio.Event()
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {is_stderr: decoder("replace") for is_stderr in (False, True)}
+
+    def take(self, chunk: bytes, is_stderr: bool) -> None:
+        """Take the next piece; what is beyond the limit is dropped."""
+        if self._left > 0:
+            self._waiting.append((chunk[: self._left], is_stderr))
+            self._left -= len(chunk)
+            self._changed.set()
+
+    async def pass_on(self) -> None:
+        """Emit what has come, until cancelled."""
+        while True:
+            await self._changed.wait()
+            await self.flush()
+            await anyio.sleep(_INTERVAL_S)
+
+    async def flush(self) -> None:
+        """Emit all that is waiting."""
+        self._changed = anyio.Event()
+        waiting, self._waiting = self._waiting, []
+        for chunk, is_stderr in waiting:
+            text = self._decoders[is_stderr].decode(chunk)
+            if text:
+                await self._emit(OutputStreamed(call_id=self._call_id, text=text, is_stderr=is_stderr))
+
+
+@asynccontextmanager
+async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
+    """Pass on what a command writes while the context is open; its last piece before it is left."""
+    feed = OutputFeed(emit, call_id)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(feed.pass_on)
+        yield feed
+        tasks.cancel_scope.cancel()
+    await feed.flush()
