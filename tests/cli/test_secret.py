@@ -146,7 +146,7 @@ def test_a_lease_is_listed_with_its_run_and_revoked_at_its_end(
     assert json.loads(ringfence("secret", "ls", "--json").out)["leases"] == []
     told = [event["event"] for event in events()]
     assert told.index("secret.leased") < told.index("sandbox.created") < told.index("secret.revoked")
-    assert told[-2:] == ["job.ended", "journal.sealed"]
+    assert told[-3:] == ["job.ended", "files.recorded", "journal.sealed"]
 
 
 @pytest.mark.slow

@@ -134,8 +134,8 @@ def test_an_interrupted_run_gets_its_end(make_run: MakeRun) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     assert mark_interrupted(directory)
     assert verify(directory).ok
-    names = [record.event.name for record in read(directory)][-3:]
-    assert names == ["journal.repaired", "job.ended", "journal.sealed"]
+    names = [record.event.name for record in read(directory)][-4:]
+    assert names == ["journal.repaired", "job.ended", "files.recorded", "journal.sealed"]
     assert summarize(directory).state == "interrupted"
     assert (directory / f"{directory.name}.json").is_file()
     assert not mark_interrupted(directory)

@@ -26,9 +26,9 @@ def _reply(text: str) -> ModelReplied:
 def test_the_file_holds_every_message_and_call_in_order(make_run: MakeRun) -> None:
     """The file beside the journal has messages, calls with all that belongs to them, and the outcome."""
     directory = make_run()
-    path = write_session(directory)
+    write_session(directory, export(directory).encode())
+    path = directory / f"{directory.name}.json"
     document = json.loads(path.read_bytes())
-    assert path.name == f"{directory.name}.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert (document["session_id"], document["message_count"]) == ("session", 2)
     assert document["started_at"] < document["ended_at"]

@@ -48,6 +48,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "run": ("runs/{run}",),
     "journal": ("runs/{run}/journal.jsonl",),
     "session": ("runs/{run}/{run}.json",),
+    "patch": ("runs/{run}/work.patch",),
+    "work": ("runs/{run}/work.json",),
     "heads": ("heads",),
     "public key": ("keys/journal-ed25519.pub",),
     "daemon socket": ("fleet/daemon.sock",),

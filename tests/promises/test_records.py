@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from hashlib import sha256
@@ -208,6 +209,35 @@ def test_a_body_that_was_changed_is_found(kept: Product) -> None:
         assert kept("runs verify", "last").code == 1
     finally:
         body.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["session", "patch", "work"])
+@pytest.mark.parametrize("change", ["edited", "removed"])
+def test_every_file_of_a_record_is_verified(product: Product, name: str, change: str) -> None:
+    """An edit of the session, the patch or the work record is found, and so is their removal.
+
+    Only the session file may be absent: it can be exported anew.
+    """
+    product.run(product.script(says("I write it.", "echo two > app.py"), says("done")))
+    (run,) = product.runs()
+    file = product.file(name, run=run)
+    if change == "edited":
+        file.write_bytes(file.read_bytes().replace(b"two", b"owt").replace(b"before", b"beefor"))
+    else:
+        file.unlink()
+    ended = product("runs verify", run, "--json")
+    if (name, change) == ("session", "removed"):
+        assert (ended.code, ended.json["status"]) == (0, "sealed")
+    else:
+        assert (ended.code, ended.json["status"]) == (1, "broken")
+        assert file.name in ended.json["reason"]
+
+
+def test_runs_that_are_gone_are_counted(kept: Product, product: Product) -> None:
+    """`runs verify --all` says how many runs the index knows that are not there any more."""
+    product.exec("true")
+    shutil.rmtree(product.file("run", run=product.runs()[0]))
+    assert "1 run" in product.does("runs verify", "--all").err
 
 
 def test_another_key(kept: Product, product: Product) -> None:

@@ -75,7 +75,7 @@ def verify(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Check that a record is what was written. Exit code 0 sealed, 3 open end, 1 broken or truncated."""
+    """Check that a record is what was written, all its files. Exit code 0 sealed, 3 open end, 1 broken or truncated."""
     from ringfence.journal import verify as verify_journal
     from ringfence.journal.keys import read_public_key
 
@@ -89,6 +89,8 @@ def verify(
     else:
         for one in found:
             typer.echo(_verification_line(one))
+    if every:
+        _report_absent({one.path.parent.name for one in found})
     raise typer.Exit(_verification_code(found))
 
 
@@ -157,8 +159,20 @@ def _journals(run: str | None) -> list[Path]:
     from ringfence.journal import run_dirs
 
     if run is None:
-        return [path / "journal.jsonl" for path in run_dirs()]
+        return run_dirs()
     return [Path(run)] if "/" in run else [chosen_run(run)]
+
+
+def _report_absent(present: set[str]) -> None:
+    """Say on stderr how many runs the index of heads knows that are not here."""
+    from ringfence.journal.heads import known_runs
+
+    absent = known_runs() - present
+    if absent:
+        typer.echo(
+            f"not here any more: {counted(len(absent), 'run')} of the index, removed by `ringfence gc` or by hand",
+            err=True,
+        )
 
 
 def _verification_line(found: "Verification") -> str:

@@ -26,7 +26,7 @@ from ringfence.events.forward import (
     PortWithdrawn,
 )
 from ringfence.events.host import HookAnswered, PermissionDecided
-from ringfence.events.journal import JournalOpened, JournalRepaired, JournalSealed
+from ringfence.events.journal import FilesRecorded, JournalOpened, JournalRepaired, JournalSealed
 from ringfence.events.loop import (
     ChecksCompleted,
     CodeCommitted,
@@ -59,6 +59,7 @@ __all__ = [
     "EgressDecided",
     "EgressIntercepted",
     "Event",
+    "FilesRecorded",
     "ForwardClosed",
     "ForwardOpened",
     "ForwardRefused",

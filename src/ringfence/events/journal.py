@@ -18,6 +18,12 @@ class JournalRepaired(Event, frozen=True, kw_only=True, tag="journal.repaired"):
     dropped_sha256: str
 
 
+class FilesRecorded(Event, frozen=True, kw_only=True, tag="files.recorded"):
+    """The other files of a record, just before the seal: each name in the run's directory, and its SHA-256."""
+
+    files: dict[str, str]
+
+
 class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
     """The last line of a closed journal: the head it signs is the previous line's hash. All in hexadecimal."""
 

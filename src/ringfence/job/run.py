@@ -28,7 +28,7 @@ from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState, exit_code
 from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
-from ringfence.journal import Journal, new_run_id, run_dir, write_session
+from ringfence.journal import Journal, export, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import why_unseen
@@ -297,14 +297,25 @@ class JobRun:
             cost_usd=recorder.used.cost_usd,
             duration_s=round(time.monotonic() - self._progress.began, 3),
         )
+        session: bytes | None = None
         try:
             await recorder.emit(ended)
+            session = await self._session()
         finally:
-            await journal.finish()
+            await journal.finish(session=session)
         # The record is whole; what follows are copies of what it says.
         try:
             self._move(outcome.state)
-            await anyio.to_thread.run_sync(write_session, self.dir)
+            if session is not None:
+                await anyio.to_thread.run_sync(write_session, self.dir, session)
         except RingfenceError as exc:
             self._problems.append(self._redactor.redact(str(exc)))
         return ended
+
+    async def _session(self) -> bytes | None:
+        """The session file's contents; None where the journal cannot be read."""
+        try:
+            return await anyio.to_thread.run_sync(lambda: export(self.dir).encode())
+        except RingfenceError as exc:
+            self._problems.append(self._redactor.redact(str(exc)))
+            return None

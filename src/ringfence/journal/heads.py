@@ -65,6 +65,11 @@ def known_heads(run_id: str) -> Mapping[int, str]:
     return {entry.seq: entry.head for entry in entries if _is_genuine(entry, trusted)}
 
 
+def known_runs() -> frozenset[str]:
+    """The ids of all runs in the index, those that were removed since included."""
+    return frozenset(entry.run_id for entry in _entries())
+
+
 def _entries() -> Iterator[Head]:
     decoder = msgspec.json.Decoder(Head)
     try:

@@ -27,7 +27,7 @@ from ringfence.journal.record import (
     decode_header,
     format_time,
 )
-from ringfence.journal.session import write_session
+from ringfence.journal.session import export, write_session
 from ringfence.journal.writing import Journal
 
 _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{8}")
@@ -164,8 +164,9 @@ def mark_interrupted(path: Path) -> bool:
         end = _interruption(path)
         if end is not None:
             journal.append(end)
-        journal.seal()
-    write_session(path)
+        session = export(path).encode()
+        journal.seal(session=session)
+    write_session(path, session)
     return True
 
 

@@ -23,6 +23,7 @@ from ringfence.events import (
     Usage,
 )
 from ringfence.filesystem import replace_file
+from ringfence.journal.files import session_name
 from ringfence.journal.reading import read
 from ringfence.journal.record import Record, format_time
 
@@ -88,12 +89,14 @@ class SessionDocument(msgspec.Struct, kw_only=True):
         Raises:
             InfrastructureFault: It could not be written.
         """
-        try:
-            replace_file(path, self.encode())
-        except OSError as exc:
-            raise InfrastructureFault(
-                f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}"
-            ) from exc
+        _write(path, self.encode())
+
+
+def _write(path: Path, session: bytes) -> None:
+    try:
+        replace_file(path, session)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}") from exc
 
 
 def build(records: Iterable[Record]) -> SessionDocument:
@@ -117,16 +120,13 @@ def export(run_dir: Path) -> SessionDocument:
     return build(read(run_dir))
 
 
-def write_session(run_dir: Path) -> Path:
+def write_session(run_dir: Path, session: bytes) -> None:
     """Write the session of a run beside its journal, as `<run id>.json`; replaces an older one whole.
 
     Raises:
-        RecordError: There is no journal, or it does not parse.
         InfrastructureFault: It could not be written.
     """
-    path = run_dir / f"{run_dir.name}.json"
-    export(run_dir).write(path)
-    return path
+    _write(run_dir / session_name(run_dir), session)
 
 
 def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event, time: str) -> None:

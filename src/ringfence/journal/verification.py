@@ -10,9 +10,10 @@ import msgspec
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError
-from ringfence.events import JournalOpened, JournalSealed
+from ringfence.events import FilesRecorded, JournalOpened, JournalSealed
 from ringfence.frozen import frozen
 from ringfence.journal.blobs import BlobStore, references
+from ringfence.journal.files import check
 from ringfence.journal.heads import known_heads
 from ringfence.journal.keys import key_id, trusted_keys
 from ringfence.journal.record import (
@@ -30,7 +31,8 @@ Status = Literal["sealed", "open", "truncated", "broken"]
 
 _OPENED = "journal.opened"
 _SEALED = "journal.sealed"
-_SPECIAL = frozenset({_OPENED, _SEALED})
+_FILES = "files.recorded"
+_SPECIAL = frozenset({_OPENED, _FILES, _SEALED})
 
 
 @frozen
@@ -39,7 +41,7 @@ class Verification:
 
     `sealed`: every line is as it was written, and the end is signed. `open`: in order, but nothing vouches
     for the end (a run that goes on, or was killed). `truncated`: in order, but the index of heads knows of
-    later lines. `broken`: the line `bad_line` is not what was written there.
+    later lines. `broken`: the line `bad_line`, or a file of the record (then it is None), is not what was written.
     """
 
     path: Path
@@ -87,15 +89,15 @@ def verify(path: Path, *, public_keys: Collection[str] | None = None) -> Verific
     """Check every line of a journal, the bodies beside it, its seal and its place in the index of heads.
 
     Args:
-        path: The journal, or the directory of a run.
+        path: The journal; or the directory of a run, whose other files are then checked, too.
         public_keys: Trusted keys in hexadecimal; None takes those of the state directory.
 
     Raises:
         RecordError: There is no journal at `path`, or a file of keys is damaged.
         InfrastructureFault: The index of heads cannot be read.
     """
-    path = journal_path(path)
-    walk = _Walk(path, None if public_keys is None else frozenset(public_keys))
+    with_files, path = path.is_dir(), journal_path(path)
+    walk = _Walk(path, None if public_keys is None else frozenset(public_keys), with_files)
     try:
         walk.run()
     except _BrokenError as exc:
@@ -135,8 +137,11 @@ class _BrokenError(Exception):
 class _Walk:
     path: Path
     public_keys: frozenset[str] | None
+    with_files: bool = False
     tail: Tail = field(default_factory=Tail.empty)
     heads: Mapping[int, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the record's other files."""
     seal: Header | None = None
     checked_bodies: set[str] = field(default_factory=set)
 
@@ -182,10 +187,18 @@ class _Walk:
             missing = last_known + 1 - self.tail.next_seq
             return self.result("truncated", reason=f"{missing} lines at the end were cut off")
         if self.seal is not None:
-            return self.result("sealed")
+            return self._sealed()
         torn = self.tail.torn_bytes
         reason = f"its last line is torn: {torn} bytes without an end" if torn else None
         return self.result("open", reason=reason)
+
+    def _sealed(self) -> Verification:
+        try:
+            if self.with_files:
+                check(self.path.parent, self.files)
+        except RecordError as exc:
+            return self.result("broken", reason=str(exc))
+        return self.result("sealed")
 
     def result(
         self, status: Status, *, bad_line: int | None = None, reason: str | None = None
@@ -249,6 +262,12 @@ class _Walk:
         if header.event == _OPENED:
             if seq:
                 raise _BrokenError(f"{_OPENED!r} stands in the middle")
+            return
+        if header.event == _FILES:
+            try:
+                self.files = msgspec.json.decode(header.data, type=FilesRecorded).files
+            except (ValueError, RecursionError) as exc:
+                raise _BrokenError(f"its {_FILES!r} does not parse: {exc}") from exc
             return
         trusted = trusted_keys() if self.public_keys is None else self.public_keys
         fault = seal_fault(line, header, run_id=run_id, trusted=trusted)

@@ -16,6 +16,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.events import (
     Event,
+    FilesRecorded,
     JobCreated,
     JobEnded,
     JournalOpened,
@@ -25,6 +26,7 @@ from ringfence.events import (
 )
 from ringfence.journal.appending import LineFile, Reserve, Syncer
 from ringfence.journal.blobs import BlobStore, pack
+from ringfence.journal.files import digests
 from ringfence.journal.heads import record_head
 from ringfence.journal.keys import signing_key
 from ringfence.journal.lock import RunLock
@@ -42,7 +44,7 @@ from ringfence.journal.verification import Tail, tail_of
 _DURABLE = (JobCreated, PolicyLoosened, JobEnded, JournalSealed)
 """`emit` returns only when these are on the disk; all others are within a second."""
 
-_LAST = (JobEnded, JournalSealed)
+_LAST = (JobEnded, FilesRecorded, JournalSealed)
 """Before these the reserve is given back, and the seal, a first key and the index find space in it too."""
 
 
@@ -155,8 +157,13 @@ class Journal:
         if self.append(event) is not None and isinstance(event, _DURABLE):
             await anyio.to_thread.run_sync(self._syncer.wait)
 
-    def seal(self) -> Record:
-        """Sign the head, as the last line, and enter it in the index of heads. Blocks on the disk.
+    def seal(self, *, session: bytes | None = None) -> Record:
+        """Enter the record's other files, sign the head as the last line, and enter it in the index of heads.
+
+        Blocks on the disk.
+
+        Args:
+            session: The session file that will be written once the journal is closed; None: there is none.
 
         Raises:
             InfrastructureFault: It could not be written, or there is no key and none can be made.
@@ -164,8 +171,11 @@ class Journal:
         """
         self._reserve.give_back()
         key = signing_key()
+        files = self._files(session)
         with self._mutex:
             time = datetime.now(UTC)
+            if files:
+                self._append(FilesRecorded(files=files), time)
             seal = make_seal(key, self.run_id, seq=self._tail.next_seq, time=time, head=self._tail.head)
             record = self._append(seal, time)
             self.is_sealed = True
@@ -192,14 +202,14 @@ class Journal:
             self._file.close()
             self._lock.release()
 
-    async def finish(self) -> None:
+    async def finish(self, *, session: bytes | None = None) -> None:
         """`seal` and `close`, away from the event loop.
 
         Raises:
             InfrastructureFault, RecordError: As `seal`; the journal is closed all the same.
         """
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._finish)
+            await anyio.to_thread.run_sync(self._finish, session)
 
     def __enter__(self) -> Self:
         return self
@@ -209,11 +219,19 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _finish(self) -> None:
+    def _finish(self, session: bytes | None) -> None:
         try:
-            self.seal()
+            self.seal(session=session)
         finally:
             self.close()
+
+    def _files(self, session: bytes | None) -> dict[str, str]:
+        try:
+            return digests(self.run_dir, session)
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"a file of the record {str(self.run_dir)!r} cannot be read: {exc.strerror}; {next_step(exc)}"
+            ) from exc
 
     def _opened(self, *first: Event) -> Self:
         try:
