@@ -2,6 +2,7 @@
 
 import functools
 import os
+import resource
 import signal
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,18 @@ class ProcessResult:
     def ok(self) -> bool:
         """Whether it exited with 0 in time."""
         return self.exit_code == 0 and not self.timed_out
+
+
+@frozen
+class ProcessLimits:
+    """What one host program may use; the kernel holds it, and all that it starts, to that."""
+
+    memory_bytes: int
+    """Of its own memory (`RLIMIT_DATA`): files that it maps to read them do not count."""
+    cpu_s: int
+    """Processor time; an end for a program whose starter was killed."""
+    file_bytes: int
+    """Of each file that it writes."""
 
 
 _SYSTEM_PATH = (
@@ -91,6 +104,25 @@ def _as_user(words: tuple[str, ...], user: int, group: int | None) -> tuple[str,
     return (program, f"--reuid={user}", *its_group, "--clear-groups", "--", *words)
 
 
+_UNDER_LIMITS = 'ulimit -c 0 && ulimit -t "$1" && ulimit -d "$2" && ulimit -f "$3" && shift 3 && exec "$@"'
+"""A shell sets them and becomes the program: Python would have to copy this process to set them in a child."""
+_DATA_UNIT_BYTES, _FILE_UNIT_BYTES = 1024, 512
+"""Units of `ulimit -d` and, by POSIX, of `ulimit -f`."""
+
+
+def _under_limits(words: tuple[str, ...], limits: ProcessLimits) -> tuple[str, ...]:
+    """The command that takes limits upon itself; where ours are lower already, those."""
+    cpu_s = _at_most(resource.RLIMIT_CPU, limits.cpu_s)
+    memory = _at_most(resource.RLIMIT_DATA, limits.memory_bytes) // _DATA_UNIT_BYTES
+    file = _at_most(resource.RLIMIT_FSIZE, limits.file_bytes) // _FILE_UNIT_BYTES
+    return (host_program("sh"), "-c", _UNDER_LIMITS, "sh", str(cpu_s), str(memory), str(file), *words)
+
+
+def _at_most(kind: int, wanted: int) -> int:
+    _, hard = resource.getrlimit(kind)
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
 async def run_process(
     argv: Sequence[str | os.PathLike[str]],
     *,
@@ -103,6 +135,7 @@ async def run_process(
     user: int | None = None,
     group: int | None = None,
     pass_fds: Sequence[int] = (),
+    limits: ProcessLimits | None = None,
 ) -> ProcessResult:
     """Run a host program to its end.
 
@@ -117,13 +150,14 @@ async def run_process(
         user: Host uid to run as (needs root); supplementary groups are dropped with it.
         group: Host gid to run as.
         pass_fds: Descriptors it inherits.
+        limits: What it may use; None is what we may.
 
     Raises:
         InfrastructureFault: The program is absent or cannot be started.
     """
     words = _resolved(argv)
     process = await start_process(
-        words,
+        words if limits is None else _under_limits(words, limits),
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,

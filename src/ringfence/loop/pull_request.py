@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.process import run_process
+from ringfence.process import ProcessResult, run_process
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git import USERS, run_git
 
 _TIMEOUT_S = 300.0
 
@@ -39,7 +41,15 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
         InfrastructureFault: git or `gh` refused; the branch is there, and what to type is told.
     """
     where = ["--base", base] if base is not None else []
-    await _run(source, ["git", "push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"])
+    pushed = await run_git(
+        ["push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"],
+        cwd=source,
+        env=_environment(source),
+        actor=Actor.current(),
+        timeout_s=_TIMEOUT_S,
+        bounds=USERS,
+    )
+    _check(pushed, "git push")
     gh = [gh_program(source), "pr"]
     # Of a process that died before it wrote that down; not of a stranger, whose fork may have a branch of that name.
     known = ["--head", branch, "--author", "@me", "--state", "all", "--json", "url", "--jq", ".[].url"]
@@ -54,19 +64,27 @@ async def _run(source: Path, words: list[str]) -> str:
     result = await run_process(
         words,
         cwd=source,
-        env={**os.environ, "PATH": _path(source), "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"},
+        env=_environment(source),
         timeout_s=_TIMEOUT_S,
     )
+    _check(result, f"{Path(words[0]).name} {words[1]}")
+    return result.stdout.decode("utf-8", "replace")
+
+
+def _environment(source: Path) -> dict[str, str]:
+    return {**os.environ, "PATH": _path(source), "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"}
+
+
+def _check(result: ProcessResult, what: str) -> None:
     if not result.ok:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
         said = [
             line for line in lines if line.startswith(("fatal: ", "error: ", "remote: error: "))
         ] or lines[-1:]
-        how = f"{Path(words[0]).name} {words[1]} failed: {said[0] if said else 'it took too long'}"
+        how = f"{what} failed: {said[0] if said else 'it took too long'}"
         raise InfrastructureFault(
             f"{how}; the branch is in your repository: `git push origin` it, then `gh pr create`"
         )
-    return result.stdout.decode("utf-8", "replace")
 
 
 def _path(source: Path) -> str:

@@ -15,9 +15,9 @@ from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.config.model import AgentSettings, RepositorySettings
 from ringfence.fleet.store.job import Job
 from ringfence.flock import try_lock
-from ringfence.process import run_process
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git import CLEAN_ATTRIBUTES, Git, git_program
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git import CLEAN_ATTRIBUTES, LARGE, Git, reached_bound, run_git
 
 _FETCH_S = 600.0
 _MOST_SLOTS = 64
@@ -223,17 +223,20 @@ async def bring_in(run: Path, tell: Callable[[str], None]) -> None:
 
 
 async def _plain(place: Path, *words: str) -> None:
-    result = await run_process(
-        [git_program(), *(word for option in _OPTIONS for word in ("-c", option)), *words],
+    result = await run_git(
+        [*(word for option in _OPTIONS for word in ("-c", option)), *words],
         cwd=place,
         env=_environment(),
+        actor=Actor.current(),
         timeout_s=_FETCH_S,
+        bounds=LARGE,
     )
-    if not result.ok:
+    bound = reached_bound(result)
+    if bound is not None or not result.ok:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = f"it reached its limit of {bound}" if bound else lines[-1] if lines else "it gave no reason"
         raise InfrastructureFault(
-            f"git {words[0]} failed: {lines[-1] if lines else 'it took too long'}; see to the repository's url and ref, "
-            "and to your access to it"
+            f"git {words[0]} failed: {why}; see to the repository's url and ref, and to your access to it"
         )
 
 

@@ -12,14 +12,14 @@ from ringfence.loop.repository.paths import is_attributes, is_modules
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.repository.source import Opened, Source, opened
 from ringfence.sandbox.workspace.bring_out import adopt_packs, unsafe_places
-from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git import Git, GitBoundReached
 from ringfence.sandbox.workspace.git_layout import read_small
+from ringfence.sandbox.workspace.pack import PackRefused, take_pack
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACK_BYTES = 2 * 1024**3
 _PACK_S = 900.0
 _LISTING_BYTES = 512 * 1024**2
-_SAID = 300
 _FORGIVEN = "forgiven"
 _MAX_TREES = 1000
 ZERO = "0"
@@ -151,17 +151,12 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
     git = seen.git
     await _forgive(goods, source, git.directory / _FORGIVEN)
     strict = f"--strict=skiplist={_FORGIVEN}"  # git is run where it is: a path may hold blanks, which end it for git
-    checked = await git.run(
-        *("index-pack", "--stdin", "--fix-thin", strict),
-        stdin=packed.stdout,
-        timeout_s=_PACK_S,
-        accept=(0, 1, 128),
-    )
-    if not checked.ok:
-        said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:_SAID]
+    try:
+        await take_pack(git, packed.stdout, strict=strict)
+    except (PackRefused, GitBoundReached) as exc:
         raise DeliveryRefused(
-            f"git's own checks refuse the loop's work: {said!r}; `ringfence loop diff` prints it"
-        )
+            f"the loop's work is not brought to your repository: {exc}; `ringfence loop diff` prints it"
+        ) from exc
     connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", *known, "--all")
     await git.run(*connected, stdin=f"{goods.tip}\n".encode(), timeout_s=_PACK_S)
     try:

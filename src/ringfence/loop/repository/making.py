@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,7 +15,7 @@ from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, opened
 from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git import write_clean_git_dir
+from ringfence.sandbox.workspace.git import LARGE, write_clean_git_dir
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.whole_git import adopt_pack
 
@@ -83,7 +84,7 @@ async def _take(seen: Opened, tips: list[str], new: Path) -> None:
     scratch = seen.git.directory.parent
     # What a partial clone never fetched of its history is missing here, too.
     options = ("--revs", "--missing=allow-any", "--delta-base-offset", "-q")
-    await seen.git.run(
+    await replace(seen.git, bounds=LARGE).run(
         "pack-objects",
         *options,
         scratch / "pack",

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from ringfence.errors import UsageError
 from ringfence.loop.repository.place import Place
-from ringfence.sandbox.workspace.git import Git, GitGaveUp
+from ringfence.sandbox.workspace.git import Git, GitBoundReached
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _MOST_PART = 100
@@ -43,5 +43,5 @@ async def patch_of(git: Git, base: str, commit: str) -> bytes | None:
     command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", base, commit)
     try:
         return (await git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
-    except GitGaveUp:
+    except GitBoundReached:
         return None

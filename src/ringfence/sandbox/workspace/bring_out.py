@@ -26,12 +26,14 @@ from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
+from ringfence.sandbox.workspace.pack import take_pack
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_REFS = 64
 _TIMEOUT_S = 120.0
+_CONNECTED_S = 300.0
 _HEADER_LIMIT_BYTES = 1024**2
 
 
@@ -204,12 +206,12 @@ async def import_bundle(
     async with _quarantine(layout, base, actor, object_format) as git:
         # Not `git fetch`: up to 2.44 it takes a bundle over without looking at its objects (fsckObjects or
         # not).
-        await git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=parsed.pack, timeout_s=600.0)
+        await take_pack(git, parsed.pack)
         found, notes = await _commits(git, parsed, run_dir.name)
         # Every object that the commits lead to is there, either in the bundle or with the user.
         tips = "".join(f"{commit}\n" for commit in found.values())
         connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
-        await git.run(*connected, stdin=tips.encode(), timeout_s=600.0)
+        await git.run(*connected, stdin=tips.encode(), timeout_s=_CONNECTED_S)
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:

@@ -1,14 +1,21 @@
 """What differs between two checkpoints, file by file."""
 
 import os
+import re
+from collections.abc import Iterable
 from typing import Literal
 
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.fast_import import quoted
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
 UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
+_UNSAFE = re.compile(rb"[*?\[\\]")
+"""What is not itself in a pattern of attributes."""
+_RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
+"""Git ignores longer lines, and files of more than 100 MiB."""
 
 
 class PatchTooLarge(RingfenceError):
@@ -68,6 +75,14 @@ class Diff:
     def deletions(self) -> int:
         """Lines removed in all text files."""
         return sum(change.deletions for change in self.files)
+
+
+def without_lines(paths: Iterable[bytes]) -> bytes:
+    """Rules for `info/attributes` by which git compares files as binary; every file where a path is too long."""
+    patterns = (_UNSAFE.sub(rb"\\\g<0>", path) for path in paths)
+    rules = [quoted(b"/" + pattern) + b" -diff\n" for pattern in patterns]
+    is_short = all(len(rule) < _RULE_BYTES for rule in rules) and sum(map(len, rules)) < _RULES_BYTES
+    return b"".join(rules) if is_short else b"* -diff\n"
 
 
 def parse_diff(output: bytes) -> Diff:

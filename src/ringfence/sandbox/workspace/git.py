@@ -1,17 +1,22 @@
-"""Git on the host, with everything off that a repository could name for it to run.
+"""Git on the host: the one module that starts it, bounded, with everything off that a repository could name to run.
 
 Law: git on the host never opens a git directory that an agent could write. The git directories given here are
-our own, or (for `update-ref` alone) the user's, which an agent never could write.
+our own, or (for `update-ref` alone) the user's, which an agent never could write. What an agent made comes to git as
+objects, and a few bytes of those can ask for any amount of memory and time. So each git has limits that the kernel
+holds it to, and reaching one is an error that names it.
 """
 
+import math
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Literal
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
-from ringfence.process import ProcessResult, host_program, run_process
+from ringfence.process import ProcessLimits, ProcessResult, host_program, run_process
 from ringfence.sandbox.workspace.actor import Actor
 
 _OFF = (
@@ -33,7 +38,13 @@ _OFF = (
     "gc.auto=0",
     "maintenance.auto=false",
     "safe.directory=*",
+    # Git then takes 45 bytes of memory for each line of a text that it compares, and one byte can be a line. What is
+    # larger is compared as binary, packed without deltas and read in pieces.
+    "core.bigFileThreshold=8m",
+    "pack.threads=4",
 )
+_THREADS = 4
+_OUT_OF_MEMORY = (b"out of memory", b"cannot allocate memory", b"malloc failed", b"realloc failed")
 _ENVIRONMENT = {
     "HOME": "/nonexistent",
     "LC_ALL": "C",
@@ -44,6 +55,7 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_PROTOCOL_FROM_USER": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
     # An empty list: no transport at all, so a missing object can never start a program.
     "GIT_ALLOW_PROTOCOL": "",
@@ -55,6 +67,7 @@ _ENVIRONMENT = {
 }
 CLEAN_ATTRIBUTES = b"* -text -eol -ident -filter -working-tree-encoding -export-subst !diff\n"
 """`info/attributes` of our own git directories; it outranks every `.gitattributes` of a workspace."""
+Bound = Literal["time", "output", "memory", "processor time", "file size"]
 
 
 def git_program() -> str:
@@ -66,8 +79,104 @@ def git_program() -> str:
     return host_program("git")
 
 
-class GitGaveUp(InfrastructureFault):
-    """A git command took longer, or said more, than is waited for or kept."""
+@frozen
+class GitBounds:
+    """What one git process may use. What it may take and print is said with each command."""
+
+    memory_bytes: int | None = 1024**3
+    """None: as much as there is, for a git that acts for the user and runs the user's own programs."""
+    file_bytes: int = 8 * 1024**3
+
+    def limits(self, timeout_s: float) -> ProcessLimits | None:
+        """The same for the kernel, for a command that may take so long."""
+        if self.memory_bytes is None:
+            return None
+        return ProcessLimits(self.memory_bytes, math.ceil(timeout_s * _THREADS), self.file_bytes)
+
+
+BOUNDS = GitBounds()
+"""For what an agent could have made."""
+LARGE = GitBounds(memory_bytes=4 * 1024**3, file_bytes=64 * 1024**3)
+"""For the user's own history, and for stores of ours as a whole."""
+USERS = GitBounds(memory_bytes=None)
+"""For a git that the user asked for by name: `git push` with the user's own hooks and credential helpers."""
+
+
+class GitBoundReached(InfrastructureFault):
+    """A git command was ended at one of its bounds.
+
+    Args:
+        message: Which command, where, and which bound.
+        bound: The bound.
+    """
+
+    def __init__(self, message: str, *, bound: Bound) -> None:
+        super().__init__(message)
+        self.bound = bound
+
+
+async def run_git(
+    arguments: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    actor: Actor,
+    timeout_s: float,
+    bounds: GitBounds = BOUNDS,
+    stdin: bytes = b"",
+    output_limit_bytes: int = 64 * 1024**2,
+    stop_at_limit: bool = False,
+    pass_fds: Sequence[int] = (),
+) -> ProcessResult:
+    """Start git and wait for its end; every git on the host is started here.
+
+    Args:
+        arguments: What follows `git`.
+        cwd: Where.
+        env: Its whole environment.
+        actor: On whose behalf.
+        timeout_s: Then its process group is ended.
+        bounds: What else it may use.
+        stdin: Given to it.
+        output_limit_bytes: Of stdout and of stderr each.
+        stop_at_limit: End it when it has printed more, instead of dropping the rest.
+        pass_fds: Descriptors it inherits.
+
+    Raises:
+        InfrastructureFault: There is no git, or it cannot be started.
+    """
+    return await run_process(
+        [git_program(), *arguments],
+        stdin=stdin,
+        cwd=cwd,
+        env=env,
+        timeout_s=timeout_s,
+        output_limit_bytes=output_limit_bytes,
+        stop_at_limit=stop_at_limit,
+        user=actor.process_user,
+        group=actor.process_group,
+        pass_fds=pass_fds,
+        limits=bounds.limits(timeout_s),
+    )
+
+
+def reached_bound(result: ProcessResult) -> Bound | None:
+    """The bound that ended a git; None where none did.
+
+    What git says of memory is read from git 2.30 to 2.53, in the locale C.
+    """
+    if result.timed_out:
+        return "time"
+    if result.truncated:
+        return "output"
+    if result.exit_code == 0:
+        return None
+    said = result.stderr.lower()
+    if result.exit_code == -signal.SIGXCPU:
+        return "processor time"
+    if result.exit_code == -signal.SIGXFSZ or b"file too large" in said:
+        return "file size"
+    return "memory" if any(words in said for words in _OUT_OF_MEMORY) else None
 
 
 @frozen
@@ -81,6 +190,7 @@ class Git:
     environment: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[int, ...] = ()
     """Descriptors that git inherits: a lock among them is held until the last git of a killed caller has ended."""
+    bounds: GitBounds = BOUNDS
 
     async def run(
         self,
@@ -93,46 +203,51 @@ class Git:
         """Run a git command to its end.
 
         Raises:
-            GitGaveUp: It took too long, or said too much.
+            GitBoundReached: It took too long, said too much, or needed more memory than it may have.
             InfrastructureFault: Its exit code is none of `accept`.
         """
-        program = git_program()
         env = {
             **_ENVIRONMENT,
-            "PATH": f"{Path(program).parent}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{Path(git_program()).parent}:/usr/local/bin:/usr/bin:/bin",
             **self.environment,
         }
         env["GIT_DIR"] = str(self.directory)
         if self.work_tree is not None:
             env["GIT_WORK_TREE"] = str(self.work_tree)
         options = [word for option in (*_OFF, *self.options) for word in ("-c", option)]
-        result = await run_process(
-            [program, *options, *arguments],
+        result = await run_git(
+            [*options, *arguments],
             stdin=stdin,
             cwd=self.work_tree or self.directory,
             env=env,
             timeout_s=timeout_s,
             output_limit_bytes=output_limit_bytes,
-            user=self.actor.process_user,
-            group=self.actor.process_group,
+            actor=self.actor,
             pass_fds=self.inherited,
+            bounds=self.bounds,
         )
-        if result.timed_out or result.truncated:
-            raise GitGaveUp(_complaint(result, str(arguments[0]), self.directory))
+        what = f"git {arguments[0]} on {str(self.directory)!r}"
+        bound = reached_bound(result)
+        if bound is not None:
+            raise GitBoundReached(
+                f"{what} {self._describe(bound, timeout_s, output_limit_bytes)}", bound=bound
+            )
         if result.exit_code not in accept:
-            raise InfrastructureFault(_complaint(result, str(arguments[0]), self.directory))
+            said = result.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise InfrastructureFault(
+                f"{what} failed with {result.exit_code}: {' / '.join(said[-3:])[:500]!r}"
+            )
         return result
 
-
-def _complaint(result: ProcessResult, command: str, directory: Path) -> str:
-    if result.timed_out:
-        return f"git {command} on {str(directory)!r} took too long and was ended"
-    if result.truncated:
-        return f"git {command} on {str(directory)!r} gave more output than is kept"
-    said = result.stderr.decode("utf-8", "replace").strip().splitlines()
-    return (
-        f"git {command} on {str(directory)!r} failed with {result.exit_code}: {' / '.join(said[-3:])[:500]!r}"
-    )
+    def _describe(self, bound: Bound, timeout_s: float, output_limit_bytes: int) -> str:
+        mebibyte = 1024**2
+        return {
+            "time": f"took longer than {timeout_s:g} s and was ended",
+            "processor time": f"took more processor time than {timeout_s:g} s allow and was ended",
+            "output": f"printed more than {output_limit_bytes // mebibyte} MiB, which is its limit",
+            "memory": f"needed more memory than its limit, {(self.bounds.memory_bytes or 0) // mebibyte} MiB",
+            "file size": f"wrote a file larger than its limit, {self.bounds.file_bytes // mebibyte} MiB",
+        }[bound]
 
 
 def write_clean_git_dir(directory: Path, *, object_format: str = "sha1") -> None:

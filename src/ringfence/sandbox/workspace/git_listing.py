@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
+from ringfence.sandbox.workspace.git import Git, GitBoundReached, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import find_git, read_small
 from ringfence.sandbox.workspace.ignore import ROOM_FOR_RULES_BYTES, Rules, left_out_note, read_rules
 from ringfence.sandbox.workspace.index_copy import copy_index
@@ -190,9 +190,9 @@ class GitLister:
     async def _list_one(self, repository: _Repository) -> list[bytes]:
         try:
             paths = await self._ask(repository)
-        except GitGaveUp:
-            raise
-        except InfrastructureFault:
+        except InfrastructureFault as exc:
+            if isinstance(exc, GitBoundReached) and exc.bound != "memory":
+                raise
             # An index we cannot use (sparse, damaged, of a newer git): the files are found without it.
             directory = repository.git.directory
             await self.actor.call(lambda: (directory / "index").unlink(missing_ok=True))

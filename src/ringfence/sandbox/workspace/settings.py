@@ -14,9 +14,8 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.frozen import frozen
-from ringfence.process import run_process
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git import git_program
+from ringfence.sandbox.workspace.git import git_program, run_git
 from ringfence.sandbox.workspace.git_layout import GitLayout, read_config, read_small
 from ringfence.sandbox.workspace.named_files import is_doubtful, is_include, is_path, names_a_file, paths_in
 from ringfence.sandbox.workspace.private_git import Identity
@@ -289,15 +288,14 @@ async def _asked(actor: Actor, file: Path) -> _Said:
         PolicyRefused: More than is looked at.
         InfrastructureFault: It does not answer in time. A file that it finds unsound stops the user's git, too.
     """
-    result = await run_process(
-        [git_program(), "config", "--file", str(file), "--no-includes", "-z", "--list"],
+    result = await run_git(
+        ["config", "--file", str(file), "--no-includes", "-z", "--list"],
         env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
         cwd=Path("/"),
         timeout_s=_TIMEOUT_S,
         output_limit_bytes=_MAX_BYTES,
         stop_at_limit=True,
-        user=actor.process_user,
-        group=actor.process_group,
+        actor=actor,
     )
     if result.truncated:
         raise _too_large(file)

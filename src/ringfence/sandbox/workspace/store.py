@@ -10,9 +10,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 import anyio
@@ -23,12 +23,13 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
-from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge, parse_diff
-from ringfence.sandbox.workspace.git import Git, GitGaveUp, write_clean_git_dir
+from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge, parse_diff, without_lines
+from ringfence.sandbox.workspace.git import LARGE, Git, GitBoundReached, write_clean_git_dir
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
 from ringfence.sandbox.workspace.scan import NO_FILE
+from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.taking import Taken, Taker, cache_key
 
@@ -36,7 +37,10 @@ PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
-_OPTIONS = ("core.compression=1", "core.bigFileThreshold=64m")
+_OPTIONS = ("core.compression=1",)
+_WITHOUT_LINES = ("core.bigFileThreshold=1",)
+"""Git compares every file as binary then, which takes next to no memory and time."""
+_DIFF_S = 120.0
 _SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
@@ -209,12 +213,22 @@ class CheckpointStore:
         return (one.tree, one.skipped, one.marks) == (other.tree, other.skipped, other.marks)
 
     async def diff(self, earlier: str, later: str) -> Diff:
-        """What changed from one checkpoint to another."""
+        """What changed from one checkpoint to another; without numbers of lines where they cost too much to count."""
+        try:
+            told = await self._compared(self._git, earlier, later)
+        except GitBoundReached as exc:
+            if exc.bound == "output":
+                raise
+            coarse = replace(self._git, options=(*self._git.options, *_WITHOUT_LINES))
+            told = await self._compared(coarse, earlier, later)
+        return parse_diff(told)
+
+    async def _compared(self, git: Git, earlier: str, later: str) -> bytes:
         options = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
-        result = await self._git.run(
-            "diff-tree", *options, earlier, later, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES
+        told = await git.run(
+            "diff-tree", *options, earlier, later, timeout_s=_DIFF_S, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
-        return parse_diff(result.stdout)
+        return told.stdout
 
     async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
         """Files that differ between two checkpoints."""
@@ -226,18 +240,30 @@ class CheckpointStore:
         """The changes as a patch that `git apply` takes, binary files included.
 
         Raises:
-            PatchTooLarge: It is larger than 256 MiB, or takes minutes.
+            PatchTooLarge: It is larger than 256 MiB, or takes minutes, or much memory.
         """
         options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
         command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", earlier, later)
         try:
-            result = await self._git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)
-        except GitGaveUp as exc:
-            raise PatchTooLarge(
-                f"the patch is larger than {PATCH_LIMIT_BYTES} bytes, or takes too long to make; use `ringfence"
-                " apply` instead"
-            ) from exc
-        return result.stdout
+            return (await self._git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
+        except GitBoundReached as exc:
+            if exc.bound != "output":
+                return await self._patch_without_lines(command, await self.diff(earlier, later))
+            raise _too_large(exc) from exc
+
+    async def _patch_without_lines(self, command: Sequence[str], diff: Diff) -> bytes:
+        """The same patch, in which files that have too many lines to compare are whole, as binary files are."""
+        async with scratch_directory(self._git.actor) as scratch:
+            await anyio.to_thread.run_sync(write_clean_git_dir, scratch)
+            rules = without_lines([change.raw_path for change in diff.files if change.binary])
+            with (scratch / "info" / "attributes").open("ab") as attributes:
+                attributes.write(rules)
+            objects = {"GIT_OBJECT_DIRECTORY": str(self.directory / "objects")}
+            git = Git(scratch, actor=self._git.actor, options=_OPTIONS, environment=objects)
+            try:
+                return (await git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
+            except GitBoundReached as exc:
+                raise _too_large(exc) from exc
 
     async def blobs(self, checkpoint: str) -> list[Blob]:
         """All files of a checkpoint."""
@@ -323,8 +349,9 @@ class CheckpointStore:
         for one in everything:
             if one.id not in left:
                 (self.directory / "memo" / one.id).unlink(missing_ok=True)
-        await self._git.run("repack", "-a", "-d", "-q", timeout_s=600.0)
-        await self._git.run("prune", "--expire=now", timeout_s=600.0)
+        whole = replace(self._git, bounds=LARGE)
+        await whole.run("repack", "-a", "-d", "-q", timeout_s=600.0)
+        await whole.run("prune", "--expire=now", timeout_s=600.0)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
@@ -343,6 +370,12 @@ class CheckpointStore:
                 write_clean_git_dir(self.directory)
                 (self.directory / "workspace").write_bytes(os.fsencode(self.workspace) + b"\n")
             yield
+
+
+def _too_large(exc: GitBoundReached) -> PatchTooLarge:
+    return PatchTooLarge(
+        f"no patch was made: {exc}; the changes are kept all the same, `ringfence diff --stat` lists them"
+    )
 
 
 def unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git import LARGE, Git, write_clean_git_dir
 from ringfence.sandbox.workspace.refs import Refs
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
@@ -49,7 +49,7 @@ async def pack_history(
         InfrastructureFault: Git failed, or the disk is full.
     """
     async with scratch_directory(reader) as scratch:
-        git = Git(scratch / "git", actor=reader)
+        git = Git(scratch / "git", actor=reader, bounds=LARGE)
 
         def make() -> None:
             write_clean_git_dir(git.directory, object_format=object_format)

@@ -10,13 +10,15 @@ from pathlib import Path
 import anyio
 
 from ringfence.errors import SandboxFileError
-from ringfence.process import run_process
 from ringfence.sandbox import Sandbox
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git import run_git
 from ringfence.sandbox.workspace.protected import PROTECTED, flag
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
 
 _GROUP = "workspace"
 _CANARY = "canary\n"
+_INIT_S = 60.0
 
 _THROUGH_LINKS = """
 base = FACTS["workspace"]
@@ -186,7 +188,13 @@ def _intact(outside: Path) -> Verdict | None:
 async def _git(scene: Scene) -> Verdict:
     directory = scene.workspace / ".git"
     if not directory.exists():
-        made = await run_process(["git", "init", "-q", str(scene.workspace)])
+        made = await run_git(
+            ["init", "-q", str(scene.workspace)],
+            cwd=scene.workspace,
+            env={"HOME": "/nonexistent", "PATH": os.defpath},
+            actor=Actor.current(),
+            timeout_s=_INIT_S,
+        )
         if not made.ok:
             return Verdict(held=False, detail=f"no repository could be made: {made.stderr[-200:]!r}")
         give(directory, scene.workspace)

@@ -1,0 +1,64 @@
+"""A pack that came from elsewhere, checked in a git directory that is thrown away before anything of it is kept.
+
+A pack of some hundred bytes can describe an object of any size: a delta copies parts of its base, and that of another
+delta. So git reads it under bounds, and then the sizes that its objects declare are looked at, which takes git a few
+bytes of each: what is taken over is also what every later git of the user has to bear.
+"""
+
+from collections.abc import Sequence
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.git import Git
+
+MAX_OBJECT_BYTES = 256 * 1024**2
+MAX_TOTAL_BYTES = 16 * 1024**3
+MAX_OBJECTS = 2_000_000
+_INDEX_S = 300.0
+
+
+class PackRefused(InfrastructureFault):
+    """A pack is not taken over: it is not sound, or larger unpacked than is taken."""
+
+
+async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
+    """Store a pack in a git directory of ours, every object of it checked.
+
+    Args:
+        git: The git directory; only its packs are of use afterwards, and none if this raises.
+        pack: May lean on objects that the directory sees.
+        strict: How `index-pack` checks objects.
+
+    Raises:
+        PackRefused: It is not sound, or its objects are too many or too large.
+        GitBoundReached: Git needed more time or memory than it may have.
+    """
+    command = ("index-pack", "--stdin", "--fix-thin", strict)
+    checked = await git.run(*command, stdin=pack, timeout_s=_INDEX_S, accept=(0, 1, 128))
+    if not checked.ok:
+        said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:300]
+        raise PackRefused(f"git's own checks refuse the objects: {said!r}")
+    name = checked.stdout.decode("ascii", "replace").split()[-1:]
+    folder = git.directory / "objects" / "pack"
+    index = await git.actor.call((folder / f"pack-{''.join(name)}.idx").read_bytes)
+    listed = await git.run("show-index", stdin=index)
+    names = [line.split(b" ")[1] for line in listed.stdout.splitlines()]
+    if len(names) > MAX_OBJECTS:
+        raise PackRefused(f"{len(names)} objects are more than are taken over, {MAX_OBJECTS}")
+    await _check_sizes(git, names)
+
+
+async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
+    asked = b"\n".join((*names, b""))
+    told = await git.run("cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=asked)
+    total = 0
+    for line in told.stdout.decode("ascii", "replace").splitlines():
+        size, _, name = line.partition(" ")
+        total += int(size)
+        if int(size) > MAX_OBJECT_BYTES:
+            raise PackRefused(
+                f"object {name} has {size} bytes unpacked, and {MAX_OBJECT_BYTES} are the most that is taken over"
+            )
+    if total > MAX_TOTAL_BYTES:
+        raise PackRefused(
+            f"the objects have {total} bytes unpacked, and {MAX_TOTAL_BYTES} are the most that is taken over"
+        )
