@@ -13,10 +13,12 @@ from ringfence.sandbox.seccomp.numbers import NUMBERS
 from ringfence.sandbox.seccomp.rules import RULES
 
 WORDS = st.one_of(
-    st.sampled_from([0, 1, 2, 3, 5, 10, 16, 40, 0x5412, 0x541C, 0x5423, 0x2000, 0x6000, 0x8000]),
+    st.sampled_from(
+        [0, 1, 2, 3, 5, 10, 16, 40, 0x5412, 0x541C, 0x5423, 0x2000, 0x6000, 0x8000, 0o4755, 0o2000, 0o101]
+    ),
     st.integers(0, 2**32 - 1),
 )
-ARGUMENTS = st.tuples(WORDS, WORDS, WORDS)
+ARGUMENTS = st.tuples(WORDS, WORDS, WORDS, WORDS)
 
 
 def refused_by_table(call: str, arguments: tuple[int, ...]) -> bool:
@@ -60,6 +62,12 @@ def test_terminal_requests_are_all_that_ioctl_lacks(arguments: tuple[int, ...]) 
         ("socketpair", (1, 5, 0)),
         ("clone", (0x1200011, 0, 0)),
         ("mknod", (0, 0o10600, 0)),
+        ("openat", (0, 0, 0o2000000, 0o7777)),
+        ("openat", (0, 0, 0o101, 0o1777)),
+        ("open", (0, 0o101, 0o644)),
+        ("chmod", (0, 0o1777, 0)),
+        ("fchmodat", (0, 0, 0o755)),
+        ("mkdir", (0, 0o777, 0)),
         ("personality", (0xFFFFFFFF, 0, 0)),
     ],
 )
@@ -78,7 +86,7 @@ def test_every_unconditional_refusal() -> None:
 def test_libraries_fall_back() -> None:
     """Calls for which libraries have a way round are 'not implemented', as in the other fences."""
     absent = next(row for row in profile("x86_64")["syscalls"] if row.get("errnoRet") == errno.ENOSYS)
-    assert {"clone3", "io_uring_setup", "fchmodat2"} <= set(absent["names"])
+    assert {"clone3", "io_uring_setup", "fchmodat2", "openat2"} <= set(absent["names"])
 
 
 def test_one_architecture() -> None:

@@ -116,6 +116,27 @@ def test_kills_32_bit_programs(machine: Machine, arch: int) -> None:
     assert answer(machine, 1, arch=arch) == KILL
 
 
+def spelled_modes() -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Calls that set the mode of a file, with and without set-id bits."""
+    eperm, upper = ERRNO | errno.EPERM, 1 << 32
+    create, temporary = 0o101, 0x40_0000 | 0o1
+    for bits in (0o4000, 0o2000, 0o6000):
+        for mode in (bits, bits | 0o755, bits | upper, bits | 0x1_0000):
+            yield "fchmod", (3, mode), eperm
+            yield "fchmodat", (0, 0, mode), eperm
+            yield "fchmodat2", (0, 0, mode, 0), eperm
+            yield "mkdirat", (0, 0, mode), eperm
+            yield "mknodat", (0, 0, 0o100000 | mode), eperm
+            yield "openat", (0, 0, create, mode), eperm
+            yield "openat", (0, 0, temporary, mode), eperm
+            yield "openat", (0, 0, 0, mode), ALLOW  # the kernel takes no mode where nothing is created
+    for mode in (0o777, 0o1777, 0o600, 0):
+        yield "fchmod", (3, mode), ALLOW
+        yield "fchmodat", (0, 0, mode), ALLOW
+        yield "mkdirat", (0, 0, mode), ALLOW
+        yield "openat", (0, 0, create, mode), ALLOW
+
+
 def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Calls spelled out by hand, so that the table itself is checked too."""
     eperm, enosys = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
@@ -130,7 +151,7 @@ def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
         *("vhangup", "nfsservctl", "sethostname", "setdomainname", "chroot", "fanotify_init"),
     ):
         yield name, (), eperm
-    for name in ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"):
+    for name in ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "openat2"):
         yield name, (), enosys
     for bit in (0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000):
         yield "clone", (bit | 17,), eperm
@@ -163,7 +184,8 @@ def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
     yield "mknodat", (0, 0, 0o020666), eperm
     yield "mknodat", (0, 0, 0o060666), eperm
     yield "mknodat", (0, 0, 0o010666), ALLOW
-    for name in ("landlock_create_ruleset", "memfd_create", "seccomp", "prctl", "kill", "openat2", "execve"):
+    yield from spelled_modes()
+    for name in ("landlock_create_ruleset", "memfd_create", "seccomp", "prctl", "kill", "execve"):
         yield name, (), ALLOW
 
 
@@ -172,6 +194,21 @@ def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
 def test_spelled_call(machine: Machine, name: str, arguments: tuple[int, ...], wanted: int) -> None:
     """The call is answered as this list says, independently of the table."""
     assert answer(machine, NUMBERS[machine][name], *arguments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("chmod", (0, 0o4755)),
+        ("creat", (0, 0o2755)),
+        ("mkdir", (0, 0o2755)),
+        ("mknod", (0, 0o104755)),
+        ("open", (0, 0o101, 0o6755)),
+    ],
+)
+def test_older_calls_of_x86(name: str, arguments: tuple[int, ...]) -> None:
+    """The calls with which only x86_64 sets modes refuse set-id bits, too."""
+    assert answer("x86_64", NUMBERS["x86_64"][name], *arguments) == ERRNO | errno.EPERM
 
 
 def test_every_ruled_call_is_known() -> None:

@@ -237,3 +237,31 @@ async def test_shut_before_stays_shut(mine: Path, begin):
     (mine / "closed").chmod(0)
     done = await end(await begin())
     assert ((mine / "closed").stat().st_mode & 0o777, done.diff.files) == (0, ())
+
+
+REWRITE = """
+import mmap, os
+with mmap.mmap(os.open("tool", os.O_RDWR), 0) as file:
+    file[:] = b"agent's"
+"""
+
+
+async def test_changed_set_id_files_are_disarmed(mine: Path, begin: Begin, state: Path):
+    """A set-id file that an agent wrote to by a mapping, which leaves the bits, has none after the run, and is named."""
+    for name in ("tool", "other"):
+        (mine / name).write_text("user's!")
+    as_owner(mine)
+    for name in ("tool", "other"):
+        (mine / name).chmod(0o6755)
+    prepared = await begin()
+    spec = SandboxSpec(backend="bubblewrap", workspace=mine)
+    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        assert (await sandbox.run(["python3", "-c", REWRITE], timeout_s=30)).ok
+    done = await end(prepared)
+    assert (mine / "tool").read_text() == "agent's"
+    assert [oct((mine / name).stat().st_mode & 0o7777) for name in ("tool", "other")] == ["0o755", "0o6755"]
+    assert [note for note in done.notes if "set-user-ID" in note] == [
+        "changed, and no longer set-user-ID or set-group-ID: 'tool'"
+    ]
+    await undo_run(done.record, state)
+    assert oct((mine / "tool").stat().st_mode & 0o7777) == "0o755"

@@ -92,6 +92,7 @@ async def test_fence_holds(fenced: Open, workspace: Path, name: str) -> None:
 UNFENCED = [
     *("host-processes", "host-loopback", "abstract-sockets", "socket-files", "netlink", "beside-workspace"),
     *("home", "state-directory", "host-environment", "capabilities", "setuid-programs", "filter"),
+    "set-id-files",
     *("mount", "umount", "setns", "clock", "personality"),
 ]
 """What must not hold on the bare host, for root and for an ordinary user."""

@@ -35,6 +35,8 @@ Argument = tuple[int, int, int]
 
 _FULL = 0xFFFF_FFFF
 _TYPE_OF_FILE = 0xF000
+_SET_ID = 0o6000
+_CREATES = 0x40_0040  # O_CREAT and O_TMPFILE's own bit
 _PLAIN_FILES = (0, 0x1000, 0x8000, 0xC000)
 _NEW_NAMESPACES = 0x7E02_0000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -72,11 +74,25 @@ def _sockets() -> Iterator[tuple[Argument, ...]]:
         yield (0, _FULL, _NETLINK), (1, _SOCKET_TYPE, kind), (2, _FULL, 0)
 
 
+def _nodes(index: int) -> tuple[tuple[Argument, ...], ...]:
+    """Making a plain file, fifo or socket without set-id bits; `index` is that of the mode."""
+    return tuple(((index, _TYPE_OF_FILE | _SET_ID, kind),) for kind in _PLAIN_FILES)
+
+
+def _opens(flags: int) -> tuple[tuple[Argument, ...], ...]:
+    """Opening what is there, or creating without set-id bits; the mode is the argument behind the flags."""
+    return ((flags, _CREATES, 0),), ((flags + 1, _SET_ID, 0),)
+
+
 ALLOWED_WHERE: Final[dict[str, tuple[tuple[Argument, ...], ...]]] = {
     "clone": (((0, _NEW_NAMESPACES, 0),),),
     "personality": tuple(((0, _FULL, value),) for value in _PERSONALITIES),
-    "mknod": tuple(((1, _TYPE_OF_FILE, kind),) for kind in _PLAIN_FILES),
-    "mknodat": tuple(((2, _TYPE_OF_FILE, kind),) for kind in _PLAIN_FILES),
+    "mknod": _nodes(1),
+    "mknodat": _nodes(2),
+    **dict.fromkeys(("chmod", "fchmod", "creat", "mkdir"), (((1, _SET_ID, 0),),)),
+    **dict.fromkeys(("fchmodat", "mkdirat"), (((2, _SET_ID, 0),),)),
+    "open": _opens(1),
+    "openat": _opens(2),
     "socket": tuple(_sockets()),
     "socketpair": tuple(_sockets()),
     "ioctl": tuple(_all_but(1, _TERMINAL_REQUESTS)),

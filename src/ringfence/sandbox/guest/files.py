@@ -54,7 +54,8 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
             raise RefusedError(errno.EINVAL, "is not a regular file")
         if not os.access(path, os.W_OK):  # replacing it needs only the directory's permission
             raise PermissionError(errno.EACCES, "is write-protected")
-        mode = stat.S_IMODE(status.st_mode) if mode is None else mode
+        # Without set-id bits, as the kernel drops them when a file is written.
+        mode = status.st_mode & 0o777 if mode is None else mode
     except FileNotFoundError:
         mode = 0o644 if mode is None else mode
     temporary = paths.join(parent, ".ringfence-%d.tmp" % os.getpid())

@@ -18,6 +18,13 @@ _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5
 _ROUTE = 0
 _ANY_TCP_UDP_ICMP = frozenset({0, 1, 6, 17, 58})
 _SOCKET_CALLS = ("socket", "socketpair")
+_SET_ID = 0o6000
+_CREATES = 0x40_0040
+"""O_CREAT and the bit of O_TMPFILE that is its own; without either, the mode of an open is not looked at."""
+_SET_ID_WHY = (
+    "a set-user-ID or set-group-ID file in the workspace lets any other user of the machine act as its owner; "
+    "as systemd's RestrictSUIDSGID=, for directories too, as a filter cannot tell them from files"
+)
 
 
 @frozen
@@ -54,7 +61,32 @@ def _is_not(argument: int, *values: int, mask: int = 0xFFFF_FFFF) -> Condition:
     return Condition(argument, frozenset(values), mask, inverted=True)
 
 
+def _has_any(argument: int, bits: int) -> Condition:
+    return _is_not(argument, 0, mask=bits)
+
+
 RULES: tuple[Rule, ...] = (
+    # The first rules, as a filter is walked in this order and few calls are as frequent as an open.
+    Rule("set-id files", _SET_ID_WHY, ("openat",), (_has_any(2, _CREATES), _has_any(3, _SET_ID))),
+    Rule("set-id files", _SET_ID_WHY, ("open",), (_has_any(1, _CREATES), _has_any(2, _SET_ID))),
+    Rule(
+        "set-id files",
+        _SET_ID_WHY,
+        ("chmod", "fchmod", "creat", "mkdir", "mknod"),
+        (_has_any(1, _SET_ID),),
+    ),
+    Rule(
+        "set-id files",
+        _SET_ID_WHY,
+        ("fchmodat", "fchmodat2", "mkdirat", "mknodat"),
+        (_has_any(2, _SET_ID),),
+    ),
+    Rule(
+        "openat2",
+        "its flags and mode lie in memory, where a filter cannot look; libraries fall back to openat",
+        ("openat2",),
+        errno=errno.ENOSYS,
+    ),
     Rule(
         "mount",
         "changing mounts could uncover what the fence hides, or make read-only things writable",

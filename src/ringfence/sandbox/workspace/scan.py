@@ -12,7 +12,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.known import UNSETTLED, Entry, KnownFiles, Packed, group
 from ringfence.sandbox.workspace.second_process import Answers
 from ringfence.sandbox.workspace.statuses import count_as_known
-from ringfence.sandbox.workspace.tree import Tree, may_be_hollow
+from ringfence.sandbox.workspace.tree import SET_ID, Tree, may_be_hollow
 
 _TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
@@ -40,6 +40,8 @@ class Scan:
     """Files that are not covered, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files that have more than one name: inode, and how many names it has."""
+    set_id: set[bytes] = field(default_factory=set)
+    """Those of `suspects` that are set-user-ID or set-group-ID."""
 
     def suspect(self, path: bytes, status: os.stat_result) -> None:
         """Take a file for one that has to be read, or skip what is none."""
@@ -47,6 +49,8 @@ class Scan:
             self.note_links(path, status)
         if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
             self.suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
+            if stat.S_ISREG(status.st_mode) and status.st_mode & SET_ID:
+                self.set_id.add(path)
         elif not stat.S_ISDIR(status.st_mode):
             self.skipped[path] = NO_FILE
 
@@ -62,6 +66,7 @@ class Scan:
             self.suspects.pop(path, None)
             self.skipped.pop(path, None)
             self.linked.pop(path, None)
+            self.set_id.discard(path)
 
     def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
         """Skip what is beyond a limit, preferring to keep the files in `first`."""
@@ -77,6 +82,16 @@ class Scan:
         self.suspects.update(other.suspects)
         self.skipped.update(other.skipped)
         self.linked.update(other.linked)
+        self.set_id.update(other.set_id)
+
+    def changed_set_id(self) -> list[bytes]:
+        """Set-id files that are new, or hold something else than at the last checkpoint, or got the bits since."""
+
+        def is_as_known(path: bytes) -> bool:
+            was, now = self.known.get(path), self.read.get(path)
+            return bool(was and now and (was.blob, was.mode) == (now.blob, now.mode))
+
+        return sorted(path for path in self.set_id if not is_as_known(path))
 
 
 def is_settled(ctime_ns: int, began_ns: int) -> bool:

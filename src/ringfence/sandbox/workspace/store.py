@@ -143,6 +143,7 @@ class CheckpointStore:
             notes=(
                 *listing.notes,
                 *unlocked_note(tuple(dict.fromkeys((*listing.unlocked, *taken.unlocked)))),
+                *_set_id_notes(taken),
             ),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
@@ -380,11 +381,28 @@ def _too_large(exc: GitBoundReached) -> PatchTooLarge:
 
 def unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
     """Tell where rights were given back; nothing where they were not."""
+    return _named("rights that the owner no longer had were given back", paths)
+
+
+def _set_id_notes(taken: Taken) -> tuple[str, ...]:
+    """Tell which set-id files a run changed."""
+    return (
+        *_named("changed, and no longer set-user-ID or set-group-ID", taken.disarmed),
+        *_named(
+            "changed, and still set-user-ID or set-group-ID, as another user owns them; look at them, then "
+            "chmod ug-s as their owner",
+            taken.armed,
+        ),
+    )
+
+
+def _named(what: str, paths: tuple[bytes, ...]) -> tuple[str, ...]:
+    """A note that names files; none where there are none."""
     if not paths:
         return ()
     names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return (f"rights that the owner no longer had were given back: {names}{more}",)
+    return (f"{what}: {names}{more}",)
 
 
 def _try_lock(fd: int) -> bool:

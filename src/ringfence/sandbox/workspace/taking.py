@@ -29,7 +29,7 @@ from ringfence.sandbox.workspace.scan import (
     scan_new,
 )
 from ringfence.sandbox.workspace.second_process import second_process
-from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.tree import GONE, Tree
 from ringfence.sandbox.workspace.ways_out import links_note
 
 FILE_LIMIT_BYTES = 100 * 1024**2
@@ -53,6 +53,10 @@ class Taken:
     """Files that the owner could not read and was given the right to."""
     private: frozenset[bytes]
     """Files that nobody but their owner has rights on."""
+    disarmed: tuple[bytes, ...] = ()
+    """Files that a run changed and that were set-id: their bits were taken off."""
+    armed: tuple[bytes, ...] = ()
+    """Such files whose bits could not be taken off: they are another user's."""
 
 
 class Taker:
@@ -191,7 +195,31 @@ class Taker:
         private = cache.private if is_same else _private(found, cache.private)
         if not is_same and not self._is_clone:
             save_cache(self._cache_file, StatCache(files.folders, tree, private))
-        return Taken(commit, tree, files, found.skipped, found.linked, tuple(self._unlocked), private)
+        disarmed, armed = await self._disarm(found)
+        unlocked = tuple(self._unlocked)
+        return Taken(commit, tree, files, found.skipped, found.linked, unlocked, private, disarmed, armed)
+
+    async def _disarm(self, found: Scan) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """After a run, take the set-id bits off files that it changed; those that were, and those that stay.
+
+        No call inside sets such a bit, but the kernel leaves those that are there when a mapping is written to.
+        """
+        changed = [] if self._shut is None else found.changed_set_id()
+        if not changed:
+            return (), ()
+
+        def clear(tree: Tree) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+            disarmed, armed = [], []
+            for path in changed:
+                try:
+                    if tree.clear_set_id(path):
+                        disarmed.append(path)
+                except OSError as exc:
+                    if exc.errno not in GONE:
+                        armed.append(path)
+            return tuple(disarmed), tuple(armed)
+
+        return await self._in_tree(clear)
 
     async def _import(self, found: Scan, tree: str, began_ns: int) -> tuple[str, str]:
         suspects = iter(found.suspects)

@@ -17,11 +17,13 @@ from typing import Self
 from ringfence.removal import remove_tree
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+SET_ID = stat.S_ISUID | stat.S_ISGID
 MAX_DEPTH = 256
 """Directories nested deeper are not entered: each level holds a descriptor open."""
 _HOLLOW_FROM_BYTES = 4 * 1024**2
 """A sparse file that is shorter is read like any other."""
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of a path where there is nothing, or nothing any more."""
 
 
 class Tree:
@@ -150,7 +152,7 @@ class Tree:
             fd, name = self.parent(path)
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
         except OSError as exc:
-            if exc.errno in _GONE:
+            if exc.errno in GONE:
                 return None
             raise
 
@@ -207,6 +209,24 @@ class Tree:
             os.fchmod(file, mode)
         finally:
             os.close(file)
+
+    def clear_set_id(self, path: bytes) -> bool:
+        """Take the set-id bits off a regular file; False if it has none, or is none.
+
+        Raises:
+            OSError: It is another user's, or gone.
+        """
+        fd, name = self.parent(path)
+        # O_PATH needs no right on the file itself, and pins what is changed.
+        pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            mode = os.fstat(pinned).st_mode
+            if not stat.S_ISREG(mode) or not mode & SET_ID:
+                return False
+            Path(f"/proc/self/fd/{pinned}").chmod(stat.S_IMODE(mode) & ~SET_ID)
+            return True
+        finally:
+            os.close(pinned)
 
     def link(self, path: bytes, target: bytes) -> None:
         """Create the symbolic link `path`, which must not exist, in an existing directory."""

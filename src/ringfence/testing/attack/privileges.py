@@ -48,6 +48,63 @@ for top in ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/lib/openssh", "/usr
 end(True, "NoNewPrivs is set; %d setuid programs are there without effect" % len(raised))
 """
 
+_SET_ID_FILES = """
+os.chdir(FACTS["workspace"])
+HERE, CREATE, TEMPORARY, WRITE, PLAIN = -100, 0x40, 0x400000 | os.O_DIRECTORY, 1, 0o100000
+start = "ringfence-set-id-%d-" % os.getpid()
+made, number = [], 0
+
+def fresh(exists):
+    global number
+    number += 1
+    path = start + str(number)
+    if exists:
+        with open(path, "w"):
+            pass
+    return path
+
+def look(how, path):
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if stat.S_ISREG(mode) and mode & 0o6000:
+        made.append("%s left mode %o" % (how, stat.S_IMODE(mode)))
+
+def existing(how, change):
+    path = fresh(True)
+    descriptor = os.open(path, os.O_WRONLY)
+    change(path.encode(), descriptor)
+    look(how, path)
+    os.close(descriptor)
+
+def new(how, create):
+    path = fresh(False)
+    descriptor = create(path.encode())[0]
+    look(how, path)
+    if descriptor > 2:
+        look(how + " by its descriptor", descriptor)
+        os.close(descriptor)
+
+for bits in (0o4755, 0o2755, 0o6755, 0o4000, 0o2010, 0x100000000 | 0o6755, 0x10000 | 0o6755):
+    how = (ctypes.c_uint64 * 3)(CREATE | WRITE, bits & 0o7777, 0)
+    existing("chmod", lambda path, _: call("chmod", path, bits))
+    existing("fchmod", lambda _, descriptor: call("fchmod", descriptor, bits))
+    existing("fchmodat", lambda path, _: call("fchmodat", HERE, path, bits))
+    existing("fchmodat2", lambda path, _: call("fchmodat2", HERE, path, bits, 0))
+    new("open", lambda path: call("open", path, CREATE | WRITE, bits))
+    new("openat", lambda path: call("openat", HERE, path, CREATE | WRITE, bits))
+    new("openat2", lambda path: call("openat2", HERE, path, how, 24))
+    new("an unnamed file", lambda _: call("openat", HERE, b".", TEMPORARY | WRITE, bits))
+    new("creat", lambda path: call("creat", path, bits))
+    new("mknod", lambda path: (call("mknod", path, PLAIN | bits, 0)[0], 0))
+    new("mknodat", lambda path: (call("mknodat", HERE, path, PLAIN | bits, 0)[0], 0))
+for name in os.listdir("."):
+    if name.startswith(start):
+        os.unlink(name)
+end(not made, "; ".join(made[:5]) if made else "%d ways refused" % number)
+"""
+
 _FILTER = """
 with open("/proc/self/status") as file:
     status = dict(line.split(":", 1) for line in file)
@@ -103,6 +160,12 @@ ATTACKS = (
     Attack("root-inside", _GROUP, "Nothing inside has uid or gid 0 or can get it.", probe(_IDENTITY)),
     Attack("root-outside", _GROUP, "No process inside has uid or gid 0 on the host.", _outside),
     Attack("setuid-programs", _GROUP, "Setuid programs raise nothing.", probe(_NO_NEW)),
+    Attack(
+        "set-id-files",
+        _GROUP,
+        "No file can be made set-user-ID or set-group-ID, by any call, in the workspace or before it gets a name.",
+        probe(_SET_ID_FILES),
+    ),
     Attack("filter", _GROUP, "A system call filter is on.", probe(_FILTER)),
 )
 """In the order in which they are told."""
