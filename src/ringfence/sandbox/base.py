@@ -105,6 +105,9 @@ class Facts:
     """The image it was made from and its digest, for backends that use one."""
     engine: str | None = None
     """Product and version of the container engine, if there is one."""
+    silence_limit_s: float | None = None
+    """The guest ends itself when the host has sent nothing for so long: where the stream passes through a program
+    that can die without the stream coming to an end. None: the kernel tells the guest."""
     laps_ms: Mapping[str, float] = field(default_factory=dict)
     """How long an engine took for each step: `connect`, `create`, `attach`, `start`."""
 

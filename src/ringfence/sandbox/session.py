@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _START_S = 20.0
 _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
+"""Several times in a fence's `silence_limit_s`: the guest takes a host that sends nothing for dead."""
 _SILENCE_S = 30.0
 _LEAVE_S = 10.0
 _MAX_COMMANDS = 200
@@ -195,6 +196,8 @@ class GuestSession:
         ]
         if self._spec.ttl_s is not None:
             limits.append(("ttl_s", self._spec.ttl_s))
+        if facts.silence_limit_s is not None:
+            limits.append(("silence_s", facts.silence_limit_s))
         limits += [("path", path) for path in facts.watched_paths]
         limits += [("tmpfs", path) for path in facts.tmpfs_paths]
         self._link.post(frames.CONFIG, 0, frames.encode_record(limits))

@@ -202,3 +202,15 @@ def test_no_descriptor_is_left() -> None:
         answers.send(frame(frames.CLOSE, 1) + b"".join(frame(frames.CLOSE, number) for number in numbers))
         answers.send(opening("true"))
         assert answers.wait_for(frames.FAIL, frames.EXIT) == frames.EXIT
+
+
+def test_a_silent_host_is_taken_for_dead() -> None:
+    """A guest that hears nothing for as long as it was told ends with its commands, though its stream stays open."""
+    with started() as process:
+        assert process.stdin is not None
+        config = frame(frames.CONFIG, 0, frames.encode_record([("silence_s", "0.5")]))
+        line = f"setsid sleep {MARK} & sleep {MARK} & echo up; wait"
+        process.stdin.write(guest_payload() + config + opening("sh", "-c", line))
+        process.stdin.flush()
+        assert process.wait(timeout=PATIENCE_S) == 0
+    assert sleepers() == 0

@@ -17,6 +17,7 @@ from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
 from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, leftovers, remember
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.container_processes import end_processes
 from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.ending import death_of, why_it_ended
 from ringfence.sandbox.docker.failure import explain
@@ -24,7 +25,7 @@ from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.limits import plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
-from ringfence.sandbox.docker.started import is_gvisor, started_facts
+from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -32,6 +33,8 @@ from ringfence.sandbox.spec import SandboxSpec
 _ANSWER_S = 20.0
 _LAST_WORDS_S = 1.0
 _USABLE_S = 60.0
+_SELF_END_S = SILENCE_LIMIT_S + 5.0
+"""After so long a guest that nobody speaks to has ended itself."""
 _NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 """Variables that decide which engine is meant."""
 _Key = tuple[str | None, ...]
@@ -220,6 +223,8 @@ class DockerFence(Fence):
         self._attached = attached
         self._carrier = carrier
         self._is_killed = False
+        self._has_ended = False
+        self._notes: tuple[str, ...] = ()
 
     def wrap(self, data: bytes) -> bytes:
         """As the connection carries them."""
@@ -235,6 +240,7 @@ class DockerFence(Fence):
             return Death("killed", "it was closed")
         try:
             await self._engine.wait(self.container)
+            self._has_ended = True
             state = await why_it_ended(self._engine, self.container)
         except EngineError as exc:
             if exc.is_absent:
@@ -249,9 +255,9 @@ class DockerFence(Fence):
         return explain(self._attached.last_words.decode("utf-8", "replace"))
 
     async def settle(self) -> tuple[str, ...]:
-        """What was carried in is back, once everything inside is dead."""
+        """What was carried in is back, once everything inside is dead, or a note says that it may not be."""
         await self.kill()
-        return self._carrier.came_back() if self._carrier is not None else ()
+        return (*self._notes, *(self._carrier.came_back() if self._carrier is not None else ()))
 
     async def kill(self) -> None:
         """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
@@ -264,11 +270,26 @@ class DockerFence(Fence):
                 tasks.start_soon(self._hang_up)
                 failure = await self._remove()
                 tasks.cancel_scope.cancel()
+            if failure is not None and not self._has_ended:
+                self._notes = (await self._end_without_engine(failure),)
             if self._carrier is not None:
                 await self._carrier.end(failure)
         finally:
             self._attached.close()
             await self._engine.aclose()
+
+    async def _end_without_engine(self, failure: EngineError) -> str:
+        """Wait until nothing in the container can write any more; a note that says how far that is known."""
+        self._attached.hang_up()
+        name = self.container[:12]
+        is_local = self._engine.address.shares_files
+        if is_local and await end_processes(self.container, within_s=_SELF_END_S) == "ended":
+            return f"container {name} could not be removed ({failure}); its processes were ended without the engine"
+        return (
+            f"container {name} could not be removed and may still run and write to the workspace ({failure}); its "
+            f"guest ends it when it hears nothing for {SILENCE_LIMIT_S:g} s; look at the engine, and once it answers "
+            "`ringfence gc` removes what is left"
+        )
 
     async def _hang_up(self) -> None:
         """An engine does not end a container as long as it has words of it that nobody takes."""

@@ -6,6 +6,8 @@ from ringfence.sandbox.base import Facts
 from ringfence.sandbox.docker.create import HOME, SCRATCH, Recipe, memory_places, memory_volumes
 from ringfence.sandbox.docker.limits import ContainerLimits
 
+SILENCE_LIMIT_S = 30.0
+"""An engine that is killed leaves its containers running, with input that never ends."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
 
@@ -52,6 +54,7 @@ def started_facts(
         image=f"{image.reference} ({image.id})",
         engine=recipe.engine.product,
         laps_ms=dict(laps_ms),
+        silence_limit_s=SILENCE_LIMIT_S,
     )
 
 

@@ -67,7 +67,7 @@ class Guest:
     def _due(self) -> float | None:
         """When (monotonic) something must be done next."""
         times = self._commands.deadlines() + self._connections.deadlines()
-        times += self._watch.times(self._commands.is_busy)
+        times += self._watch.times(self._commands.is_busy, self._stream.heard_at)
         return min(times) if times else None
 
     def _tick(self) -> None:
@@ -76,6 +76,8 @@ class Guest:
         self._connections.tick(now)
         if self._watch.expired(now):
             self._end("ttl")
+        if self._watch.is_abandoned(now, self._stream.heard_at):
+            self.leave()
         for limit, victim in self._watch.breaches(now, self._commands.supervisors):
             self._commands.blame(victim, limit)
 

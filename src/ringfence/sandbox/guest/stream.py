@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posix as os
 import select
+import time
 
 from . import frames
 
@@ -53,6 +54,8 @@ class Stream:
         self._queued = 0
         self._is_waiting = False
         self._held_somebody_up = False
+        self.heard_at = time.monotonic()
+        """When the host last sent something."""
         for descriptor in (read_fd, write_fd):
             os.set_blocking(descriptor, False)
         loop.listen(read_fd, self._on_ready)
@@ -114,6 +117,7 @@ class Stream:
             return
         if not data:
             self._on_lost()
+        self.heard_at = time.monotonic()
         data = self._rest + data if self._rest else data
         position, end, size = 0, len(data), frames.HEADER.size
         while end - position >= size:

@@ -29,6 +29,7 @@ class Watchdog:
         self._paths: list[str] = []
         self._tmpfs: list[str] = []
         self._ends_at: float | None = None
+        self._silence_s: float | None = None
         self._next = 0.0
         self._started = time.time()
         self._walk: Iterator[int] | None = None
@@ -36,7 +37,7 @@ class Watchdog:
         self._free_at_start = 0
 
     def configure(self, pairs: list[tuple[str, str]]) -> None:
-        """Take limits: `ttl_s`, `memory`, `pids`, `disk`, and each `path` and `tmpfs` to measure."""
+        """Take limits: `ttl_s`, `silence_s`, `memory`, `pids`, `disk`, and each `path` and `tmpfs` to measure."""
         for key, value in pairs:
             if key == "path":
                 self._paths.append(value)
@@ -44,18 +45,26 @@ class Watchdog:
                 self._tmpfs.append(value)
             elif key == "ttl_s":
                 self._ends_at = time.monotonic() + float(value)
+            elif key == "silence_s":
+                self._silence_s = float(value)
             else:
                 self._limits[key] = int(value)
         self._free_at_start = self._free()
 
-    def times(self, is_busy: bool) -> list[float]:
-        """When (monotonic) there is something to do."""
+    def times(self, is_busy: bool, heard_at: float) -> list[float]:
+        """When (monotonic) there is something to do, the host having sent something at `heard_at`."""
         times = [] if self._ends_at is None else [self._ends_at]
+        if self._silence_s is not None:
+            times.append(heard_at + self._silence_s)
         return [*times, self._next] if self._limits and is_busy else times
 
     def expired(self, now: float) -> bool:
         """Whether the sandbox's time is up."""
         return self._ends_at is not None and now >= self._ends_at
+
+    def is_abandoned(self, now: float, heard_at: float) -> bool:
+        """Whether the host has been silent for so long that it, or what carries the stream, must be gone."""
+        return self._silence_s is not None and now >= heard_at + self._silence_s
 
     def measure(self) -> dict[str, object]:
         """Memory (bytes), cpu_s, pids of everything inside: the kernel's account, else by /proc and the tmpfs sizes."""

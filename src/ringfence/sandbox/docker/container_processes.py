@@ -1,0 +1,79 @@
+"""The processes of a container as this machine sees them, for when its engine is gone and cannot end them.
+
+They are known by their control group, whose path has the container's id; an engine in a virtual machine or on another
+machine has none that could be seen here.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+
+_POLL_S = 0.1
+
+Outcome = Literal["ended", "alive", "unseen"]
+
+
+async def end_processes(container: str, *, within_s: float) -> Outcome:
+    """Kill every process of a container that can be seen and may be killed.
+
+    Args:
+        container: Its id.
+        within_s: How long to wait for those that may not be killed, or cannot be seen, to end by themselves.
+
+    Returns:
+        `ended`: some were seen, and none is left. `alive`: some are left. `unseen`: none was ever seen, which does not
+        mean that there are none.
+    """
+    outcome: Outcome = "unseen"
+    with anyio.move_on_after(within_s):
+        while True:
+            found = await anyio.to_thread.run_sync(_kill_all, container)
+            if found:
+                outcome = "alive"
+            elif outcome == "alive":
+                return "ended"
+            await anyio.sleep(_POLL_S)
+    return outcome
+
+
+def _kill_all(container: str) -> int:
+    """Kill the processes of a container; how many there were."""
+    pattern = re.compile(rf"/(?:docker-|libpod-)?{re.escape(container)}(?:\.scope)?(?:/|$)", re.MULTILINE)
+    found = 0
+    for pid in _pids():
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # After the handle was opened: a number that is used again is another process's.
+            if _is_in(pid, pattern):
+                found += 1
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except OSError:
+            continue  # another user's; it is waited for
+        finally:
+            os.close(handle)
+    return found
+
+
+def _pids() -> Iterator[int]:
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdecimal():
+                yield int(entry.name)
+
+
+def _is_in(pid: int, pattern: re.Pattern[str]) -> bool:
+    try:
+        if not pattern.search(Path(f"/proc/{pid}/cgroup").read_text()):
+            return False
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
