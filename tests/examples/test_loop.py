@@ -10,7 +10,7 @@ from tests.cases import slow_after
 
 from ringfence.loop.role import Role, Verdict, check_evidence, is_passed, parse_answer
 from ringfence.loop.story import check_plan, plan_from, read_plan
-from ringfence.loop.suite import TestResult
+from ringfence.check.suite import TestResult
 from ringfence.model.scripted import Script, load_script
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.check.suite import Check
 from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players
@@ -17,7 +18,6 @@ from ringfence.loop.repository.tree import load_tree
 from ringfence.loop.settings import LoopLimits, LoopSettings
 from ringfence.loop.starting import checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
-from ringfence.loop.suite import Check
 
 
 @dataclass(frozen=True)

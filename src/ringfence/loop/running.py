@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import anyio
 
+from ringfence.check.suite import Check
 from ringfence.config import Effective
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
@@ -24,7 +25,6 @@ from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore, open_database
 from ringfence.loop.store.rows import LoopRow
-from ringfence.loop.suite import Check
 
 _LOOK_S = 0.5
 _CLOSE_S = 60.0

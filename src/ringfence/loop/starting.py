@@ -9,6 +9,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.check.suite import Check, detect
+from ringfence.check.suite.runners import runner_of
 from ringfence.config import Effective
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ConfigurationError, UsageError
@@ -26,8 +28,6 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store.loops import LoopStore, now_ms, open_database
 from ringfence.loop.store.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.story import Plan, Story, check_plan, questions
-from ringfence.loop.suite import Check, detect
-from ringfence.loop.suite.runners import runner_of
 
 Tell = Callable[[str], None]
 _OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.loop.freeze.places import is_test_path
+from ringfence.check.freeze.places import is_test_path
 
 PYTHON = [
     "test_a.py",

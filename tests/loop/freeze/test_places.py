@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.loop.freeze.trees import Change, items
 
-from ringfence.loop.freeze import Item, is_leftover, only_tests
-from ringfence.loop.freeze.model import SYMLINK, Guard, Runner
-from ringfence.loop.freeze.places import is_plain_path, is_test_path
+from ringfence.check.freeze import Item, is_leftover, only_tests
+from ringfence.check.freeze.model import SYMLINK, Guard, Runner
+from ringfence.check.freeze.places import is_plain_path, is_test_path
 
 TESTS = {
     "pytest": ["test_a.py", "src/pkg/a_test.py", "tests/helpers.py", "tests/data/a.bin", "test/a.json"],

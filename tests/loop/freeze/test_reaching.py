@@ -3,7 +3,7 @@
 import pytest
 from tests.loop.freeze.trees import attempt, rules
 
-from ringfence.loop.freeze.model import Guard
+from ringfence.check.freeze.model import Guard
 
 REACHING = [
     ("a.py", b"import pytest\n", "runner_import"),

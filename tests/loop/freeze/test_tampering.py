@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 from tests.loop.freeze.trees import Tree, attempt, items, rules
 
-from ringfence.loop.freeze import Item, freeze
-from ringfence.loop.freeze.model import SYMLINK, Guard, Rule
-from ringfence.loop.freeze.tampering import broken
+from ringfence.check.freeze import Item, freeze
+from ringfence.check.freeze.model import SYMLINK, Guard, Rule
+from ringfence.check.freeze.tampering import broken
 
 PYTHON: dict[str, bytes] = {
     "src/shop/__init__.py": b"",

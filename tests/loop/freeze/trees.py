@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringfence.loop.freeze import Item, freeze, tampering, with_scripts
-from ringfence.loop.freeze.model import REGULAR, Guard, Tampering
+from ringfence.check.freeze import Item, freeze, tampering, with_scripts
+from ringfence.check.freeze.model import REGULAR, Guard, Tampering
 
 Tree = Mapping[str, "bytes | Item"]
 

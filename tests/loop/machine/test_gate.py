@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
+from ringfence.check.suite import Report, TestResult
+from ringfence.check.suite.model import Outcome
 from ringfence.loop.machine.gate import merged
-from ringfence.loop.suite import Report, TestResult
-from ringfence.loop.suite.model import Outcome
 
 
 def _report(**outcomes: Outcome) -> Report:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.loop.freeze.model import SYMLINK, Item
+from ringfence.check.freeze.model import SYMLINK, Item
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.repository import Change, Tree
 

@@ -4,7 +4,7 @@ import pytest
 from tests.cases import slow_after
 from tests.loop.suite.conftest import Run, needs_node
 
-from ringfence.loop.suite import new_failures
+from ringfence.check.suite import new_failures
 
 TEST = "from calc import add\ndef test_add(): assert add(1, 2) == 3\ndef test_more(): assert add(2, 2) == 4\n"
 WRONG = "\ndef add(a, b):\n    return 0\n"

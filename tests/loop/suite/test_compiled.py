@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.loop.suite.conftest import Run
 
-from ringfence.loop.suite import Report, TestResult, red_for_the_right_reason
-from ringfence.loop.suite.cargo import read_cargo
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.go import read_go
-from ringfence.loop.suite.maven import UnsafeXml, parse_surefire, read_maven, read_surefire
-from ringfence.loop.suite.reason import Project
+from ringfence.check.suite import Report, TestResult, red_for_the_right_reason
+from ringfence.check.suite.cargo import read_cargo
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.go import read_go
+from ringfence.check.suite.maven import UnsafeXml, parse_surefire, read_maven, read_surefire
+from ringfence.check.suite.reason import Project
 
 RECORDED = Path(__file__).parent / "recorded"
 GO = "example.com/calc"

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ringfence.check.suite import Check, detect
+from ringfence.check.suite.detecting import Detected
+from ringfence.check.suite.runners import runner_of
 from ringfence.errors import ConfigurationError
-from ringfence.loop.suite import Check, detect
-from ringfence.loop.suite.detecting import Detected
-from ringfence.loop.suite.runners import runner_of
 
 
 def found(files: dict[str, str], **commands: str) -> Detected:

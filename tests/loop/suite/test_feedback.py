@@ -2,8 +2,8 @@
 
 import pytest
 
-from ringfence.loop.suite import Check, Report, TestResult, feedback, new_failures
-from ringfence.loop.suite.judging import missing
+from ringfence.check.suite import Check, Report, TestResult, feedback, new_failures
+from ringfence.check.suite.judging import missing
 
 CHECK = Check("test", "pytest", "python3 -m pytest -q", 60.0, "pytest")
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
-from ringfence.loop.suite.cargo import read_cargo
-from ringfence.loop.suite.collecting import MOST_BYTES, Gathered, Session
-from ringfence.loop.suite.go import read_go
-from ringfence.loop.suite.maven import UnsafeXml, parse_surefire, read_maven
-from ringfence.loop.suite.reason import Project, broken_because, cause_in
+from ringfence.check.suite.cargo import read_cargo
+from ringfence.check.suite.collecting import MOST_BYTES, Gathered, Session
+from ringfence.check.suite.go import read_go
+from ringfence.check.suite.maven import UnsafeXml, parse_surefire, read_maven
+from ringfence.check.suite.reason import Project, broken_because, cause_in
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
 BEGIN = {"kind": "begin", "runner": "pytest"}
@@ -187,7 +187,7 @@ def test_any_xml(data: bytes) -> None:
 )
 def test_any_traceback(detail: str) -> None:
     """Whatever a failure's text is, it is judged."""
-    from ringfence.loop.suite import TestResult
+    from ringfence.check.suite import TestResult
 
     cause = cause_in(detail)
     why = broken_because(TestResult("a", "error", "a", detail, cause), Project())

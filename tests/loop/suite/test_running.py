@@ -10,10 +10,10 @@ from tests.cases import slow_after, slow_but
 from tests.loop.suite.conftest import PYTEST as COMMAND
 from tests.loop.suite.conftest import Run, needs_node
 
+from ringfence.check.suite import Check, new_failures, red_for_the_right_reason, run_check
+from ringfence.check.suite.judging import missing
+from ringfence.check.suite.reason import Project
 from ringfence.errors import ConfigurationError
-from ringfence.loop.suite import Check, new_failures, red_for_the_right_reason, run_check
-from ringfence.loop.suite.judging import missing
-from ringfence.loop.suite.reason import Project
 from ringfence.sandbox import Sandbox, SandboxSpec
 
 CALC = "def add(a, b):\n    return a + b\n"

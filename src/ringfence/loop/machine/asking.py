@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ringfence.check.freeze import Item
+from ringfence.check.suite import Report
 from ringfence.errors import Unparseable
-from ringfence.loop.freeze import Item
 from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.instructions import NOTE
 from ringfence.loop.machine.loop import Loop
@@ -24,7 +25,6 @@ from ringfence.loop.role import (
 )
 from ringfence.loop.store.rows import StepRow, StoryRow
 from ringfence.loop.story import details
-from ringfence.loop.suite import Report
 
 _GUIDES = ("AGENTS.md", "CLAUDE.md")
 _GUIDE_CHARS = 20_000

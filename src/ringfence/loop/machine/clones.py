@@ -6,10 +6,10 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.check.freeze import freeze, is_leftover, only_tests, tampering, with_scripts
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
-from ringfence.loop.freeze import freeze, is_leftover, only_tests, tampering, with_scripts
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ringfence.check.suite import Check, Report, TestResult, run_check
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.events import CommandEnded
@@ -16,7 +17,6 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.machine.who import for_checks
-from ringfence.loop.suite import Check, Report, TestResult, run_check
 from ringfence.sandbox import Sandbox
 
 _FROM_BEST = ("passed", "skipped", "failed", "error")

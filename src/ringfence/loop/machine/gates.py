@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from ringfence.check.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
+from ringfence.check.suite.reason import Project
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.machine.clones import Clones
@@ -13,8 +15,6 @@ from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
 from ringfence.loop.machine.turns import pause_before
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.rows import StoryRow
-from ringfence.loop.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
-from ringfence.loop.suite.reason import Project
 
 _SHOWN = 20
 _OUTPUT_CHARS = 8000

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ringfence.check.freeze.model import Guard
+from ringfence.check.freeze.targets import is_named_by
+from ringfence.check.suite.model import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
 from ringfence.job.asked.sandbox import secrets_of
-from ringfence.loop.freeze.model import Guard
-from ringfence.loop.freeze.targets import is_named_by
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.place import LoopPlace
@@ -19,7 +20,6 @@ from ringfence.loop.state import LoopState
 from ringfence.loop.store.loops import LoopStore, now_ms
 from ringfence.loop.store.rows import Spent, StoryRow
 from ringfence.loop.story.model import Plan, Story
-from ringfence.loop.suite.model import Check
 from ringfence.secret import Redactor
 
 _OWN_CHECK_S = 900.0

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping, Sequence
 
+from ringfence.check.freeze import Item
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.loop.freeze import Item
 from ringfence.loop.repository.candidate import Change
 from ringfence.sandbox.workspace.blobs import batches, read_line, split_contents
 from ringfence.sandbox.workspace.git import Git

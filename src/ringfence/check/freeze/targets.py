@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ringfence.loop.freeze.model import Guard, Kind
+from ringfence.check.freeze.model import Guard, Kind
 
 MAKEFILES = re.compile(r"(?:GNUm|[mM])akefile|.*\.mk")
 JUSTFILES = re.compile(r"\.?[jJ]ust[fF]ile|.*\.just|JUSTFILE")

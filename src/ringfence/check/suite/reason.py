@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Collection
 from pathlib import PurePosixPath
 
+from ringfence.check.suite.model import Cause, TestResult
 from ringfence.frozen import frozen
-from ringfence.loop.suite.model import Cause, TestResult
 
 _SYNTAX = frozenset({"SyntaxError", "IndentationError", "TabError"})
 _IMPORT = frozenset({"ModuleNotFoundError", "ImportError"})

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ringfence.check.suite.model import Check, Report, TestResult
+from ringfence.check.suite.weighing import output_of
 from ringfence.errors import ConfigurationError
-from ringfence.loop.suite.model import Check, Report, TestResult
-from ringfence.loop.suite.weighing import output_of
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
@@ -40,23 +40,23 @@ async def run_check(
         case None:
             return await _by_exit_code(check, sandbox)
         case "pytest" | "unittest":
-            from ringfence.loop.suite.python import run_python
+            from ringfence.check.suite.python import run_python
 
             return await run_python(check, sandbox, canary=canary)
         case "node":
-            from ringfence.loop.suite.node import run_node
+            from ringfence.check.suite.node import run_node
 
             return await run_node(check, sandbox, canary=canary, test_files=test_files)
         case "go":
-            from ringfence.loop.suite.go import run_go
+            from ringfence.check.suite.go import run_go
 
             return await run_go(check, sandbox, canary=canary)
         case "cargo":
-            from ringfence.loop.suite.cargo import run_cargo
+            from ringfence.check.suite.cargo import run_cargo
 
             return await run_cargo(check, sandbox)
         case "maven":
-            from ringfence.loop.suite.maven import run_maven
+            from ringfence.check.suite.maven import run_maven
 
             return await run_maven(check, sandbox)
         case runner:

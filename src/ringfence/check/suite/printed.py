@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.model import Cause, Check, TestResult
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import Cause, Check, TestResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

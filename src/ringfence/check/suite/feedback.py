@@ -1,7 +1,7 @@
 """What an agent is told of a check: bounded, what failed first, with a word on what is left out."""
 
-from ringfence.loop.suite.judging import missing, new_failures
-from ringfence.loop.suite.model import Check, Report, TestResult
+from ringfence.check.suite.judging import missing, new_failures
+from ringfence.check.suite.model import Check, Report, TestResult
 
 _LEAST_DETAIL = 300
 _MOST_IDS = 50

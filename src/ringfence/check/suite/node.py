@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.finders import NODE_TESTS
+from ringfence.check.suite.model import Check, Report
+from ringfence.check.suite.streamed import private_place, run_listening
+from ringfence.check.suite.weighing import weigh
 from ringfence.errors import SandboxError, SandboxFileError
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.finders import NODE_TESTS
-from ringfence.loop.suite.model import Check, Report
-from ringfence.loop.suite.streamed import private_place, run_listening
-from ringfence.loop.suite.weighing import weigh
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
@@ -34,7 +34,7 @@ _REPLACED = re.compile(r"the canary fails, as it must \(replaced: ([\w. ]{1,2000
 
 async def run_node(check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str]) -> Report:
     """Run `node --test`. Arguments and errors as `run_check`."""
-    inside = files("ringfence.loop.suite") / "inside"
+    inside = files("ringfence.check.suite") / "inside"
     own = {**sandbox.facts.environment, **sandbox.spec.env}
     sent = {name: (inside / name).read_bytes() for name in ("reporter.mjs", "watch.cjs")}
     async with private_place(sandbox, sent, {}) as place:

@@ -7,19 +7,18 @@ that cannot be read as what its name says counts whole.
 import re
 from collections.abc import Callable
 
-from ringfence.frozen import frozen
-from ringfence.loop.freeze import names
-from ringfence.loop.freeze.build_files import (
+from ringfence.check.freeze import names
+from ringfence.check.freeze.build_files import (
     cargo_part,
     go_mod_part,
     package_json_part,
     pom_part,
     pyproject_part,
 )
-from ringfence.loop.freeze.ini import ini_part
-from ringfence.loop.freeze.inline_tests import inline_tests
-from ringfence.loop.freeze.model import MOST_BYTES, Guard, Kind, Runner
-from ringfence.loop.freeze.targets import (
+from ringfence.check.freeze.ini import ini_part
+from ringfence.check.freeze.inline_tests import inline_tests
+from ringfence.check.freeze.model import MOST_BYTES, Guard, Kind, Runner
+from ringfence.check.freeze.targets import (
     JUSTFILES,
     MAKEFILES,
     is_named_by,
@@ -27,6 +26,7 @@ from ringfence.loop.freeze.targets import (
     makefile_part,
     uses_tool,
 )
+from ringfence.frozen import frozen
 
 
 @frozen

@@ -6,8 +6,8 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
+from ringfence.check.freeze.places import is_test_path
 from ringfence.frozen import frozen
-from ringfence.loop.freeze.places import is_test_path
 
 Runner = Literal["pytest", "unittest", "node", "go", "cargo", "maven"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
+from ringfence.check.suite.collecting import Gathered, Session
 from ringfence.errors import SandboxError
 from ringfence.frozen import frozen
-from ringfence.loop.suite.collecting import Gathered, Session
 from ringfence.sandbox import Connection, ExecResult, Sandbox
 
 OUTPUT_BYTES = 128 * 1024

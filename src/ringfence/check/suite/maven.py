@@ -5,11 +5,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import Cause, Check, Report
+from ringfence.check.suite.printed import result, run_printed, worst
+from ringfence.check.suite.weighing import weigh
 from ringfence.errors import SandboxFileError
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.model import Cause, Check, Report
-from ringfence.loop.suite.printed import result, run_printed, worst
-from ringfence.loop.suite.weighing import weigh
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox

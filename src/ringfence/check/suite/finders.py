@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringfence.loop.suite.model import Check, Kind
-from ringfence.loop.suite.project_files import ProjectFiles
-from ringfence.loop.suite.runners import runner_of
+from ringfence.check.suite.model import Check, Kind
+from ringfence.check.suite.project_files import ProjectFiles
+from ringfence.check.suite.runners import runner_of
 
 _MOST_TEST_FILES = 50
 TIMEOUTS_S: Mapping[Kind, float] = {"test": 900.0, "type": 600.0, "lint": 300.0, "other": 600.0}

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ringfence.check.freeze.model import Changed, Guard, Item, Read
+from ringfence.check.freeze.parts import part_of
+from ringfence.check.freeze.places import is_plain_path
 from ringfence.frozen import frozen
-from ringfence.loop.freeze.model import Changed, Guard, Item, Read
-from ringfence.loop.freeze.parts import part_of
-from ringfence.loop.freeze.places import is_plain_path
 
 _Change = TypeVar("_Change", bound=Changed)
 

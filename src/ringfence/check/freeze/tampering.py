@@ -5,7 +5,7 @@ Nothing here runs or opens anything: paths and contents come from inside a sandb
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ringfence.loop.freeze.model import (
+from ringfence.check.freeze.model import (
     SYMLINK,
     Changed,
     Frozen,
@@ -18,10 +18,10 @@ from ringfence.loop.freeze.model import (
     Tampering,
     digest,
 )
-from ringfence.loop.freeze.parts import Part, part_of
-from ringfence.loop.freeze.places import is_plain_path
-from ringfence.loop.freeze.reaching import reaches
-from ringfence.loop.freeze.shadowing import Names, shadows
+from ringfence.check.freeze.parts import Part, part_of
+from ringfence.check.freeze.places import is_plain_path
+from ringfence.check.freeze.reaching import reaches
+from ringfence.check.freeze.shadowing import Names, shadows
 
 _CHANGED: dict[Kind, Rule] = {
     "test": "test_changed",

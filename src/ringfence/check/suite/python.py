@@ -4,9 +4,9 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringfence.loop.suite.model import Check, Report
-from ringfence.loop.suite.streamed import Place, private_place, run_listening
-from ringfence.loop.suite.weighing import weigh
+from ringfence.check.suite.model import Check, Report
+from ringfence.check.suite.streamed import Place, private_place, run_listening
+from ringfence.check.suite.weighing import weigh
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
@@ -18,7 +18,7 @@ _PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
 
 async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
     """Run pytest or unittest. Arguments and errors as `run_check`."""
-    inside = files("ringfence.loop.suite") / "inside"
+    inside = files("ringfence.check.suite") / "inside"
     sent = {name: (inside / name).read_bytes() for name in _SENT}
     own = {**sandbox.facts.environment, **sandbox.spec.env}
     settings = {"addopts": own.get("PYTEST_ADDOPTS", ""), "plugins": own.get("PYTEST_PLUGINS", "")}

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ringfence.loop.suite.model import Cause, Outcome, TestResult
+from ringfence.check.suite.model import Cause, Outcome, TestResult
 
 MOST_BYTES = 64 * 1024**2
 """Of all connections of one run together."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ringfence.loop.freeze import names
-from ringfence.loop.freeze.build_files import called_scripts, json_of
-from ringfence.loop.freeze.model import MOST_BYTES, SYMLINK, Guard, Item
-from ringfence.loop.freeze.targets import JUSTFILES, MAKEFILES, justfile_part, makefile_part, uses_tool
+from ringfence.check.freeze import names
+from ringfence.check.freeze.build_files import called_scripts, json_of
+from ringfence.check.freeze.model import MOST_BYTES, SYMLINK, Guard, Item
+from ringfence.check.freeze.targets import JUSTFILES, MAKEFILES, justfile_part, makefile_part, uses_tool
 
 _BREAKS = re.compile(r"[;&|(){}`\n]+")
 _ASSIGNMENT = re.compile(r"\w+=")

@@ -6,8 +6,8 @@ header as text of the option above it, and so what follows still belongs to the 
 
 import re
 
-from ringfence.loop.freeze.model import Guard, Kind
-from ringfence.loop.freeze.targets import uses_tool
+from ringfence.check.freeze.model import Guard, Kind
+from ringfence.check.freeze.targets import uses_tool
 
 _HEADER = re.compile(r"\[([^\]]*)\]")
 _RUNNER = re.compile(r"pytest|tool:pytest|aliases|nosetests|test|unittest|coverage:.*")

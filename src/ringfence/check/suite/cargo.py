@@ -6,10 +6,10 @@ Tests may print lines that look like results. Each binary's summary counts its o
 import re
 from typing import TYPE_CHECKING
 
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.model import Cause, Check, Report
-from ringfence.loop.suite.printed import result, run_printed, worst
-from ringfence.loop.suite.weighing import weigh
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import Cause, Check, Report
+from ringfence.check.suite.printed import result, run_printed, worst
+from ringfence.check.suite.weighing import weigh
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ringfence.loop.freeze import names
-from ringfence.loop.freeze.model import Guard, Kind
-from ringfence.loop.freeze.targets import uses_tool, words_of
+from ringfence.check.freeze import names
+from ringfence.check.freeze.model import Guard, Kind
+from ringfence.check.freeze.targets import uses_tool, words_of
 
 _Found = tuple[Kind, bytes] | None
 _RUNNER_TOOLS = ("pytest", "pytest-asyncio", "coverage", "nose2", "unittest")

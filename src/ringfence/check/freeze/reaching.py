@@ -7,8 +7,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ringfence.loop.freeze.model import Rule
-from ringfence.loop.freeze.names import RUNNER_MODULES
+from ringfence.check.freeze.model import Rule
+from ringfence.check.freeze.names import RUNNER_MODULES
 
 MOST_BYTES = 1 << 20
 """Of a larger file only the words are looked at, not the syntax."""

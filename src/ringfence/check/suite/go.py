@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import Cause, Check, Report
+from ringfence.check.suite.printed import result, run_printed, worst
+from ringfence.check.suite.weighing import weigh
 from ringfence.errors import SandboxError, SandboxFileError
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.model import Cause, Check, Report
-from ringfence.loop.suite.printed import result, run_printed, worst
-from ringfence.loop.suite.weighing import weigh
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox

@@ -4,9 +4,9 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from ringfence.loop.freeze import names
-from ringfence.loop.freeze.model import SYMLINK, Frozen, Guard, Item, Read, Tampering
-from ringfence.loop.freeze.places import folded
+from ringfence.check.freeze import names
+from ringfence.check.freeze.model import SYMLINK, Frozen, Guard, Item, Read, Tampering
+from ringfence.check.freeze.places import folded
 
 _ROOTS = ("src", "lib", "python")
 _LOADABLE = (".py", ".pyc", ".pyo", ".so", ".pyd")

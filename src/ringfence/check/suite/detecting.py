@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Mapping
 
+from ringfence.check.suite.finders import LANGUAGES, MARKS, TIMEOUTS_S
+from ringfence.check.suite.model import Check, Kind
+from ringfence.check.suite.project_files import ProjectFiles, Read
+from ringfence.check.suite.runners import runner_of
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
-from ringfence.loop.suite.finders import LANGUAGES, MARKS, TIMEOUTS_S
-from ringfence.loop.suite.model import Check, Kind
-from ringfence.loop.suite.project_files import ProjectFiles, Read
-from ringfence.loop.suite.runners import runner_of
 
 
 @frozen

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from ringfence.loop.suite.collecting import Gathered
-from ringfence.loop.suite.model import RED, Check, Report, TestResult
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import RED, Check, Report, TestResult
 from ringfence.sandbox import ExecResult
 
 _ENDS = (0, 1, 5)

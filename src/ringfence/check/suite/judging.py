@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from ringfence.loop.suite.model import Report, TestResult
-from ringfence.loop.suite.reason import Project, broken_because
+from ringfence.check.suite.model import Report, TestResult
+from ringfence.check.suite.reason import Project, broken_because
 
 _MOST = 20
 

@@ -1,0 +1,1 @@
+"""Judges finished work: which files decide a check, and what a test runner reports."""
