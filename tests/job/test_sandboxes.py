@@ -37,7 +37,8 @@ def test_nothing_leads_out_of_an_export():
 @pytest.mark.parametrize("purpose", ["agent", "verify"])
 def test_without_an_engine_nothing_is_added(purpose: str):
     """No variable points to what is not there."""
-    assert _spec_for(SandboxSpec(env={"A": "1"}), purpose).env == {"A": "1"}  # type: ignore[arg-type]
+    env = _spec_for(SandboxSpec(env={"A": "1"}), purpose).env  # type: ignore[arg-type]
+    assert (env["A"], env.get("DOCKER_HOST")) == ("1", None)
 
 
 def test_a_standing_sandbox_has_a_proxy_from_the_start():

@@ -286,7 +286,7 @@ class LiveView:
     def _verdict(self, event: VerificationEnded) -> list[Line]:
         self._running.pop(_CHECK, None)
         if event.passed:
-            return [("  passed", "green")]
+            return [("  passed", "green"), *((f"    {caveat}", "dim") for caveat in event.caveats)]
         output = event.output.strip("\n").split("\n")
         shown = self._outputs[_CHECK].shown if _CHECK in self._outputs else 0
         tail = output[-_CHECK_LINES:] if len(output) > shown else []

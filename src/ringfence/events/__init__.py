@@ -283,6 +283,14 @@ class VerificationEnded(Event, frozen=True, kw_only=True, tag="verification.ende
     ended_by: str
     output: str
     duration_ms: float
+    runner: str | None = None
+    """The test runner whose report was read; None: only the exit code of the command counted."""
+    tests: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many tests came to each outcome (`passed`, `failed`, `error`, `skipped`), by the runner's report."""
+    canary: bool = False
+    """Whether a test that must fail was run in the place of the tests, and failed."""
+    caveats: list[str] = msgspec.field(default_factory=list)
+    """What the check does not exclude."""
 
 
 class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):

@@ -1,6 +1,6 @@
 """What becomes of the work when what was inside has ended: brought out, checked, told."""
 
-import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +10,14 @@ import anyio.to_thread
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, SandboxError, next_step
-from ringfence.events import CheckpointCreated, VerificationEnded, VerificationStarted, WorkExported
+from ringfence.events import CheckpointCreated, WorkExported
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
-from ringfence.sandbox import ExecResult, Sandbox
-from ringfence.sandbox.output_feed import output_feed
+from ringfence.job.verification import checked_changes, refuse_check, verify
 from ringfence.sandbox.workspace.bring_out import BroughtOut
 from ringfence.sandbox.workspace.finish import (
     Finished,
@@ -31,11 +30,8 @@ from ringfence.sandbox.workspace.finish import (
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.store import Checkpoint
+from ringfence.sandbox.workspace.work import open_store
 
-TIMEOUT_S = 1800.0
-_OUTPUT_BYTES = 64 * 1024
-_NOT_RUN = {126: "command not executable", 127: "command not found"}
-"""What a shell says by its exit code when there was nothing to run."""
 _PATCH_NAME = "work.patch"
 _END_S = 30.0
 
@@ -49,6 +45,8 @@ class Delivery:
     sandboxes: Sandboxes
     recorder: Recorder
     stops: Stops
+    protect: Collection[str] = ()
+    """Patterns of what the agent may not write, as the user gave them."""
 
     async def bring_out(self) -> Finished:
         """Keep what was made: commits, if there are any, through a bundle made in a new sandbox, files by a checkpoint.
@@ -98,6 +96,10 @@ class Delivery:
         """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
         placement = self.prepared.placement
         with self.stops.gentle():
+            store = open_store(work.record, state_dir())
+            changes = await checked_changes(command, work.record, store, self.protect)
+            if changes.decisive:
+                return await refuse_check(command, changes.decisive, self.recorder)
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
                     replica = replica_of(
@@ -105,7 +107,7 @@ class Delivery:
                     )
                     placement = await stack.enter_async_context(replica)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
-                return await verify(command, sandbox, self.recorder)
+                return await verify(command, sandbox, self.recorder, changes.caveats)
         return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")
 
     async def _tell(self, work: Finished, when: str) -> None:
@@ -141,40 +143,3 @@ def _write_patch(file: Path, patch: bytes) -> None:
         raise InfrastructureFault(
             f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
-
-
-async def verify(command: str, sandbox: Sandbox, recorder: Recorder) -> Outcome:
-    """Run the check and say what it decides."""
-    await recorder.emit(VerificationStarted(command=command))
-    began = time.monotonic()
-    async with output_feed(recorder.emit, "") as feed:
-        result = await sandbox.run(
-            ["/bin/sh", "-c", command],
-            timeout_s=TIMEOUT_S,
-            output_limit_bytes=_OUTPUT_BYTES,
-            on_output=feed.take,
-        )
-    await recorder.emit(
-        VerificationEnded(
-            command=command,
-            passed=result.ok,
-            exit_code=result.exit_code,
-            ended_by=result.ended_by,
-            output=result.stdout + result.stderr,
-            duration_ms=round((time.monotonic() - began) * 1000, 3),
-        )
-    )
-    return _decide(command, result)
-
-
-def _decide(command: str, result: ExecResult) -> Outcome:
-    if result.ok:
-        return Outcome(JobState.SUCCEEDED, f"the check passed: {command}")
-    if result.ended_by == "exit" and result.exit_code in _NOT_RUN:
-        return Outcome(
-            JobState.CHECK_RED,
-            f"the check could not be run inside: {_NOT_RUN[result.exit_code]}; the sandbox has what the system and "
-            "your toolchains hold (ringfence policy), a container what its image holds",
-        )
-    how = f"exit code {result.exit_code}" if result.ended_by == "exit" else f"ended by {result.ended_by}"
-    return Outcome(JobState.CHECK_RED, f"the check failed ({how}): {command}")

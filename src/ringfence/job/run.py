@@ -196,7 +196,7 @@ class JobRun:
             if prepared is not None and not self._progress.is_begun:
                 await self._closed(prepared)
         if self._progress.is_begun:
-            delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops)
+            delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops, self._request.protect)
             outcome = await self._after(outcome, delivery)
         return outcome
 

@@ -36,6 +36,14 @@ _WITHOUT_SECRETS = frozenset({"export", "verify"})
 _INJECTABLE = frozenset({"agent", "exec", "shell", "terminal"})
 _WITH_PROXY = frozenset({"standing", "terminal"})
 """Have a way to ask for hosts even if none is granted: more may be granted later, and what is refused is told."""
+_CACHES = "/tmp/ringfence-caches"  # noqa: S108 -- inside
+_CACHES_OF_CHECKS = {
+    "PYTHONPYCACHEPREFIX": f"{_CACHES}/python",
+    "MYPY_CACHE_DIR": f"{_CACHES}/mypy",
+    "RUFF_CACHE_DIR": f"{_CACHES}/ruff",
+}
+"""What a check compiles and remembers lies outside of the workspace: it is no change of the run's, and what the run
+left in such a place is not loaded."""
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -171,7 +179,10 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
         return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
     if purpose == "verify":
         spec = spec.model_copy(update={"egress": spec.egress.model_copy(update={"swap": ()})})
-    changes: dict[str, object] = {"env": environment_for(spec, spec.env, with_proxy=purpose in _WITH_PROXY)}
+    env = {**_CACHES_OF_CHECKS, **spec.env} if purpose == "verify" else spec.env
+    if purpose == "verify":
+        env["PYTEST_ADDOPTS"] = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
+    changes: dict[str, object] = {"env": environment_for(spec, env, with_proxy=purpose in _WITH_PROXY)}
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)

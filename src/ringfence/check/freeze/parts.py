@@ -58,6 +58,12 @@ def part_of(path: str, data: bytes, guard: Guard) -> Part | None:
     return Part(found[0], found[1], is_whole=False) if found else None
 
 
+def may_hold_part(path: str, guard: Guard) -> bool:
+    """Whether `part_of` looks into a file of that name: only then its bytes are needed."""
+    name = path.rpartition("/")[2]
+    return _whole_kind(path, name, guard) is not None or _section_for(name, guard) is not None
+
+
 def _whole_kind(path: str, name: str, guard: Guard) -> Kind | None:
     if (
         names.EVERYWHERE.fullmatch(name)

@@ -65,7 +65,7 @@ def shadows(path: str, item: Item, *, guard: Guard, read: Read, known: Names) ->
             f"is in {directory!r}, where installed packages lie: a runner would be taken from there",
         )
     if guard.uses("pytest", "unittest"):
-        yield from _python(path, item, read)
+        yield from python_shadows(path, item, read)
     if guard.uses("maven") and (library := names.JAVA_LIBRARIES.search(path)):
         yield Tampering(
             path, "shadow", f"would be taken in place of {library[1]!r}, which the tests are run by"
@@ -91,7 +91,8 @@ def _in_place_of_file(path: str, known: Names) -> Iterator[Tampering]:
             return
 
 
-def _python(path: str, item: Item, read: Read) -> Iterator[Tampering]:
+def python_shadows(path: str, item: Item, read: Read) -> Iterator[Tampering]:
+    """What is wrong with a new path since Python would import it in place of another module."""
     for prefix in prefixes(path):
         directory, _, name = prefix.rpartition("/")
         module = name.split(".")[0] if prefix == path and name.endswith(_LOADABLE) else name

@@ -44,6 +44,7 @@ class _Result(msgspec.Struct, tag_field="kind", tag="result", forbid_unknown_fie
 
 class _Altered(msgspec.Struct, tag_field="kind", tag="altered", forbid_unknown_fields=True):
     names: list[str]
+    own: list[str] = []
 
 
 class _End(msgspec.Struct, tag_field="kind", tag="end", forbid_unknown_fields=True):
@@ -60,6 +61,7 @@ class Gathered:
         self.results: dict[str, TestResult] = {}
         self.collected: dict[str, str | None] = {}
         self.altered: set[str] = set()
+        self.altered_by_project: set[str] = set()
         self.problems: list[str] = []
         self.begun = 0
         self.exits: list[int] = []
@@ -149,6 +151,7 @@ class Session:
             gathered.add(_result(message))
         elif isinstance(message, _Altered):
             gathered.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
+            gathered.altered_by_project.update(name[:_SHOWN] for name in message.own[:_MOST_PROBLEMS])
         elif isinstance(message, _End):
             self._is_ended = True
             gathered.exits.append(message.exit)

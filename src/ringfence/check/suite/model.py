@@ -1,9 +1,12 @@
 """What a check is and what it came to; made on the host from what a sandbox told, all of it bounded."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ringfence.frozen import frozen
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.sandbox import OnOutput
 
 Kind = Literal["test", "type", "lint", "other"]
 Outcome = Literal["passed", "failed", "error", "skipped"]
@@ -23,6 +26,8 @@ class Check:
     timeout_s: float = 600.0
     runner: str | None = None
     """Whose report is read: `pytest`, `unittest`, `node`, `go`, `cargo` or `maven`. None: only the exit code counts."""
+    on_output: "OnOutput | None" = None
+    """Takes the command's output as it comes."""
 
 
 @frozen
@@ -69,6 +74,8 @@ class Report:
     """Why it is not complete, and what else is odd."""
     altered: tuple[str, ...] = ()
     """Functions of the runner, and files with tests, that were others at the end than at the beginning."""
+    altered_by_project: tuple[str, ...] = ()
+    """Those of the functions that code of the workspace took the place of; known of pytest and unittest."""
 
     @property
     def is_green(self) -> bool:

@@ -50,7 +50,7 @@ async def run_node(check: Check, sandbox: "Sandbox", *, canary: bool, test_files
         text = (inside / "canary.js").read_bytes().replace(b"RINGFENCE", place.canary.encode())
         async with _with_canaries(sandbox, wanted, text) as guarded:
             gathered, ended = await run_listening(
-                sandbox, place, check.command, env=env, timeout_s=check.timeout_s
+                sandbox, place, check.command, env=env, timeout_s=check.timeout_s, on_output=check.on_output
             )
         mark = place.canary if canary else ""
         gathered.altered |= _replaced(gathered, mark)

@@ -26,6 +26,7 @@ async def run_printed(
         timeout_s=check.timeout_s,
         env=env,
         output_limit_bytes=MOST_OUTPUT,
+        on_output=check.on_output,
     )
     gathered = Gathered()
     if ended.stdout_total > MOST_OUTPUT:

@@ -4,12 +4,13 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringfence.check.suite.model import Check, Report
+from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.model import RED, Check, Report
 from ringfence.check.suite.streamed import Place, private_place, run_listening
 from ringfence.check.suite.weighing import weigh
 
 if TYPE_CHECKING:
-    from ringfence.sandbox import Sandbox
+    from ringfence.sandbox import ExecResult, Sandbox
 
 _SENT = ("__init__.py", "telling.py", "pytest_plugin.py", "unittest_runner.py")
 _UNITTEST = re.compile(r"-m\s+unittest\b(?!\.)")
@@ -18,10 +19,34 @@ _PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
 
 async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
     """Run pytest or unittest. Arguments and errors as `run_check`."""
+    gathered, ended, mark = await _run(check, sandbox, canary=canary)
+    return weigh(check, gathered, ended, canary=mark)
+
+
+async def why_nothing_fails(check: Check, sandbox: "Sandbox") -> str | None:
+    """Load all tests, run in their place one that must fail, and say why its failure was not reported; None if it was.
+
+    What the tests themselves come to is reported by a run without it, whose output and exit code are the command's own.
+    """
+    gathered, _ended, mark = await _run(check, sandbox, canary=True, only_canary=True)
+    outcomes = {each.outcome for name, each in gathered.results.items() if mark in name}
+    if outcomes and outcomes <= RED:
+        return None
+    told = ", ".join(sorted(outcomes)) or "not run"
+    return f"a test that must fail was reported as {told}: the runner was made to say so"
+
+
+async def _run(
+    check: Check, sandbox: "Sandbox", *, canary: bool, only_canary: bool = False
+) -> tuple[Gathered, "ExecResult", str]:
     inside = files("ringfence.check.suite") / "inside"
     sent = {name: (inside / name).read_bytes() for name in _SENT}
     own = {**sandbox.facts.environment, **sandbox.spec.env}
-    settings = {"addopts": own.get("PYTEST_ADDOPTS", ""), "plugins": own.get("PYTEST_PLUGINS", "")}
+    settings: dict[str, str | bool] = {
+        "addopts": own.get("PYTEST_ADDOPTS", ""),
+        "plugins": own.get("PYTEST_PLUGINS", ""),
+        "only_canary": only_canary,
+    }
     if not canary:
         settings["canary"] = ""
     async with private_place(sandbox, sent, settings) as place:
@@ -29,9 +54,14 @@ async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Repor
         if check.runner == "pytest":
             env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin".strip()
         gathered, ended = await run_listening(
-            sandbox, place, _command(check, place), env=env, timeout_s=check.timeout_s
+            sandbox,
+            place,
+            _command(check, place),
+            env=env,
+            timeout_s=check.timeout_s,
+            on_output=check.on_output,
         )
-        return weigh(check, gathered, ended, canary=place.canary if canary else "")
+        return gathered, ended, place.canary if canary else ""
 
 
 def _command(check: Check, place: Place) -> str:

@@ -69,7 +69,10 @@ async def run_check(
 async def _by_exit_code(check: Check, sandbox: "Sandbox") -> Report:
     """One result, named as the check."""
     ended = await sandbox.run(
-        ["/bin/sh", "-c", check.command], timeout_s=check.timeout_s, output_limit_bytes=_OUTPUT_BYTES
+        ["/bin/sh", "-c", check.command],
+        timeout_s=check.timeout_s,
+        output_limit_bytes=_OUTPUT_BYTES,
+        on_output=check.on_output,
     )
     problems = list[str]()
     if ended.ended_by == "timeout":

@@ -12,6 +12,7 @@ from ringfence.check.suite.collecting import Gathered, Session
 from ringfence.errors import SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox import Connection, ExecResult, Sandbox
+from ringfence.sandbox.sandbox import OnOutput
 
 OUTPUT_BYTES = 128 * 1024
 _MOST_CONNECTIONS = 32
@@ -66,7 +67,13 @@ async def private_place(
 
 
 async def run_listening(
-    sandbox: Sandbox, place: Place, command: str, *, env: Mapping[str, str], timeout_s: float
+    sandbox: Sandbox,
+    place: Place,
+    command: str,
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    on_output: OnOutput | None = None,
 ) -> tuple[Gathered, ExecResult]:
     """Run a shell command and gather what is told over the place's socket meanwhile."""
     gathered = Gathered()
@@ -82,7 +89,11 @@ async def run_listening(
 
     async with sandbox.listen(serve, unix=f"{place.path}/socket", limit=_MOST_CONNECTIONS) as listener:
         ended = await sandbox.run(
-            ["/bin/sh", "-c", command], timeout_s=timeout_s, env=env, output_limit_bytes=OUTPUT_BYTES
+            ["/bin/sh", "-c", command],
+            timeout_s=timeout_s,
+            env=env,
+            output_limit_bytes=OUTPUT_BYTES,
+            on_output=on_output,
         )
         with anyio.move_on_after(_LAST_WORDS_S) as waiting:
             await listener.wait_until_idle()

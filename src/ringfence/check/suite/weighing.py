@@ -48,6 +48,7 @@ def weigh(
         output=output_of(ended, most_output),
         problems=(*gathered.problems, *notes),
         altered=tuple(sorted(gathered.altered)),
+        altered_by_project=tuple(sorted(gathered.altered_by_project)),
     )
 
 

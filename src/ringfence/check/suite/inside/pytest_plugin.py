@@ -8,7 +8,14 @@ import pytest
 from . import telling
 
 _SETTINGS = telling.settings()
-_state: "dict[str, Any]" = {"channel": None, "before": {}, "root": "", "altered": set(), "plugins": set()}
+_state: "dict[str, Any]" = {
+    "channel": None,
+    "before": {},
+    "root": "",
+    "altered": set(),
+    "own": set(),
+    "plugins": set(),
+}
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PYTEST_PLUGINS"] = _SETTINGS["plugins"]
@@ -75,7 +82,8 @@ def pytest_collection_modifyitems(items):
     ends = {id(item): module for module, item in last.items()}
     withcanaries = []
     for item in items:
-        withcanaries.append(item)
+        if not _SETTINGS["only_canary"]:
+            withcanaries.append(item)
         if id(item) in ends:
             withcanaries.append(_canary(ends[id(item)]))
     items[:] = withcanaries
@@ -164,14 +172,17 @@ def pytest_sessionfinish(session):
     """The last word; of a worker, to its controller."""
     yield
     changed = [*telling.altered(_state["before"]), *_registered_since(session.config)]
+    own = telling.altered_by(_SETTINGS["workspace"], _state["before"])
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["ringfence_altered"] = changed
-    _tell("altered", names=sorted({*changed, *_state["altered"]}))
+        output["ringfence_altered"], output["ringfence_own"] = changed, own
+    _tell("altered", names=sorted({*changed, *_state["altered"]}), own=sorted({*own, *_state["own"]}))
     _tell("end", exit=int(session.exitstatus))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """A worker's last word."""
-    _state["altered"].update(getattr(node, "workeroutput", {}).get("ringfence_altered", ()))
+    output = getattr(node, "workeroutput", {})
+    _state["altered"].update(output.get("ringfence_altered", ()))
+    _state["own"].update(output.get("ringfence_own", ()))

@@ -144,6 +144,18 @@ def _is_same(codes, others):
     return codes is not None and [id(code) for code in codes] == [id(code) for code in others]
 
 
+def altered_by(workspace, before):
+    """Names of functions whose code is the workspace's own now, and not that of a package installed there."""
+    own = os.path.realpath(workspace) + os.sep
+    names = []
+    for name, codes in functions().items():
+        if name in before and not _is_same(codes, before[name]):
+            files = [os.path.realpath(code.co_filename) for code in codes]
+            if any(file.startswith(own) and "site-packages" not in file for file in files):
+                names.append(clean(name.replace(__package__, "ringfence"), 200))
+    return sorted(names)[:_MOST_ALTERED]
+
+
 def altered(before):
     """Names of functions that are not what they were."""
     now = functions()

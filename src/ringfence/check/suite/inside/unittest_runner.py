@@ -95,14 +95,14 @@ class _Runner(unittest.TextTestRunner):
     resultclass = _Result  # type: ignore[assignment]  # typeshed names a function
 
     def run(self, test):
-        for each in _each(test):
+        for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
             _CHANNEL.tell("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
             return super().run(test)
         _CHANNEL.tell("collected", id=_SETTINGS["canary"], file=None)
-        return super().run(unittest.TestSuite([test, Canary()]))
+        return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
 
 
 def _each(test):
@@ -118,7 +118,8 @@ def _main():
     sys.argv[0] = "python -m unittest"
     program = unittest.main(module=None, testRunner=_Runner, exit=False)
     code = 0 if program.result.wasSuccessful() else 1
-    _CHANNEL.tell("altered", names=telling.altered(_BEFORE))
+    own = telling.altered_by(_SETTINGS["workspace"], _BEFORE)
+    _CHANNEL.tell("altered", names=telling.altered(_BEFORE), own=own)
     _CHANNEL.tell("end", exit=code)
     sys.exit(code)
 

@@ -1,0 +1,220 @@
+"""The check of a run: what it is run on, what its runner reports, and what it decides."""
+
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ringfence.check.deciding_files import (
+    changed_tests,
+    deciding_changes,
+    guard_of,
+    is_looked_into,
+    runner_shadows,
+)
+from ringfence.check.freeze.model import MOST_BYTES, Item
+from ringfence.check.suite.model import RED, Check, Report
+from ringfence.check.suite.runners import runner_of
+from ringfence.events import VerificationEnded, VerificationStarted
+from ringfence.frozen import frozen
+from ringfence.job.outcome import Outcome
+from ringfence.job.recorder import Recorder
+from ringfence.job.state import JobState
+from ringfence.sandbox import Sandbox
+from ringfence.sandbox.output_feed import output_feed
+from ringfence.sandbox.workspace.blobs import Blob
+from ringfence.sandbox.workspace.protected import matches_any
+from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.work import WorkRecord
+
+TIMEOUT_S = 1800.0
+_NOT_RUN = {126: "command not executable", 127: "command not found"}
+"""What a shell says by its exit code when there was nothing to run."""
+_SHOWN = 5
+_INSTALLED = ("node_modules", ".venv", "venv")
+_PYTHON_RUNNERS = ("pytest", "unittest")
+_REFUSED = "not_run"
+
+
+@frozen
+class CheckedChanges:
+    """What of a run's changes bears on its check."""
+
+    decisive: tuple[str, ...] = ()
+    """Changed files that decide the check whatever the work is, each with the reason: it proves nothing with them."""
+    caveats: tuple[str, ...] = ()
+    """What the check does not exclude, for the result."""
+
+
+async def checked_changes(
+    command: str, record: WorkRecord, store: CheckpointStore, protect: Collection[str]
+) -> CheckedChanges:
+    """Look for what a run changed that its own check is judged by.
+
+    Args:
+        command: Of the check.
+        record: Of the run's work, with both checkpoints.
+        store: Where the checkpoints are.
+        protect: The user's patterns of what may not be written.
+
+    Raises:
+        InfrastructureFault: Git failed.
+    """
+    guard = guard_of(command)
+    installed = (
+        await record.actor.call(partial(_installed_in, Path(record.workspace))) if not record.clone else ()
+    )
+    caveats = [f"{name!r} in the workspace is as the agent left it" for name in installed]
+    if record.after is None:
+        return CheckedChanges(caveats=tuple(caveats))
+    forward, gone = await store.changes(record.before, record.after)
+    if not forward and not gone:
+        return CheckedChanges(caveats=tuple(caveats))
+    backward, _ = await store.changes(record.after, record.before)
+    whole = {os.fsdecode(blob.path): blob for blob in await store.blobs(record.after)}
+    changed = sorted({os.fsdecode(path) for path in (*(blob.path for blob in forward), *gone)})
+    looked = [blob for blob in forward if is_looked_into(os.fsdecode(blob.path), guard) or _is_link(blob)]
+    after = {path: Item(b"", blob.git_mode) for path, blob in whole.items()} | await _items(store, looked)
+    looked = [blob for blob in backward if is_looked_into(os.fsdecode(blob.path), guard)]
+    before = {os.fsdecode(blob.path): Item(b"", blob.git_mode) for blob in backward}
+    before |= await _items(store, looked)
+    added = [path for path in changed if path in after and path not in before]
+    if not protect:
+        tests = changed_tests(changed, guard)
+        caveats += [f"the run changed tests: {_named(tests)}"] if tests else []
+        return CheckedChanges(tuple(runner_shadows(added, after.get)), tuple(caveats))
+    held = [path for path in whole if path not in added]
+    decisive = deciding_changes(
+        changed,
+        before=before.get,
+        after=after.get,
+        guard=guard,
+        protected=matches_any(held, protect),
+        matching=matches_any(changed, protect),
+    )
+    return CheckedChanges(tuple(decisive), tuple(caveats))
+
+
+def _is_link(blob: Blob) -> bool:
+    return blob.git_mode & 0o170000 == 0o120000
+
+
+async def _items(store: CheckpointStore, blobs: Iterable[Blob]) -> dict[str, Item]:
+    """Entries with their contents; of a file that is larger than what is looked into, its size and id."""
+    found: dict[str, Item] = {}
+    small = []
+    for blob in blobs:
+        if blob.size <= MOST_BYTES:
+            small.append(blob)
+        else:
+            found[os.fsdecode(blob.path)] = Item(f"{blob.size} {blob.id}".encode(), blob.git_mode)
+    async for batch in store.contents(small):
+        found |= {os.fsdecode(blob.path): Item(data, blob.git_mode) for blob, data in batch}
+    return found
+
+
+def _installed_in(workspace: Path) -> tuple[str, ...]:
+    """Packages in the workspace: a runner or a module may be taken from there, and git ignores them as a rule."""
+    return tuple(name for name in _INSTALLED if (workspace / name).is_dir())
+
+
+def _named(names: Collection[str]) -> str:
+    shown = ", ".join(map(repr, sorted(names)[:_SHOWN]))
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+async def refuse_check(command: str, decisive: Collection[str], recorder: Recorder) -> Outcome:
+    """Record that a check was not run, since the run changed what it is judged by."""
+    what = "; ".join(list(decisive)[:_SHOWN])
+    more = f"; and {len(decisive) - _SHOWN} more" if len(decisive) > _SHOWN else ""
+    await recorder.emit(VerificationStarted(command=command))
+    await recorder.emit(
+        VerificationEnded(
+            command=command,
+            passed=False,
+            exit_code=-1,
+            ended_by=_REFUSED,
+            output="\n".join(decisive),
+            duration_ms=0.0,
+            runner=runner_of(command),
+        )
+    )
+    return Outcome(
+        JobState.CHECK_RED,
+        f"the check was not run, since this run changed what decides it: {what}{more}; take that change back, or make it"
+        " in a run of its own that is not checked by it",
+    )
+
+
+async def verify(
+    command: str, sandbox: Sandbox, recorder: Recorder, caveats: Collection[str] = ()
+) -> Outcome:
+    """Run the check, read its runner's report where the runner is known, and say what it decides."""
+    # The runners bring a parser for each report, which a run without a check does not need.
+    from ringfence.check.suite.running import run_check
+
+    await recorder.emit(VerificationStarted(command=command))
+    began = time.monotonic()
+    async with output_feed(recorder.emit, "") as feed:
+        check = Check("test", "the check", command, TIMEOUT_S, runner_of(command), feed.take)
+        report = await run_check(check, sandbox, canary=False)
+    check = replace(check, on_output=None)
+    problem = _problem(check, report)
+    has_canary = False
+    if problem is None and check.runner in _PYTHON_RUNNERS:
+        from ringfence.check.suite.python import why_nothing_fails
+
+        problem = await why_nothing_fails(check, sandbox)
+        has_canary = problem is None
+    outcomes = [each.outcome for each in report.results.values()] if check.runner else []
+    tests: dict[str, int] = {name: outcomes.count(name) for name in sorted(set(outcomes))}
+    await recorder.emit(
+        VerificationEnded(
+            command=command,
+            passed=problem is None,
+            exit_code=-1 if report.exit_code is None else report.exit_code,
+            ended_by=report.ended_by,
+            output=report.output,
+            duration_ms=round((time.monotonic() - began) * 1000, 3),
+            runner=check.runner,
+            tests=tests,
+            canary=has_canary,
+            caveats=[*([] if check.runner else ["only its exit code was checked"]), *caveats],
+        )
+    )
+    if problem is None:
+        return Outcome(JobState.SUCCEEDED, f"the check passed: {command} ({_proof(check, tests)})")
+    return Outcome(JobState.CHECK_RED, problem)
+
+
+def _proof(check: Check, tests: Mapping[str, int]) -> str:
+    if check.runner is None:
+        return "only its exit code was checked"
+    skipped = f", {tests['skipped']} skipped" if tests.get("skipped") else ""
+    passed = tests.get("passed", 0)
+    return f"{passed} {'test' if passed == 1 else 'tests'} passed{skipped}"
+
+
+def _problem(check: Check, report: Report) -> str | None:
+    """Why a check did not pass; None if it did."""
+    command = check.command
+    if report.ended_by == "exit" and report.exit_code in _NOT_RUN:
+        return (
+            f"the check could not be run inside: {_NOT_RUN[report.exit_code]}; the sandbox has what the system and "
+            "your toolchains hold (ringfence policy), a container what its image holds"
+        )
+    if report.ended_by != "exit" or report.exit_code != 0:
+        how = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
+        return f"the check failed ({how}): {command}"
+    if not report.is_complete:
+        return f"the check failed ({'; '.join(report.problems)}): {command}"
+    if any(each.outcome in RED for each in report.results.values()):
+        return f"the check failed (tests failed): {command}"
+    if not any(each.outcome == "passed" for each in report.results.values()):
+        return f"the check failed (no test passed): {command}"
+    if report.altered_by_project:
+        names = ", ".join(report.altered_by_project[:_SHOWN])
+        return f"the check failed (code of the project replaced functions of the runner: {names}): {command}"
+    return None
