@@ -33,6 +33,7 @@ def page() -> str:
             table(("state", "meaning"), running),
             "## By code\n",
             table(("exit code", "states of a run", "errors of any command"), _by_code()),
+            "A command whose output is read by nobody any more ends with 141, as SIGPIPE would end it.\n",
             "The text of an error is one line: what failed, the value, the next step.\n",
             table(("error", "exit code", "means"), _errors()),
         ]

@@ -43,6 +43,8 @@ class ExitCode(IntEnum):
     TIMED_OUT = 124
     SANDBOX_START = 125
     CANCELLED = 130
+    BROKEN_PIPE = 141
+    """Whoever read the output has left, as SIGPIPE would end a program."""
 
 
 class RingfenceError(Exception):

@@ -233,6 +233,33 @@ def test_tools_that_are_not_there(product: Product) -> None:
     assert not product.file("run", run="").exists() or product.recorded("tool.called") == []
 
 
+@pytest.mark.parametrize("statement", ["sys.exit(3)", "sys.exit(0)", "raise BaseException('gone')"])
+def test_tools_whose_module_ends_the_program(product: Product, statement: str) -> None:
+    """A module of tools that exits or raises at import is an error of configuration, whatever it raises."""
+    place = product.place / "tools"
+    place.mkdir()
+    (place / "rude.py").write_text(f"import sys\n\n{statement}\n")
+    product.configure(product.settings, tools={"python": ["rude:tool"]})
+    ended = product.run(product.script(says("x")), PYTHONPATH=place)
+    ended.fails_as("configuration", "rude:tool")
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+@pytest.mark.parametrize(
+    "statement", ["sys.exit(0)", "raise BaseException('gone')", "raise asyncio.CancelledError"]
+)
+def test_a_tool_that_ends_the_program(product: Product, statement: str, prefix: str) -> None:
+    """A tool that exits, or raises what is no `Exception`, is an error for the agent, which goes on."""
+    place = product.place / "tools"
+    place.mkdir()
+    text = f'{prefix}def leave() -> str:\n    """Leave."""\n    {statement}\n'
+    (place / "rude.py").write_text(f"import asyncio\nimport sys\n\n\n{text}")
+    product.configure(product.settings, tools={"python": ["rude:leave"]})
+    turns = [{"tools": [{"name": "leave", "input": {}}]}, says("I see.")]
+    assert product.run(product.script(*turns), "--verify", "true", PYTHONPATH=place).ends_as("succeeded")
+    assert product.recorded("tool.returned")[0]["is_error"]
+
+
 def test_version(product: Product) -> None:
     """`ringfence.__version__` is what `--version` prints."""
     code = "import ringfence\nprint(ringfence.__version__)"

@@ -17,7 +17,7 @@ def end_by(act: Callable[[], int]) -> None:
         sys.stdout.flush()
     except OSError as exc:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
-        code = code if isinstance(exc, BrokenPipeError) else _tell(exc)
+        code = code or (ExitCode.BROKEN_PIPE if isinstance(exc, BrokenPipeError) else _tell(exc))
     if is_importing():
         sys.stderr.flush()
         os._exit(code)
@@ -41,13 +41,31 @@ def _exit_code(act: Callable[[], int]) -> int:
         return act()
     except KeyboardInterrupt:
         return ExitCode.CANCELLED
-    except (BrokenPipeError, SystemExit):  # whoever read our output has left; Typer then ends by itself
-        return ExitCode.OK
-    except Exception as exc:  # noqa: BLE001 -- the boundary of the command
+    except BrokenPipeError:
+        return ExitCode.BROKEN_PIPE
+    except SystemExit as exc:
+        return _exit_code_of(exc)
+    except BaseException as exc:  # noqa: BLE001 -- the boundary of the command
         return _tell(exc)
 
 
-def _tell(error: Exception) -> int:
+def _exit_code_of(error: SystemExit) -> int:
+    """The exit code for a `SystemExit`. Only Typer may end the command so; from anywhere else it is a bug.
+
+    Typer raises it after it has printed or installed a completion, and when the reader of its output has left.
+    """
+    if isinstance(error.__context__, BrokenPipeError):
+        return ExitCode.BROKEN_PIPE
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    if raised_in.partition(".")[0] == "typer":
+        return error.code if isinstance(error.code, int) else ExitCode.OK
+    return _tell(error)
+
+
+def _tell(error: BaseException) -> int:
     from ringfence.cli.failing import tell
 
     return tell(error)

@@ -14,7 +14,7 @@ from ringfence.job.outcome import root_cause
 from ringfence.secret import Redactor, environment_secrets, remembered
 
 
-def tell(error: Exception) -> ExitCode:
+def tell(error: BaseException) -> ExitCode:
     """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
     redactor = Redactor([*environment_secrets(), *remembered()])
     cause = root_cause(error)

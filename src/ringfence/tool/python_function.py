@@ -153,7 +153,9 @@ def import_tool(reference: str) -> FunctionTool:
     module_name, _, name = reference.partition(":")
     try:
         found = getattr(import_module(module_name), name)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may also call `sys.exit`
         raise ConfigurationError(
             f"tools.python names {reference!r}, which cannot be imported ({type(error).__name__}: {error}); "
             "install its package beside ringfence, or mend it"

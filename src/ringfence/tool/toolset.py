@@ -1,5 +1,6 @@
 """The tools of one agent, and how the calls of one turn are carried out."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -149,7 +150,12 @@ class Toolset:
             raise
         except RingfenceError as error:
             result = ToolResult(str(error), is_error=True)
-        except Exception as error:  # noqa: BLE001 - task boundary: a tool's failure is its result
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            # A tool may also call `sys.exit`, or cancel a task of its own: its failure is its result.
+            if isinstance(error, anyio.get_cancelled_exc_class()) and _is_being_cancelled():
+                raise
             result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", is_error=True)
         return ToolResult(_clean(cut_text(result.content, RESULT_LIMIT_CHARS)), is_error=result.is_error)
 
@@ -205,6 +211,12 @@ async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:
         raise InfrastructureFault(
             f"{event.name!r} could not be recorded within {_EMIT_DEADLINE_S:g} s; is the disk full?"
         )
+
+
+def _is_being_cancelled() -> bool:
+    """Whether this task is cancelled, as against a tool that raises the same exception by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _called(call: ToolCall) -> ToolCalled:
