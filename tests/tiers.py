@@ -23,6 +23,7 @@ ANY_USER: Mapping[str, str] = {
     "docs/": "what pages print; the commands in them are tested as both users by promises",
     "egress/engine/": "requests to an engine, taken apart and judged",
     "egress/gateway/": "requests to models, spoken with servers on loopback",
+    "endings/": "how runs end, by what models and programs do; ends of commands are tested as both users by promises",
     "engine/": "workflows, their database and their executors",
     "events/": "the shape of records",
     "examples/": "projects of the examples; both users run the demo",

@@ -318,7 +318,7 @@ def _said(text: str, kind: str = "text", agent: str | None = None) -> ModelRepli
 def _exchanged(tokens: int) -> ModelExchanged:
     return ModelExchanged(
         sandbox_id="s", exchange=1, status=200, ended_by="closed", model="m", usage=Usage(input_tokens=tokens),
-        is_estimated=False, cost_usd=0.5, first_byte_ms=1.0, duration_ms=1.0, answer_bytes=1,
+        is_estimated=False, cost_usd=0.5, first_byte_ms=1.0, duration_ms=1.0, answer_bytes=1, turn=1,
     )  # fmt: skip
 
 

@@ -178,10 +178,9 @@ async def test_a_limit_is_a_limit(bench: Bench) -> None:
         DONE[0],
         ["reply", "m1", "", ["c1", "Bash", {}]],
         ["sleep", 3600],
-        limits=Limits(turns=1),
+        limits=Limits(tool_calls=0),
         verify="false",
     )
-    # One reply is one turn, and it asks for another.
     assert (result.state, result.exit_code) == (JobState.LIMIT, 5)
     assert result.work is not None
     assert result.work.files_changed == 1
@@ -231,7 +230,7 @@ async def test_two_interrupts_do_not_wait_for_a_stubborn_client(bench: Bench) ->
 
 @pytest.mark.slow
 async def test_what_it_claims_to_have_used_is_not_counted(bench: Bench) -> None:
-    """The record's end has turns and tool calls by its word, tokens and cost by the gateway's exchanges."""
+    """The record's end has tool calls by its word; turns, tokens and cost by the gateway's exchanges."""
     steps: tuple[Step, ...] = (
         ["reply", "m1", "", ["c1", "Bash", {}]],
         ["returned", "c1", "x"],
@@ -240,7 +239,7 @@ async def test_what_it_claims_to_have_used_is_not_counted(bench: Bench) -> None:
     )
     result = await bench.run(*steps)
     [ended] = events_of(result, JobEnded)
-    assert (ended.turns, ended.tool_calls, ended.usage, ended.cost_usd) == (2, 1, Usage(), 0.0)
+    assert (ended.turns, ended.tool_calls, ended.usage, ended.cost_usd) == (0, 1, Usage(), 0.0)
     assert events_of(result, ModelExchanged) == []
 
 

@@ -255,9 +255,10 @@ def _access(effective: "Effective", spec: "SandboxSpec", found: "Lent") -> "Mode
     from ringfence.job.asked.agent import access_of, is_said
 
     access = access_of(effective.settings, spec, found)
-    if access is None or is_said(effective, "limits.tokens"):
-        return access
-    return replace(access, tokens=None)
+    if access is None:
+        return None
+    tokens = access.tokens if is_said(effective, "limits.tokens") else None
+    return replace(access, tokens=tokens, agent_is_inside=True)
 
 
 def _tell_start(client: "Client", sandbox: "Sandbox", version: str) -> None:

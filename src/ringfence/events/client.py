@@ -35,7 +35,7 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client.ended"):
     stderr: str = ""
     """Its end."""
     turns: int = 0
-    """As far as it told of them."""
+    """Answers of its model, counted by the gateway; in records of 0.1 as far as it told of them."""
     tool_calls: int = 0
     duration_ms: float = 0.0
 

@@ -78,3 +78,5 @@ class ModelExchanged(Event, frozen=True, kw_only=True, tag="model.exchanged"):
     """The body; null where the conversation is in the record by itself, or it was too long to be kept."""
     fault: str = ""
     """Why the API could not be asked, or broke off."""
+    turn: int | None = None
+    """Which turn of the agent the answer was, from 1; 0: none. null in records of 0.1, which did not count here."""

@@ -140,9 +140,7 @@ async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sand
     client = client_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
     if request.runtime != "claude-sdk":
-        return ClientRuntime(
-            client, program, limits=request.limits, stopped=gateway.wait_stopped, session=request.session
-        )
+        return ClientRuntime(client, program, limits=request.limits, witness=gateway, session=request.session)
     from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
 
     return ClaudeSdkRuntime(
@@ -150,7 +148,7 @@ async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sand
         options=request.sdk_options,
         functions=request.functions,
         limits=request.limits,
-        stopped=gateway.wait_stopped,
+        witness=gateway,
         session=request.session,
     )
 
@@ -190,6 +188,8 @@ async def access_for(
         renewals=renewals or {},
         tokens=request.limits.tokens,
         cost_usd=request.limits.cost_usd,
+        turns=request.limits.turns,
+        agent_is_inside=request.runtime != "api",
         prices={**prices, **request.prices},
         policy=request.model_policy,
     ).checked()

@@ -37,18 +37,26 @@ class ModelAccess:
     base_urls: Mapping[Provider, str] = field(default_factory=dict)
     """None for a provider: its variable of the environment, else the public one."""
     policy: ModelPolicy = field(default_factory=ModelPolicy)
+    turns: int | None = None
+    """Requests of the agent that may be answered; None is no limit."""
+    agent_is_inside: bool = False
+    """Whether the agent asks from inside, as clients do, as against our own loop."""
     renewals: Mapping[Provider, Callable[[], Awaitable[Credential]]] = field(default_factory=dict)
     """What gives a provider's credential as it is at each request, for those that end. Stays in this process."""
 
     @cached_property
     def budget(self) -> Budget:
         """What may be used, and what was."""
-        return Budget(tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices))
+        return Budget(
+            tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices), turns=self.turns
+        )
 
     @cached_property
     def gateway(self) -> Gateway:
         """The gateway, always the same one: what is used inside and outside counts together."""
-        return Gateway(self._provided(), policy=self.policy, budget=self.budget)
+        return Gateway(
+            self._provided(), policy=self.policy, budget=self.budget, agent_is_inside=self.agent_is_inside
+        )
 
     def checked(self) -> Self:
         """This one, after its base URLs were seen to be some: sooner than the first request would.

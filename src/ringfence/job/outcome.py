@@ -89,6 +89,7 @@ _AGENT_ENDS = {
         JobState.FAILED, "the agent says it is done, and no model was asked; word the task otherwise"
     ),
     "context": Outcome(JobState.LIMIT, CONTEXT_FULL),
+    "max_tokens": Outcome(JobState.LIMIT, "the model's reply was cut at the tokens that one reply may have"),
     "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }
 

@@ -28,6 +28,9 @@ _STATUS_OF_ERROR_TYPE = {
 
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 _CREDENTIAL_AT_FAULT = frozenset({401, 402, 403})
+_OUT_OF_CREDIT = ("credit balance is too low",)
+"""Words of the 400 for an account that is to be paid for first; it has no code of its own."""
+
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
 """Words of the 400 for a conversation that does not fit; it has no code of its own (anthropic 2.11)."""
 
@@ -64,14 +67,24 @@ def status_failure(
         now: To count from where `retry-after` is a date.
     """
     reason = f"{status} {error_type or 'error'}: {message}"
-    if status in _CREDENTIAL_AT_FAULT:
+    if status in _CREDENTIAL_AT_FAULT or (status == 400 and is_out_of_credit(message)):
         return Failure("authentication", reason, status)
     if status in _WORTH_ANOTHER_TRY or status >= 500:
         kind: FailureKind = "final" if headers.get("x-should-retry") == "false" else "transient"
         return Failure(kind, reason, status, retry_after_s(headers, now))
-    if status == 400 and any(words in message.lower() for words in _TOO_LONG):
+    if status == 400 and is_too_long(message):
         return Failure("context", reason, status)
     return Failure("refused", reason, status)
+
+
+def is_too_long(message: str) -> bool:
+    """Whether a 400 says that the conversation does not fit the model's window."""
+    return any(words in message.lower() for words in _TOO_LONG)
+
+
+def is_out_of_credit(message: str) -> bool:
+    """Whether a 400 says that the account has no credit left."""
+    return any(words in message.lower() for words in _OUT_OF_CREDIT)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

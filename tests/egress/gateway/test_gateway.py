@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +16,7 @@ from tests.egress.gateway.conftest import (
     STREAM,
     OpenGateway,
     Record,
+    Respond,
     Seen,
     answer,
     begin,
@@ -27,6 +30,7 @@ from tests.egress.gateway.conftest import (
 )
 
 from ringfence.egress.gateway.budget import Budget
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import DUMMIES
 from ringfence.egress.reading import Asked
@@ -343,6 +347,80 @@ async def test_beyond_the_budget_nothing_is_asked(gateway_at: OpenGateway, path:
     assert "--max-tokens" in error["message"]
     assert got.headers["x-should-retry"] == "false"
     assert len(api.seen) == 1
+
+
+InsideGateway = Callable[[str, int], AbstractAsyncContextManager[Gateway]]
+
+
+@pytest.fixture
+def inside(gateway_at: OpenGateway) -> InsideGateway:
+    """Opens a gateway for an agent inside that has so many turns."""
+    return lambda url, turns: gateway_at(url, budget=Budget(turns=turns), agent_is_inside=True)
+
+
+@pytest.mark.parametrize("path", OVER)
+async def test_the_turn_after_the_last_is_refused(inside: InsideGateway, record: Record, path: str):
+    """A turn is a request that was answered; the next one is asked of no API, and the run is told."""
+    _, status, kind = OVER[path]
+    async with serving(answer(MESSAGE)) as api, inside(api.url, 1) as gateway:
+        assert (await whole(gateway, request(path=path)))[0] == 200
+        got = await gateway.answer(request(path=path), sandbox_id="s")
+        assert str(gateway.stopped).startswith("limit 'turns' reached: 1 of 1")
+    assert (got.status, json.loads(got.whole or b"")["error"]["type"]) == (status, kind)
+    assert len(api.seen) == 1
+    assert [exchanged.turn for exchanged in record.exchanged] == [1]
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [answer({"error": {}}, 500), stream(begin(), text("x")), stream(begin(), event("error", error={}))],
+    ids=["error", "broken off", "error in the stream"],
+)
+async def test_what_is_no_answer_is_no_turn(inside: InsideGateway, respond: Respond):
+    """It is asked for again, which must not end the run."""
+    async with serving(respond) as api, inside(api.url, 1) as gateway:
+        for _ in range(3):
+            await whole(gateway, request())
+        assert (len(api.seen), gateway.turns, gateway.stopped) == (3, 0, None)
+
+
+async def test_an_answer_that_is_given_up_inside_is_a_turn(inside: InsideGateway):
+    """Else a program that reads all but the end of its answers would have as many as it likes."""
+    async with serving(stream(begin(), text("x" * 100_000), end())) as api, inside(api.url, 1) as gateway:
+        got = await gateway.answer(request({"stream": True}), sandbox_id="s")
+        async with aclosing(got.pieces()) as pieces:
+            await anext(pieces)
+        await got.aclose()
+        assert gateway.turns == 1
+        assert (await gateway.answer(request(), sandbox_id="s")).status == 403
+
+
+async def test_no_more_turns_are_begun_than_are_left(inside: InsideGateway):
+    """Requests beside each other wait until it is known whether a turn is left for them."""
+    statuses: list[int] = []
+    async with serving(answer(MESSAGE)) as api, inside(api.url, 2) as gateway:
+
+        async def ask() -> None:
+            statuses.append((await whole(gateway, request()))[0])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask)
+    assert (len(api.seen), sorted(statuses)) == (2, [200, 200, 403, 403, 403])
+
+
+@pytest.mark.parametrize("agent_is_inside", [False, True])
+async def test_turns_are_the_agents(gateway_at: OpenGateway, agent_is_inside: bool):
+    """What others ask beside the agent's own loop, and what is no request for an answer, are none."""
+    counting = request({"messages": []}, path="/v1/messages/count_tokens")
+    async with (
+        serving(answer(MESSAGE)) as api,
+        gateway_at(api.url, budget=Budget(), agent_is_inside=agent_is_inside) as gateway,
+    ):
+        for sandbox_id in ("", "", "", "s"):
+            await gateway.answer(request(), sandbox_id=sandbox_id)
+            await gateway.answer(counting, sandbox_id=sandbox_id)
+        assert gateway.turns == (1 if agent_is_inside else 3)
 
 
 async def test_a_limit_on_cost_needs_a_price(gateway_at: OpenGateway):

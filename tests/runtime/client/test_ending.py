@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.egress.gateway.verdict import Verdict
 from ringfence.errors import (
     AuthenticationFailed,
     ConfigurationError,
     InfrastructureFault,
     LimitReached,
+    RingfenceError,
 )
 from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of, error_of
 from ringfence.runtime.client.seen import ClientName, Seen
@@ -198,6 +200,83 @@ def test_the_models_name_is_doubted_where_the_api_does(reason: str, is_about_mod
     """Another refusal has nothing to do with it."""
     told = str(error_of(Ended(Ending.REQUEST, reason)))
     assert ("--model" in told) is is_about_model
+
+
+VERDICTS = {
+    "401": (Verdict(401, "authentication_error"), Ending.AUTHENTICATION),
+    "403": (Verdict(403, "permission_error"), Ending.AUTHENTICATION),
+    "402": (Verdict(402, "billing_error"), Ending.QUOTA),
+    "credit": (Verdict(400, message="Your credit balance is too low to ..."), Ending.QUOTA),
+    "quota": (Verdict(429, "rate_limit_exceeded", "insufficient_quota"), Ending.QUOTA),
+    "404": (Verdict(404, "not_found_error"), Ending.REQUEST),
+    "413": (Verdict(413, "request_too_large"), Ending.REQUEST),
+    "too long": (Verdict(400, message="prompt is too long: 9 > 8"), Ending.CONTEXT),
+    "too long, by code": (Verdict(200, "context_length_exceeded"), Ending.CONTEXT),
+    "flagged": (Verdict(200, "invalid_prompt"), Ending.REQUEST),
+    "429": (Verdict(429, "rate_limit_error"), Ending.API),
+    "500": (Verdict(500, "api_error"), Ending.API),
+    "503 about billing": (Verdict(503, "server_error", message="billing service timeout"), Ending.API),
+    "an error of a stream": (Verdict(200, "overloaded_error"), Ending.API),
+    "an unknown error of a stream": (Verdict(200, "of_tomorrow"), Ending.API),
+    "a redirect": (Verdict(302), Ending.API),
+    "no answer": (Verdict(0, message="connection refused"), Ending.API),
+    "half an answer": (Verdict(200), Ending.API),
+    "declined": (Verdict(200, stop_reason="refusal", is_whole=True), Ending.DECLINED),
+    "cut": (Verdict(200, stop_reason="max_tokens", is_whole=True), Ending.CUT),
+    "window": (Verdict(200, stop_reason="model_context_window_exceeded", is_whole=True), Ending.CONTEXT),
+    "our policy": (Verdict(403, message="the model 'x' is not allowed", is_ours=True), Ending.POLICY),
+    "ours, not there": (Verdict(503, message="gone", is_ours=True), Ending.API),
+    "ours, malformed": (Verdict(400, message="no JSON", is_ours=True), Ending.REQUEST),
+    "a good answer": (Verdict(200, stop_reason="end_turn", is_whole=True), Ending.BROKEN_OFF),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_a_failure_is_what_the_gateway_saw(client: ClientName, name: str):
+    """Whatever a client says of it, in which words."""
+    verdict, ending = VERDICTS[name]
+    last: dict[str, Any] = {"error": {"message": "it failed"}, "type": "turn.failed"}
+    if client == "claude":
+        last = {"type": "result", "subtype": "success", "is_error": True, "result": "it failed"}
+    assert ending_of(client, seen_in(client, [last]), Exit(1, verdict=verdict)).ending == ending
+
+
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_without_a_word_the_gateway_says_why(client: ClientName):
+    """With what the API said."""
+    verdict = Verdict(402, "billing_error", message="pay first")
+    ended = ending_of(client, Seen(), Exit(1, stderr="oops", verdict=verdict))
+    assert ended == Ended(Ending.QUOTA, "the model's API answered 402: billing_error pay first")
+
+
+@pytest.mark.parametrize(("reason", "ending"), [("refusal", "refused"), ("max_tokens", "max_tokens")])
+@pytest.mark.parametrize("client", get_args(ClientName))
+def test_the_models_last_answer_counts_more_than_a_success(client: ClientName, reason: str, ending: str):
+    """A client calls it done when its model has declined, or was cut."""
+    verdict = Verdict(200, stop_reason=reason, is_whole=True)
+    assert judged(client, "done", verdict=verdict).ending == ending
+
+
+def test_a_failure_on_the_way_does_not_matter_to_a_success():
+    """A request for a title, say, may fail last."""
+    assert judged("claude", "done", verdict=Verdict(500, "api_error")).ending == Ending.DONE
+
+
+@pytest.mark.parametrize(
+    ("stopped", "ending"),
+    [
+        (LimitReached("turns", allowed=2, used=2), Ending.LIMIT),
+        (AuthenticationFailed("no key"), Ending.AUTHENTICATION),
+        (InfrastructureFault("the API is gone"), Ending.API),
+    ],
+)
+@pytest.mark.parametrize("name", ["refused-credential", "quota", "done"])
+def test_why_the_gateway_gave_no_more_comes_before_all(stopped: RingfenceError, ending: Ending, name: str):
+    """A client takes our refusal for one of the API's."""
+    ended = judged("codex", name, stopped=stopped)
+    assert ended == Ended(ending, str(stopped))
+    assert error_of(ended, stopped) is stopped
 
 
 def test_an_end_of_the_clients_own_is_no_error():

@@ -1,7 +1,8 @@
 """A client run by its runtime: a real process in a real sandbox, good or bad."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ import pytest
 from tests.cases import slow_after
 from tests.runtime.client.fake import SOURCE, FakeClient, FakeStream, asked
 
+from ringfence.egress.gateway.verdict import Verdict
 from ringfence.errors import (
     ConfigurationError,
     InfrastructureFault,
@@ -33,7 +35,7 @@ from ringfence.job.outcome import outcome_of
 from ringfence.job.state import JobState
 from ringfence.runtime import Limits, Task
 from ringfence.runtime.base import RuntimeResult
-from ringfence.runtime.client.base import Launch, Program
+from ringfence.runtime.client.base import Launch, ModelWitness, Program
 from ringfence.runtime.client.driving import LADDER, Bounds, Drive
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.options import Options
@@ -63,11 +65,11 @@ class Bench:
         limits: Limits | None = None,
         options: Options | None = None,
         program: str = "python3",
-        stopped: Callable[[], Awaitable[Exception]] | None = None,
+        witness: ModelWitness | None = None,
         client: FakeClient | None = None,
     ) -> RuntimeResult:
         """Run to the end."""
-        runtime = ClientRuntime(client or FakeClient(), Program(program, "1"), limits=limits, stopped=stopped)
+        runtime = ClientRuntime(client or FakeClient(), Program(program, "1"), limits=limits, witness=witness)
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
         with anyio.fail_after(60):
             return await runtime.run(task, self.sandbox, self.emit)
@@ -91,7 +93,7 @@ async def test_a_client_is_followed_to_its_end(bench: Bench) -> None:
         ["reply", "m2", "All is well."],
         ["result", "All is well."],
     )
-    assert (result.ended_by, result.final_text, result.turns) == ("done", "All is well.", 2)
+    assert (result.ended_by, result.final_text) == ("done", "All is well.")
     assert result.session_id == "s-1"
     [first, second] = bench.of(ModelReplied)
     assert (first.origin.line, second.origin.line) == (1, 3)
@@ -106,7 +108,7 @@ async def test_its_start_and_its_end_are_recorded_from_outside(bench: Bench) -> 
     assert [event.name for event in outside] == ["message.sent", "client.started", "client.ended"]
     [started], [ended] = bench.of(ClientStarted), bench.of(ClientEnded)
     assert (started.client, started.version, started.argv[0]) == ("claude", "1", "python3")
-    assert (ended.exit_code, ended.ending, ended.stderr, ended.turns) == (0, "done", "warned\n", 1)
+    assert (ended.exit_code, ended.ending, ended.stderr) == (0, "done", "warned\n")
 
 
 async def test_what_a_client_says_it_used_is_not_believed(bench: Bench) -> None:
@@ -135,29 +137,6 @@ async def test_a_program_that_is_not_there_is_a_wrong_configuration(bench: Bench
     """And no fault of the agent's."""
     with pytest.raises(ConfigurationError, match="cannot be started inside"):
         await bench.run(["result"], program="/opt/none/claude")
-
-
-async def test_the_turn_after_the_last_is_not_waited_for(bench: Bench) -> None:
-    """A reply that calls a tool will be followed by another: at the limit the client is ended."""
-    with pytest.raises(LimitReached) as caught:
-        await bench.run(
-            ["reply", "m1", "", ["c1", "Bash", {}]],
-            ["reply", "m2", "", ["c2", "Bash", {}]],
-            ["sleep", 3600],
-            limits=Limits(turns=2),
-        )
-    assert (caught.value.limit, caught.value.used) == ("turns", 2)
-
-
-async def test_the_last_turn_may_be_used(bench: Bench) -> None:
-    """A bound is not reached by coming to it."""
-    result = await bench.run(
-        ["reply", "m1", "", ["c1", "Bash", {}]],
-        ["reply", "m2", "fine"],
-        ["result"],
-        limits=Limits(turns=2, tool_calls=1),
-    )
-    assert result.ended_by == "done"
 
 
 @pytest.mark.slow
@@ -266,14 +245,28 @@ async def test_somebody_in_a_hurry_takes_the_time_to_end_away(bench: Bench) -> N
     assert anyio.current_time() - began < sum(patience_s for _, patience_s in LADDER)
 
 
+@dataclass
+class SpentGateway:
+    """A model gateway that has no more to give."""
+
+    stopped: LimitReached
+    turns: int = 2
+    last: Verdict | None = None
+
+    async def wait_stopped(self) -> LimitReached:
+        """At once."""
+        return self.stopped
+
+
 async def test_a_run_that_is_to_end_waits_a_moment_for_the_client(bench: Bench) -> None:
-    """A budget is spent: the client was refused, tells of it and ends, before anybody has to end it."""
-
-    async def stopped() -> Exception:
-        return LimitReached("tokens", allowed=1, used=2)
-
-    result = await bench.run(["reply", "m1", "x"], ["result", "I was refused."], stopped=stopped)
-    assert result.final_text == "I was refused."
+    """A limit is reached: the client was refused, tells of it and ends, before anybody has to end it."""
+    gateway = SpentGateway(LimitReached("tokens", allowed=1, used=2))
+    with pytest.raises(LimitReached) as caught:
+        await bench.run(["reply", "m1", "x"], ["result", "I was refused."], witness=gateway)
+    assert caught.value is gateway.stopped
+    assert words(bench)[-1] == "result"
+    [ended] = bench.of(ClientEnded)
+    assert (ended.ending, ended.reason, ended.turns) == ("limit", str(gateway.stopped), 2)
 
 
 # --- hostile output

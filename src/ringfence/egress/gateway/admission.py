@@ -45,6 +45,10 @@ class Admitted:
     max_tokens: int | None = None
     most: Usage | None = None
     """What is held for it, where there is a limit."""
+    is_bounded_by_budget: bool = False
+    """Whether its answer may have fewer tokens than the request asks for, as no more are left."""
+    is_turn: bool = False
+    """Whether its answer counts as a turn."""
 
 
 def find_asked(asked: Asked) -> Route:
@@ -66,8 +70,17 @@ def is_anthropic(asked: Asked) -> bool:
     return bool(asked.header("anthropic-version")) or asked.target.startswith("/v1/messages")
 
 
-def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Admitted:
+def admit(
+    asked: Asked, route: Route, policy: ModelPolicy, budget: Budget, *, is_turn: bool = False
+) -> Admitted:
     """What is asked of the API for a request.
+
+    Args:
+        asked: As it came.
+        route: The call that it is.
+        policy: What may be asked.
+        budget: What may be used.
+        is_turn: Whether its answer counts as a turn.
 
     Raises:
         Denied: Nothing is.
@@ -82,8 +95,11 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
     body = _read(asked.body)
     model = policy.check_model(body.get("model"))
     stripped = clean(route.api, body, policy)
-    max_tokens, most = None, None
+    max_tokens, most, wanted = None, None, None
     if route.is_paid:
+        if is_turn:
+            _check_turn(route.provider, budget)
+        wanted = _wanted_tokens(route, body)
         max_tokens, choices = _bound(route, body, budget, _left(route.provider, budget, model))
         if budget.is_bounded and max_tokens is not None:
             prompt = len(asked.body) // _CHARS_PER_TOKEN
@@ -95,7 +111,23 @@ def admit(asked: Asked, route: Route, policy: ModelPolicy, budget: Budget) -> Ad
             body["stream_options"] = {"include_usage": True}
     encoded = _write(body)
     check_pointers(route.api, encoded, body, policy)
-    return Admitted(route, encoded, model, stripped, max_tokens, most)
+    return Admitted(
+        route,
+        encoded,
+        model,
+        stripped,
+        max_tokens,
+        most,
+        is_bounded_by_budget=max_tokens is not None and max_tokens < (wanted or _UNSAID),
+        is_turn=is_turn and route.is_paid,
+    )
+
+
+def _check_turn(provider: Provider, budget: Budget) -> None:
+    try:
+        budget.check_turn()
+    except LimitReached as exc:
+        raise OverBudget(provider, exc) from exc
 
 
 def _read(raw: bytes) -> dict[str, Any]:
@@ -134,10 +166,8 @@ def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None)
     choices = body.get("n", 1) if api == "chat" else 1
     if not isinstance(choices, int) or not 1 <= choices <= _MOST_CHOICES:
         raise Denied(400, f"`n` is no number from 1 to {_MOST_CHOICES}")
-    names = [name for name in _BOUND[api] if body.get(name) is not None] or [_BOUND[api][0]]
-    wanted = body.get(names[0])
-    if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
-        raise Denied(400, f"`{names[0]}` is no number of tokens")
+    names = _bounding_fields(route, body)
+    wanted = _wanted_tokens(route, body)
     if left is None:
         return wanted, choices
     most = left // choices
@@ -148,6 +178,19 @@ def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None)
         body[name] = bound
     _bound_thinking(body, bound)
     return bound, choices
+
+
+def _bounding_fields(route: Route, body: dict[str, Any]) -> list[str]:
+    return [name for name in _BOUND[route.api] if body.get(name) is not None] or [_BOUND[route.api][0]]
+
+
+def _wanted_tokens(route: Route, body: dict[str, Any]) -> int | None:
+    """How many tokens the client lets the answer have; None: it does not say."""
+    name = _bounding_fields(route, body)[0]
+    wanted = body.get(name)
+    if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
+        raise Denied(400, f"`{name}` is no number of tokens")
+    return wanted
 
 
 def _bound_thinking(body: dict[str, Any], bound: int) -> None:

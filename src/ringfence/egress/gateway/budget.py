@@ -34,15 +34,26 @@ class Budget:
     so the last one may go over by what its prompt takes, and by fees for what the provider does meanwhile; the tokens of
     its answer never do.
 
+    A turn is a request that an API answered; while others are being answered, no more are admitted than turns are left.
+
     Args:
         tokens: Of all requests together, cached ones included; None is no limit.
         cost_usd: By `pricing`; None is no limit.
         pricing: What tokens cost; None: nothing is known of that.
+        turns: Requests that may be answered; None is no limit.
     """
 
     def __init__(
-        self, *, tokens: int | None = None, cost_usd: float | None = None, pricing: Pricing | None = None
+        self,
+        *,
+        tokens: int | None = None,
+        cost_usd: float | None = None,
+        pricing: Pricing | None = None,
+        turns: int | None = None,
     ) -> None:
+        self.turns = turns
+        self.used_turns = 0
+        """So far."""
         self.tokens = tokens
         self.cost_usd = cost_usd
         self._pricing = pricing
@@ -50,6 +61,7 @@ class Budget:
         self._used_usd = 0.0
         self._held_tokens = 0
         self._held_usd = 0.0
+        self._held_turns = 0
         self._holders = 0
         self._freed = anyio.Event()
 
@@ -112,13 +124,36 @@ class Budget:
         if self.cost_usd is not None and self._used_usd + self._held_usd + usd > self.cost_usd:
             raise Taken
 
+    def check_turn(self) -> None:
+        """See that a further turn is left.
+
+        Raises:
+            LimitReached: None is.
+            Taken: As many as are left are being answered.
+        """
+        if self.turns is None or self.used_turns + self._held_turns < self.turns:
+            return
+        if self.used_turns >= self.turns:
+            raise LimitReached("turns", allowed=self.turns, used=self.used_turns)
+        raise Taken
+
     async def wait_freed(self) -> None:
         """Wait until something that was held is free."""
         await self._freed.wait()
 
-    def begin(self, model: str, most: Usage | None = None) -> "Charge":
-        """Count an answer of `model` from now on, and hold `most` for it until its end."""
-        return Charge(self, model, most or Usage())
+    def begin(self, model: str, most: Usage | None = None, *, is_turn: bool = False) -> "Charge":
+        """Count an answer of `model` from now on, and hold `most`, and a turn if it may be one, until its end."""
+        return Charge(self, model, most or Usage(), is_turn=is_turn)
+
+    def hold_turn(self) -> None:
+        """Hold a turn for an answer that may be one."""
+        self._held_turns += 1
+
+    def end_turn(self, *, is_counted: bool) -> int:
+        """Hold a turn no more; which one it was, from 1, if it was answered, else 0."""
+        self._held_turns -= 1
+        self.used_turns += is_counted
+        return self.used_turns if is_counted else 0
 
     def hold(self, tokens: int, usd: float, holders: int) -> None:
         """Change what is held, and by how many."""
@@ -146,7 +181,7 @@ class Budget:
 class Charge:
     """One answer's part of what was used."""
 
-    def __init__(self, budget: Budget, model: str, most: Usage) -> None:
+    def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
         self._budget = budget
         self._model = model
         self._tokens = 0
@@ -155,7 +190,12 @@ class Charge:
         self._most = (most.total, budget.cost(model, most) or 0.0)
         self._held = self._most
         self._is_over = False
+        self._may_be_turn = is_turn
+        self.turn = 0
+        """Which turn it was, once it is over; 0: none."""
         budget.hold(*self._held, 1)
+        if is_turn:
+            budget.hold_turn()
 
     def update(self, usage: Usage) -> None:
         """Say what the answer has taken so far."""
@@ -168,11 +208,18 @@ class Charge:
         if not self._is_over:
             self._hold(max(0, self._most[0] - self._tokens), max(0.0, self._most[1] - usd))
 
-    def end(self) -> None:
-        """Hold nothing for it any more; what was counted stays."""
-        if not self._is_over:
-            self._is_over = True
-            self._hold(0, 0.0, holders=-1)
+    def end(self, *, is_answered: bool = False) -> None:
+        """Hold nothing for it any more; what was counted stays.
+
+        Args:
+            is_answered: Whether it is a turn, if it may be one.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._may_be_turn:
+            self.turn = self._budget.end_turn(is_counted=is_answered)
+        self._hold(0, 0.0, holders=-1)
 
     def _hold(self, tokens: int, usd: float, *, holders: int = 0) -> None:
         self._budget.hold(tokens - self._held[0], usd - self._held[1], holders)

@@ -28,6 +28,7 @@ from ringfence.egress.gateway.upstream import (
     check_base_url,
 )
 from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
 from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.events import Event
@@ -47,6 +48,7 @@ class Gateway:
         providers: The APIs that can be asked.
         policy: What may be asked of them.
         budget: What may be used; None is no limit.
+        agent_is_inside: Whether the agent that is counted in turns asks from inside, as against our own loop.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Gateway:
         *,
         policy: ModelPolicy | None = None,
         budget: Budget | None = None,
+        agent_is_inside: bool = False,
     ) -> None:
+        self._agent_is_inside = agent_is_inside
         self._providers = {each.provider: each for each in providers}
         self._policy = policy or ModelPolicy()
         self._budget = budget or Budget()
@@ -76,11 +80,18 @@ class Gateway:
         """The last of them, while no answer has come since."""
         self.stopped: RingfenceError | None = None
         """Why the run is to end: a limit was reached, the credential is not to be had, the API is gone."""
+        self.last: Verdict | None = None
+        """What was said of the agent's last request for an answer."""
 
     @property
     def kinds(self) -> Mapping[Provider, CredentialKind]:
         """The APIs that can be asked, and which kind of credential each takes."""
         return {name: each.kind for name, each in self._providers.items()}
+
+    @property
+    def turns(self) -> int:
+        """How many requests of the agent were answered."""
+        return self._budget.used_turns
 
     def base_url(self, provider: Provider) -> str:
         """Where an API is; known once the gateway is open."""
@@ -152,8 +163,9 @@ class Gateway:
             raise anyio.ClosedResourceError
         self._count += 1
         number = self._count
+        is_agent = bool(sandbox_id) == self._agent_is_inside
         try:
-            admitted, charge, credential = await self._admitted(asked)
+            admitted, charge, credential = await self._admitted(asked, is_agent=is_agent)
         except Denied as denied:
             await self._tell(refused(number, asked, sandbox_id, str(denied)))
             return Answer.refusal("anthropic" if is_anthropic(asked) else "openai", denied)
@@ -184,23 +196,23 @@ class Gateway:
             charge.end()
             raise
 
-    async def _admitted(self, asked: Asked) -> tuple[Admitted, Charge, Credential]:
+    async def _admitted(self, asked: Asked, *, is_agent: bool) -> tuple[Admitted, Charge, Credential]:
         """What is asked; where what is left is held for other answers, when one of them is over."""
         async with self._turn:
             while True:
                 try:
-                    admitted = self._admit(asked)
+                    admitted = self._admit(asked, is_agent=is_agent)
                     break
                 except Taken:
                     await self._budget.wait_freed()
-            charge = self._budget.begin(admitted.model, admitted.most)
+            charge = self._budget.begin(admitted.model, admitted.most, is_turn=admitted.is_turn)
         try:
             return admitted, charge, await self._credential(admitted)
         except BaseException:
             charge.end()
             raise
 
-    def _admit(self, asked: Asked) -> Admitted:
+    def _admit(self, asked: Asked, *, is_agent: bool) -> Admitted:
         route = find_asked(asked)
         if route.provider not in self._providers:
             raise Denied(
@@ -209,9 +221,13 @@ class Gateway:
         if isinstance(self.stopped, InfrastructureFault):
             raise Denied(UNAVAILABLE, str(self.stopped))
         try:
-            return admit(asked, route, self._policy, self._budget)
+            return admit(asked, route, self._policy, self._budget, is_turn=is_agent)
         except OverBudget as over:
             self.stop(over.limit)
+            raise
+        except Denied as denied:
+            if is_agent and route.is_paid:
+                self.last = Verdict(denied.status, message=str(denied), is_ours=True)
             raise
 
     async def _credential(self, admitted: Admitted) -> Credential:
@@ -276,8 +292,10 @@ class Gateway:
         finally:
             self._rooms.whole.give_back(len(body))
             await came.aclose()
-        if passage.admitted.route.is_paid and came.status < 400:
-            passage.counter.take_json(bytes(body))
+        if passage.admitted.route.is_paid:
+            passage.counter.verdict.take_body(bytes(body))
+            if came.status < 400:
+                passage.counter.take_json(bytes(body))
         redacted = redactor.redact(bytes(body))
         passage.kept.add(redacted)
         passage.ended_by = "closed"
@@ -292,12 +310,18 @@ class Gateway:
         await self._emit(event)
 
     async def _finish(self, passage: Passage) -> None:
+        verdict = passage.counter.verdict.verdict(passage.status, passage.fault)
+        is_answered = _is_answered(passage, verdict)
         is_unseen = passage.ended_by == "inside" and not passage.counter.is_begun
         if is_unseen and passage.admitted.route.is_paid and passage.status < 400:
             passage.counter.assume(time.monotonic() - passage.began, passage.admitted.max_tokens)
         usage = passage.counter.usage
         passage.charge.update(usage)
-        passage.charge.end()
+        passage.charge.end(is_answered=is_answered)
+        if passage.admitted.is_turn:
+            self.last = verdict
+        if passage.admitted.is_bounded_by_budget and verdict.stop_reason == MAX_TOKENS:
+            self.stop(self._budget.used_up())
         self._note_fault(passage)
         model = passage.admitted.model
         cost = self._budget.cost(model, usage) if model else None
@@ -321,3 +345,13 @@ class Gateway:
             self.stop(
                 InfrastructureFault(f"{_MOST_FAULTS} requests to the model in a row came to nothing ({why})")
             )
+
+
+def _is_answered(passage: Passage, verdict: Verdict) -> bool:
+    """Whether a request was answered: wholly, or as far as the program inside wanted to read it.
+
+    An answer that broke off on the way, or is an error, is asked for again, and is none.
+    """
+    if verdict.is_failure:
+        return False
+    return verdict.is_whole or (passage.counter.is_begun and passage.ended_by in ("inside", "limit"))

@@ -64,4 +64,5 @@ def exchanged(passage: Passage, cost_usd: float | None, room: Room) -> ModelExch
         content_type=passage.content_type,
         answer=kept.text if kept.bytes and room.take(kept.bytes) else None,
         fault=passage.fault,
+        turn=passage.charge.turn,
     )

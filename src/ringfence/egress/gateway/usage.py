@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ringfence.egress.gateway.routes import Api
+from ringfence.egress.gateway.verdict import VerdictReader
 from ringfence.events import Usage
 
 _CHARS_PER_TOKEN = 4
@@ -126,6 +127,8 @@ class Counter:
         self._line = bytearray()
         self.is_begun = False
         """Whether anything of an answer was seen."""
+        self.verdict = VerdictReader()
+        """What the answer says of itself."""
 
     @property
     def usage(self) -> Usage:
@@ -178,6 +181,7 @@ class Counter:
                 self._take_data(line[5:].strip())
 
     def _take_data(self, text: bytes) -> None:
+        self.verdict.take_event(text)
         if text == b"[DONE]":
             return
         try:

@@ -1,6 +1,6 @@
 """`claude` inside the fence, steered by the Claude Agent SDK on the host: hooks, permissions, tools in this process."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -8,7 +8,7 @@ import anyio.to_thread
 from ringfence.runtime.base import Emit, RuntimeResult, Task
 from ringfence.runtime.claude_sdk.client import ClaudeSdkClient
 from ringfence.runtime.claude_sdk.installed import check_sdk
-from ringfence.runtime.client.base import Launch, Program, Stream
+from ringfence.runtime.client.base import Launch, ModelWitness, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.limits import Limits
@@ -47,7 +47,7 @@ class ClaudeSdkRuntime(ClientRuntime):
         options: A `ClaudeAgentOptions`, of which what runs on the host counts; the rest is refused.
         functions: The user's tools, made with `@tool`.
         limits: As of `ClientRuntime`.
-        stopped: As of `ClientRuntime`.
+        witness: As of `ClientRuntime`.
         session: As of `ClientRuntime`.
     """
 
@@ -58,10 +58,10 @@ class ClaudeSdkRuntime(ClientRuntime):
         options: Any = None,
         functions: Sequence[Tool] = (),
         limits: Limits | None = None,
-        stopped: Callable[[], Awaitable[Exception]] | None = None,
+        witness: ModelWitness | None = None,
         session: CarriedSession | None = None,
     ) -> None:
-        super().__init__(ClaudeSdkClient(), program, limits=limits, stopped=stopped, session=session)
+        super().__init__(ClaudeSdkClient(), program, limits=limits, witness=witness, session=session)
         self._given = options
         self._functions = tuple(functions)
         self._options: Any = None

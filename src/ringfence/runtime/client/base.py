@@ -3,7 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import Protocol
 
+from ringfence.egress.gateway.verdict import Verdict
+from ringfence.errors import RingfenceError
 from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.runtime.base import Task
@@ -52,6 +55,25 @@ class Launch:
     """Written inside before, by absolute path."""
     stdin: bytes = b""
     """Sent, then closed."""
+
+
+class ModelWitness(Protocol):
+    """What sees each request of a client to its model, and each answer: the model gateway."""
+
+    @property
+    def turns(self) -> int:
+        """How many of its requests were answered."""
+
+    @property
+    def last(self) -> Verdict | None:
+        """What was said of the last of them; None before the first."""
+
+    @property
+    def stopped(self) -> RingfenceError | None:
+        """Why no more are answered; None while they are."""
+
+    async def wait_stopped(self) -> RingfenceError:
+        """Wait until no more are answered; why."""
 
 
 class Stream(ABC):

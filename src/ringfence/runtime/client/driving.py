@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, SandboxFileError
-from ringfence.events import Event, ModelReplied, ToolCalled
+from ringfence.events import Event, ToolCalled
 from ringfence.grace import grace
 from ringfence.runtime.base import Emit
 from ringfence.runtime.client.base import Launch, Stream
@@ -30,31 +30,20 @@ _BOUNDS_OF_SANDBOX = ("memory", "pids", "disk")
 
 @dataclass
 class Counted:
-    """What a client says that it did."""
+    """The calls of tools that a client tells of."""
 
     limits: Limits
-    turns: int = 0
     tool_calls: int = 0
-    message_id: str = ""
-    """Of the last reply: what comes of the same one is no further turn."""
 
     def take(self, event: Event) -> LimitReached | None:
-        """Count an event; the limit that is reached by it."""
-        if isinstance(event, ModelReplied):
-            self.turns += not event.message_id or event.message_id != self.message_id
-            self.message_id = event.message_id
-            return self._reached("turns", self.turns, is_at_end=not _calls(event))
-        if isinstance(event, ToolCalled):
-            self.tool_calls += 1
-            return self._reached("tool_calls", self.tool_calls, is_at_end=True)
-        return None
-
-    def _reached(self, name: str, used: int, *, is_at_end: bool) -> LimitReached | None:
-        """The last turn may be used up, unless it says that another one follows."""
-        allowed: int | None = getattr(self.limits, name)
-        if allowed is None or used < allowed or (used == allowed and is_at_end):
+        """Count an event; the limit that is passed by it."""
+        if not isinstance(event, ToolCalled):
             return None
-        return LimitReached(name, allowed=allowed, used=used)
+        self.tool_calls += 1
+        allowed = self.limits.tool_calls
+        if allowed is None or self.tool_calls <= allowed:
+            return None
+        return LimitReached("tool_calls", allowed=allowed, used=self.tool_calls)
 
 
 @dataclass
@@ -242,10 +231,6 @@ class Drive:
             limit=limit,
             silent_s=self._silent_s,
         )
-
-
-def _calls(event: ModelReplied) -> bool:
-    return any(isinstance(block, dict) and block.get("type") == "tool_use" for block in event.content)
 
 
 def _unwrapped(error: BaseException) -> Exception:

@@ -1,24 +1,30 @@
-"""How a client ended, from its last message, exit code, signals and limits; each way has its own name. Pure.
+"""How a client ended, from what was seen of it and of its model; each way has its own name. Pure.
 
 Neither the exit code nor the last message is enough: claude ends with 0 when it was interrupted and when tools were
-denied, and calls its failures `success`; codex ends with 0 when none of its commands could run.
+denied, and calls its failures `success`; codex ends with 0 when none of its commands could run, or the model declined.
+So what we did ourselves comes first, then fields and codes: those of the client, and what the gateway saw of the model's
+API. Words are read only where there is no code. What is not known is a failure.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import partial
 from signal import Signals
 
+from ringfence.egress.gateway.verdict import MAX_TOKENS, REFUSAL, WINDOW_FULL, Verdict, verdict_of_body
 from ringfence.errors import (
     AuthenticationFailed,
     ConfigurationError,
     InfrastructureFault,
     LimitReached,
+    PolicyRefused,
     RequestRefused,
     RingfenceError,
     UsageError,
 )
 from ringfence.frozen import frozen
+from ringfence.model.failure import is_out_of_credit, is_too_long
 from ringfence.runtime.client.seen import ClientName, JSONObject, Seen, text_of
 
 
@@ -45,6 +51,12 @@ class Ending(StrEnum):
     """A signal that we did not send."""
     CONTEXT = "context"
     """The conversation does not fit the model's window."""
+    CUT = "max_tokens"
+    """The model's last reply was cut, as it had all the tokens that one may have."""
+    DECLINED = "refused"
+    """The model declined the task."""
+    POLICY = "policy"
+    """The model gateway refused the request by the run's own rules."""
     AUTHENTICATION = "authentication"
     """The API does not take the credential, or there is none."""
     QUOTA = "quota"
@@ -77,6 +89,10 @@ class Exit:
     """It was ended by us after saying nothing for so long."""
     answer_problem: str | None = None
     """An answer by a schema was asked for, and this is what is wrong with it."""
+    stopped: RingfenceError | None = None
+    """Why the model gateway gives no more: a limit, a credential that is not to be had, an API that is gone."""
+    verdict: Verdict | None = None
+    """What was said of its last request to the model, as the gateway saw it; None: it made none."""
 
 
 @frozen
@@ -94,6 +110,9 @@ _CLAUDE_SUBTYPES = {
     "error_max_budget_usd": Ending.LIMIT,
     "error_max_structured_output_retries": Ending.NO_STRUCTURED_OUTPUT,
 }
+_CLAUDE_TOO_LONG = ("prompt_too_long", "blocking_limit")
+"""Terminal reasons: the API says so, or claude does not ask it."""
+
 _CLAUDE_FAULTS = {
     "authentication_failed": Ending.AUTHENTICATION,
     "billing_error": Ending.QUOTA,
@@ -102,87 +121,117 @@ _CLAUDE_FAULTS = {
     "rate_limit": Ending.API,
     "server_error": Ending.API,
 }
-_REFUSED = (400, 404, 413, 422)
-"""Statuses that the same request would get again."""
+_CODES: Mapping[str, Ending] = {
+    **dict.fromkeys(
+        (
+            "billing_error", "insufficient_quota", "billing_hard_limit_reached", "usage_limit_reached",
+            "usage_not_included",
+        ),
+        Ending.QUOTA,
+    ),
+    **dict.fromkeys(("context_length_exceeded", "context_too_large"), Ending.CONTEXT),
+    **dict.fromkeys(
+        ("authentication_error", "permission_error", "invalid_api_key", "account_deactivated"),
+        Ending.AUTHENTICATION,
+    ),
+    **dict.fromkeys(
+        (
+            "rate_limit_error", "rate_limit_exceeded", "overloaded_error", "api_error", "server_error",
+            "timeout_error", "slow_down", "server_is_overloaded",
+        ),
+        Ending.API,
+    ),
+    **dict.fromkeys(
+        (
+            "not_found_error", "model_not_found", "invalid_request_error", "request_too_large", "invalid_prompt",
+            "cyber_policy", "content_policy_violation",
+        ),
+        Ending.REQUEST,
+    ),
+}  # fmt: skip
+"""Codes of errors of both makers' APIs that mean one thing whatever the status; platform.claude.com, "Errors";
+platform.openai.com, "Error codes"."""
+
+_STOPS: Mapping[str, tuple[Ending, str]] = {
+    MAX_TOKENS: (Ending.CUT, "its last reply had all the tokens that one may have"),
+    REFUSAL: (Ending.DECLINED, "the model's last reply is a refusal"),
+    WINDOW_FULL: (Ending.CONTEXT, "the model's window was full before its reply was whole"),
+}
+_WORTH_ANOTHER_TRY = (408, 409, 425, 429)
 _ABOUT_MODEL = re.compile(r"\bmodel|deployment", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
-_CODEX_FAULTS = (
+_CODEX_STATUS = re.compile(r"unexpected status (\d{3})\b")
+_CODEX_WORDS = (
     (Ending.CONTEXT, re.compile(r"context window|context_length_exceeded", re.IGNORECASE)),
-    (Ending.QUOTA, re.compile(r"quota|usage limit|billing", re.IGNORECASE)),
-    (Ending.AUTHENTICATION, re.compile(r"unexpected status 40[13]\b|Missing environment variable|log ?in\b")),
-    (
-        Ending.API,
-        re.compile(r"unexpected status (429|5\d\d)\b|disconnected|retry limit|error sending|timed? ?out"),
-    ),
-    (Ending.REQUEST, re.compile(r"unexpected status 4\d\d\b|invalid_request_error")),
+    (Ending.QUOTA, re.compile(r"^quota exceeded|exceeded your current quota|usage limit", re.IGNORECASE)),
+    (Ending.AUTHENTICATION, re.compile(r"Missing environment variable|not logged in", re.IGNORECASE)),
+    (Ending.API, re.compile(r"disconnected|retry limit|error sending|timed? ?out", re.IGNORECASE)),
 )
-
+"""Of failures in which no API was asked, and codex names no code."""
 
 _SAID_DONE = (Ending.DONE, Ending.DENIED, Ending.NO_STRUCTURED_OUTPUT, Ending.UNASKED)
 
 
 def ending_of(client: ClientName, seen: Seen, ended: Exit) -> Ended:
-    """How a client ended, and why in a line. What we did ourselves comes before what it says.
+    """How a client ended, and why in a line.
 
     Args:
         client: Which.
         seen: Its output.
         ended: The rest.
     """
+    ours = _by_us(client, ended)
+    if ours is not None:
+        return ours
+    is_done = _says_done(client, seen)
+    if ended.signals and (not is_done or ended.code < 0):
+        return Ended(Ending.INTERRUPTED, _interrupted(client, ended))
+    killed = _killed(client, ended)
+    if killed is not None:
+        return killed
+    return _done(client, seen, ended) if is_done else _failed(client, seen, ended)
+
+
+def _by_us(client: ClientName, ended: Exit) -> Ended | None:
+    """What ended it from outside."""
     if ended.limit is not None:
         return Ended(Ending.LIMIT, str(ended.limit))
+    if ended.stopped is not None:
+        kinds = ((LimitReached, Ending.LIMIT), (AuthenticationFailed, Ending.AUTHENTICATION))
+        found = (ending for kind, ending in kinds if isinstance(ended.stopped, kind))
+        return Ended(next(found, Ending.API), _one_line(str(ended.stopped)))
     if ended.silent_s is not None:
         return Ended(Ending.SILENT, f"{client} said nothing for {ended.silent_s:g} s")
-    if seen.final is None:
-        return _without_word(client, seen, ended)
-    judged = _claude(seen, ended) if client == "claude" else _codex(seen, ended)
-    is_undone = judged.ending not in _SAID_DONE
-    if ended.signals and (is_undone or ended.code < 0):
-        return Ended(Ending.INTERRUPTED, _interrupted(client, ended))
-    if not is_undone and ended.code != 0:
-        return _without_word(client, seen, ended)
-    return judged
+    return None
 
 
-def _without_word(client: ClientName, seen: Seen, ended: Exit) -> Ended:
-    if ended.signals:
-        return Ended(Ending.INTERRUPTED, _interrupted(client, ended))
+def _killed(client: ClientName, ended: Exit) -> Ended | None:
     number = -ended.code if ended.code < 0 else ended.code - _FROM_SHELL
-    if number in set(Signals):
-        return Ended(Ending.KILLED, f"{client} was ended by {Signals(number).name}, which was not sent by us")
-    unknown = _NO_SESSION.search(ended.stderr)
-    if unknown is not None:
-        return Ended(Ending.NO_SESSION, _one_line(_line_at(ended.stderr, unknown.start())))
-    told = _last_words(ended.stderr)
-    if ended.code != 0 and seen == Seen() and told:
-        return Ended(Ending.NOT_STARTED, told)
-    last = "and without a last word" if seen.final is None else "after it had said that it is done"
-    what = f"{client} ended with {ended.code} {last}"
-    return Ended(Ending.BROKEN_OFF, f"{what}: {told}"[:_REASON_CHARS] if told else what)
+    if number not in set(Signals):
+        return None
+    return Ended(Ending.KILLED, f"{client} was ended by {Signals(number).name}, which was not sent by us")
 
 
-def _claude(seen: Seen, ended: Exit) -> Ended:
+# --- done, as it says
+
+
+def _says_done(client: ClientName, seen: Seen) -> bool:
     final = seen.final or {}
-    errors = final.get("errors")
-    said = text_of(final.get("result")) or text_of(errors[0] if isinstance(errors, list) and errors else "")
-    reason = _one_line(said) or "claude says nothing"
-    if final.get("is_error") is not True and final.get("subtype") == "success":
-        return _claude_done(final, ended)
-    subtype = text_of(final.get("subtype"))
-    if subtype in _CLAUDE_SUBTYPES:
-        return Ended(_CLAUDE_SUBTYPES[subtype], reason)
-    if final.get("terminal_reason") in (
-        "prompt_too_long",
-        "blocking_limit",
-    ):  # the API says so, or it does not ask
-        return Ended(Ending.CONTEXT, reason)
-    if _NO_SESSION.search(reason):
-        return Ended(Ending.NO_SESSION, reason)
-    if final.get("terminal_reason") == "api_error":
-        is_refused = final.get("api_error_status") in _REFUSED
-        return Ended(_CLAUDE_FAULTS.get(seen.fault, Ending.REQUEST if is_refused else Ending.API), reason)
-    return Ended(Ending.BROKEN_OFF, reason)
+    if client == "codex":
+        return final.get("type") == "turn.completed"
+    is_failure = final.get("is_error") is True or final.get("api_error_status")
+    return final.get("subtype") == "success" and not is_failure
+
+
+def _done(client: ClientName, seen: Seen, ended: Exit) -> Ended:
+    """An end that the client calls a success: unless the model's last answer, or the exit code, says otherwise."""
+    stopped = _STOPS.get(ended.verdict.stop_reason) if ended.verdict is not None else None
+    if stopped is not None:
+        return Ended(*stopped)
+    if ended.code != 0:
+        return _broken_off(client, ended, "after it had said that it is done")
+    return _claude_done(seen.final or {}, ended) if client == "claude" else _codex_done(seen, ended)
 
 
 def _claude_done(final: JSONObject, ended: Exit) -> Ended:
@@ -198,21 +247,123 @@ def _claude_done(final: JSONObject, ended: Exit) -> Ended:
     return Ended(Ending.DONE, "claude says that it is done")
 
 
-def _codex(seen: Seen, ended: Exit) -> Ended:
+def _codex_done(seen: Seen, ended: Exit) -> Ended:
+    if seen.commands_without_sandbox and seen.commands_without_sandbox == seen.commands:
+        reason = "codex could not make its own sandbox, so no command ran; switch that off inside a fence"
+        return Ended(Ending.NO_INNER_SANDBOX, reason)
+    if ended.answer_problem is not None:
+        return Ended(Ending.NO_STRUCTURED_OUTPUT, _one_line(f"codex gave {ended.answer_problem}"))
+    return Ended(Ending.DONE, "codex says that it is done")
+
+
+# --- failed, as it says, or without a word
+
+
+def _failed(client: ClientName, seen: Seen, ended: Exit) -> Ended:
+    """The first of these that knows: the client's own fields, the gateway, the client's codes, words."""
+    said = _one_line(_said(client, seen))
+    own = _claude_fields(seen) if client == "claude" else None
+    if own is not None:
+        return Ended(own, said or f"claude says nothing but {own.value!r}")
+    lost = _NO_SESSION.search(said) or _NO_SESSION.search(ended.stderr)
+    if lost is not None:
+        return Ended(Ending.NO_SESSION, _one_line(_line_at(lost.string, lost.start())))
+    if ended.verdict is not None:
+        seen_outside = _by_verdict(ended.verdict)
+        if seen_outside is not None:
+            return Ended(seen_outside, said or _verdict_line(ended.verdict))
+    told = _by_codes(seen) if client == "claude" else _by_words(said)
+    if told is not None:
+        return Ended(told, said)
+    if seen.final is None and ended.code != 0 and seen == Seen() and ended.stderr.strip():
+        return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
+    if seen.final is not None:
+        return Ended(Ending.BROKEN_OFF, said or f"{client} says nothing")
+    return _broken_off(client, ended, "and without a last word")
+
+
+def _claude_fields(seen: Seen) -> Ending | None:
+    """What claude says of itself, where it is not about its model's API."""
     final = seen.final or {}
-    if final.get("type") == "turn.completed":
-        if seen.commands_without_sandbox and seen.commands_without_sandbox == seen.commands:
-            reason = "codex could not make its own sandbox, so no command ran; switch that off inside a fence"
-            return Ended(Ending.NO_INNER_SANDBOX, reason)
-        if ended.answer_problem is not None:
-            return Ended(Ending.NO_STRUCTURED_OUTPUT, _one_line(f"codex gave {ended.answer_problem}"))
-        return Ended(Ending.DONE, "codex says that it is done")
-    error = final.get("error")
-    message = _one_line(text_of(error.get("message")) if isinstance(error, dict) else "")
-    for ending, words in _CODEX_FAULTS:
-        if words.search(message):
-            return Ended(ending, message)
-    return Ended(Ending.BROKEN_OFF, message or "codex says nothing")
+    if final.get("terminal_reason") in _CLAUDE_TOO_LONG:
+        return Ending.CONTEXT
+    return _CLAUDE_SUBTYPES.get(text_of(final.get("subtype")))
+
+
+def _by_verdict(verdict: Verdict) -> Ending | None:
+    """What the API's last answer means; None if it was a good one."""
+    if verdict.is_ours:
+        return _OURS.get(verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST)
+    if not verdict.is_failure:
+        stopped = _STOPS.get(verdict.stop_reason)
+        return stopped[0] if stopped is not None else None if verdict.is_whole else Ending.API
+    code = _CODES.get(verdict.error)
+    for known in (code, _CODES.get(verdict.error_type)):
+        if known in (Ending.QUOTA, Ending.CONTEXT):
+            return known
+    if verdict.status == 400 and is_out_of_credit(verdict.message):
+        return Ending.QUOTA
+    if verdict.status in (200, 400) and is_too_long(verdict.message):
+        return Ending.CONTEXT
+    return _by_status(verdict.status) if verdict.status >= 400 else code or Ending.API
+
+
+_OURS = {403: Ending.POLICY, 429: Ending.LIMIT}
+
+
+def _by_status(status: int) -> Ending:
+    if status in (401, 403):
+        return Ending.AUTHENTICATION
+    if status == 402:
+        return Ending.QUOTA
+    return Ending.API if status >= 500 or status in _WORTH_ANOTHER_TRY else Ending.REQUEST
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.is_ours:
+        return _one_line(f"the model gateway refused the request: {verdict.message}")
+    if verdict.stop_reason in _STOPS:
+        return _STOPS[verdict.stop_reason][1]
+    answered = f"answered {verdict.status}" if verdict.status else "gave no answer"
+    what = " ".join(part for part in (verdict.error, verdict.message) if part)
+    return _one_line(f"the model's API {answered}{f': {what}' if what else ''}")
+
+
+def _by_codes(seen: Seen) -> Ending | None:
+    """What claude says that the API said."""
+    status = (seen.final or {}).get("api_error_status")
+    if seen.fault in _CLAUDE_FAULTS:
+        return _CLAUDE_FAULTS[seen.fault]
+    if isinstance(status, int) and 400 <= status < 600:
+        return _by_status(status)
+    return Ending.API if (seen.final or {}).get("terminal_reason") == "api_error" else None
+
+
+def _by_words(said: str) -> Ending | None:
+    """What codex says, which has no fields for codes: the body of the API's answer, its status, or words."""
+    code = verdict_of_body(said.encode("utf-8", "replace")).error
+    if code in _CODES:
+        return _CODES[code]
+    status = _CODEX_STATUS.search(said)
+    if status is not None:
+        return _by_status(int(status[1]))
+    return next((ending for ending, words in _CODEX_WORDS if words.search(said)), None)
+
+
+def _said(client: ClientName, seen: Seen) -> str:
+    """The client's last words."""
+    final = seen.final or {}
+    if client == "codex":
+        error = final.get("error")
+        return text_of(error.get("message")) if isinstance(error, dict) else ""
+    errors = final.get("errors")
+    return text_of(final.get("result")) or text_of(errors[0] if isinstance(errors, list) and errors else "")
+
+
+def _broken_off(client: ClientName, ended: Exit, when: str) -> Ended:
+    told = _last_words(ended.stderr)
+    what = f"{client} ended with {ended.code} {when}"
+    return Ended(Ending.BROKEN_OFF, f"{what}: {told}"[:_REASON_CHARS] if told else what)
 
 
 def _interrupted(client: ClientName, ended: Exit) -> str:
@@ -237,14 +388,14 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:_REASON_CHARS]
 
 
-def error_of(ended: Ended, limit: LimitReached | None = None) -> RingfenceError | None:
+def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
     """The error that an ending is to callers, with what to do next; None where the client came to an end of its own.
 
     Args:
         ended: The ending.
-        limit: Ours, if it was reached.
+        limit: Ours, if it was reached, or why the model gateway gave no more.
     """
-    if ended.ending is Ending.LIMIT:
+    if ended.ending is Ending.LIMIT or limit is not None:
         return limit
     known = _ERRORS.get(ended.ending)
     if known is None:
@@ -255,7 +406,11 @@ def error_of(ended: Ended, limit: LimitReached | None = None) -> RingfenceError 
     return kind(f"{ended.reason.rstrip('.')}; {advice}")
 
 
-_ERRORS: dict[Ending, tuple[type[RingfenceError], str]] = {
+_ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
+    Ending.POLICY: (
+        partial(PolicyRefused, rule="model-gateway"),
+        "see egress.models and egress.provider_tools in ringfence.yaml",
+    ),
     Ending.NO_INNER_SANDBOX: (
         ConfigurationError,
         "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",

@@ -1,6 +1,6 @@
 """A command line client as a runtime: started inside, read from its stdout, judged by more than its own word."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,13 +8,14 @@ from typing import Any
 import anyio
 
 from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
+from ringfence.egress.gateway.verdict import Verdict
 from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
 from ringfence.frozen import frozen
 from ringfence.grace import grace
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
-from ringfence.runtime.client.base import Client, Launch, Place, Program, Stream
+from ringfence.runtime.client.base import Client, Launch, ModelWitness, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
-from ringfence.runtime.client.ending import Ended, Ending, ending_of, error_of
+from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of, error_of
 from ringfence.runtime.client.seen import text_of
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.session import CarriedSession
@@ -26,13 +27,13 @@ _MOST_DENIED = 100
 
 
 class ClientRuntime(Runtime):
-    """Runs a client. Its usage and cost are not taken from what it says: the model gateway counts them.
+    """Runs a client. Its turns, usage and cost are not taken from what it says: the model gateway counts them.
 
     Args:
         client: Which.
         program: Where it is inside.
-        limits: Turns and tool calls are counted by what the client tells; it is ended when it goes beyond.
-        stopped: Returns when the run is to end for a reason that the caller tells, such as a spent budget.
+        limits: Tool calls are counted by what the client tells; it is ended when it goes beyond.
+        witness: Sees its requests to the model, and keeps the limits on those; None: nobody does.
         session: What is kept of the client's session; None: nothing.
     """
 
@@ -42,20 +43,20 @@ class ClientRuntime(Runtime):
         program: Program,
         *,
         limits: Limits | None = None,
-        stopped: Callable[[], Awaitable[Exception]] | None = None,
+        witness: ModelWitness | None = None,
         session: CarriedSession | None = None,
     ) -> None:
         self._client = client
         self._program = program
         self._limits = limits or Limits()
-        self._stopped = stopped
+        self._witness = witness
         self._session = session
 
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
         """Run the client to its end. When this is cancelled, it is brought down in order first.
 
         Raises:
-            LimitReached: A bound on turns or tool calls; or one of the sandbox ended the client.
+            LimitReached: A bound on tool calls or of the model gateway; or one of the sandbox ended the client.
             InfrastructureFault: Also: it was silent for too long, was killed, or ended without a last word.
         """
         place, session = self.place(sandbox), self._session
@@ -74,19 +75,24 @@ class ClientRuntime(Runtime):
         launch = self._client.launch(task, place)
         await _write(sandbox, launch.files)
         stream = self._client.stream()
-        bounds = Bounds(self._limits, task.options.idle_timeout_s, self._stopped)
+        witness = self._witness
+        earlier = witness.last if witness is not None else None
+        bounds = Bounds(
+            self._limits, task.options.idle_timeout_s, witness.wait_stopped if witness is not None else None
+        )
         drive = self._drive(task, stream, launch, bounds, self._keeping(stream, emit))
         await emit(MessageSent(content=task.prompt))
         await emit(self._started(launch, sandbox))
         try:
             await drive.run(sandbox)
         finally:
-            judged = self._judged(drive, stream, task)
-            if judged is not None:
+            ended = self._exit(drive, stream, task, earlier)
+            if ended is not None:
+                judged = ending_of(self._client.name, stream.seen, ended)
                 with grace(), anyio.move_on_after(_TELL_S):
-                    await emit(self._ended(judged, drive, sandbox))
-        assert judged is not None
-        return _Done(judged, drive, stream)
+                    await emit(self._ended(judged, ended, drive, sandbox))
+        assert ended is not None
+        return _Done(judged, ended, stream, self._turns)
 
     def _keeping(self, stream: Stream, emit: Emit) -> Emit:
         """As `emit`, and what the client remembers is brought out soon after."""
@@ -109,24 +115,40 @@ class ClientRuntime(Runtime):
             files=sorted(launch.files),
         )
 
-    def _judged(self, drive: Drive, stream: Stream, task: Task) -> Ended | None:
-        """How it ended; None where nobody knows, as the sandbox is gone."""
+    @property
+    def _turns(self) -> int:
+        return self._witness.turns if self._witness is not None else 0
+
+    def _exit(self, drive: Drive, stream: Stream, task: Task, earlier: Verdict | None) -> Exit | None:
+        """What is known of its end; None where nothing is, as the sandbox is gone.
+
+        Args:
+            drive: Its process.
+            stream: Its output.
+            task: What it was to do.
+            earlier: What was said of the last request to the model before it was started.
+        """
         if drive.exit is None:
             return None
-        problem = _answer_problem(task.options.output_schema, stream.structured_output)
-        return ending_of(self._client.name, stream.seen, replace(drive.exit, answer_problem=problem))
+        witness = self._witness
+        last = witness.last if witness is not None else None
+        return replace(
+            drive.exit,
+            answer_problem=_answer_problem(task.options.output_schema, stream.structured_output),
+            stopped=witness.stopped if witness is not None else None,
+            verdict=last if last is not earlier else None,
+        )
 
-    def _ended(self, judged: Ended, drive: Drive, sandbox: Sandbox) -> Event:
-        assert drive.exit is not None
+    def _ended(self, judged: Ended, ended: Exit, drive: Drive, sandbox: Sandbox) -> Event:
         return ClientEnded(
             sandbox_id=sandbox.id,
             client=self._client.name,
-            exit_code=drive.exit.code,
+            exit_code=ended.code,
             ending=judged.ending.value,
             reason=judged.reason,
-            signals=[each.name for each in drive.exit.signals],
-            stderr=drive.exit.stderr,
-            turns=drive.counted.turns,
+            signals=[each.name for each in ended.signals],
+            stderr=ended.stderr,
+            turns=self._turns,
             tool_calls=drive.counted.tool_calls,
             duration_ms=drive.duration_ms,
         )
@@ -170,8 +192,9 @@ class _Done:
     """What a process of the client came to."""
 
     judged: Ended
-    drive: Drive
+    ended: Exit
     stream: Stream
+    turns: int
 
     def result(self, task: Task) -> RuntimeResult:
         """As the contract has it.
@@ -179,8 +202,7 @@ class _Done:
         Raises:
             RingfenceError: It did not come to an end of its own.
         """
-        assert self.drive.exit is not None
-        error = error_of(self.judged, self.drive.exit.limit)
+        error = error_of(self.judged, self.ended.limit or self.ended.stopped)
         if error is not None:
             raise error
         return RuntimeResult(
@@ -188,7 +210,7 @@ class _Done:
             final_text=self.stream.final_text,
             conversation=task.conversation,
             usage=Usage(),
-            turns=self.drive.counted.turns,
+            turns=self.turns,
             cost_usd=None,
             session_id=self.stream.session_id,
             structured_output=self.stream.structured_output,

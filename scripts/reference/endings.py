@@ -1,0 +1,73 @@
+"""docs/reference/endings.md."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from reference.markdown import code, table
+from ringfence.job.state import EXIT_CODES, JobState
+
+_TABLE = Path(__file__).resolve().parents[2] / "tests" / "endings" / "table.yaml"
+_RUNTIMES = ("api", "claude-cli", "claude-sdk", "codex-cli")
+_SECTION = re.compile(r"^# --- (.+)$|^- happens:", re.MULTILINE)
+_HEAD = """\
+# How runs end
+
+What happens, and how a run ends then with each [runtime](runtimes.md): its state and
+[exit code](exit-codes.md), and words of its reason. The tests run each row of
+[tests/endings/table.yaml](../../tests/endings/table.yaml) with the real programs against the
+[scripted model](scripted-model.md), in the pinned versions, the newest and the oldest ones.
+
+A program is judged by what was done to it from outside, by its own fields and codes, and by what the model
+gateway saw of the API's answers; by its words only where there is no code. What is not known is a failure.
+"""
+
+
+def page() -> str:
+    """The page."""
+    text = _TABLE.read_text(encoding="utf-8")
+    rows = YAML(typ="safe").load(text)
+    parts, at = [_HEAD], 0
+    for title, count in _sections(text):
+        parts += [f"## {title}\n", table(("what happens", *_RUNTIMES), map(_row, rows[at : at + count]))]
+        at += count
+    return "\n".join(parts)
+
+
+def _sections(text: str) -> list[tuple[str, int]]:
+    """The titles of the file's sections, and how many rows each has."""
+    found: list[tuple[str, int]] = []
+    for match in _SECTION.finditer(text):
+        if match[1] is not None:
+            found.append((match[1], 0))
+        else:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+    return found
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    happens = row["happens"].rstrip(".")
+    asked = {name: value for name, value in row.get("request", {}).items() if name in ("limits", "verify")}
+    said = "; ".join(f"`{name}: {_value(value)}`" for name, value in asked.items())
+    ends = row["ends"]
+    return (
+        f"{happens} ({said})" if said else happens,
+        *(_end(ends.get(name, ends["all"])) for name in _RUNTIMES),
+    )
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    return "{" + ", ".join(f"{name}: {each}" for name, each in value.items()) + "}"
+
+
+def _end(expected: Any) -> str:
+    if isinstance(expected, dict):
+        return f"not applicable: {expected['na']}"
+    state, reason, exit_code = (*([expected] if isinstance(expected, str) else expected), None, None)[:3]
+    number = EXIT_CODES[JobState(state)].value if exit_code is None else exit_code
+    return f"{code(state)} {number}" + (f": {reason}" if reason else "")

@@ -1,0 +1,192 @@
+"""What a model's API said of a request: its status, its error, why it stopped. Read as the answer passes."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ringfence.frozen import frozen
+
+MAX_TOKENS, REFUSAL, WINDOW_FULL = "max_tokens", "refusal", "model_context_window_exceeded"
+"""Stop reasons of the Messages API that end an agent's work; the other APIs' own names are translated."""
+
+_MESSAGE_CHARS = 500
+_MARKS = (b"stop_reason", b"finish_reason", b'"error"', b'"response"', b"message_stop")
+"""One of them is in each event that is looked at; all others are parts of an answer."""
+
+_STOP_REASONS: Mapping[str, str] = {
+    "max_output_tokens": MAX_TOKENS,
+    "length": MAX_TOKENS,
+    "content_filter": REFUSAL,
+}
+_DONE = b"[DONE]"
+
+
+@frozen
+class Verdict:
+    """What an API said of one request, as the gateway saw it; or that we refused it ourselves."""
+
+    status: int = 0
+    """Of HTTP; 0: there was no answer."""
+    error: str = ""
+    """`error.code` of the body or of an event of the stream, else `error.type`; empty without an error."""
+    error_type: str = ""
+    """`error.type`."""
+    message: str = ""
+    """Of the error, bounded."""
+    stop_reason: str = ""
+    """Why the model stopped, in the words of the Messages API; empty if it did not say."""
+    is_whole: bool = False
+    """Whether the answer came to its end."""
+    is_ours: bool = False
+    """Whether the gateway refused the request, and no API was asked."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it is no answer of a model."""
+        return self.is_ours or bool(self.error) or not 200 <= self.status < 300
+
+
+class _Text(msgspec.Struct):
+    type: str | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str | None = None
+    content: list[_Text] | None = None
+
+
+class _Error(msgspec.Struct):
+    type: str | None = None
+    code: str | int | None = None
+    message: str | None = None
+
+
+class _Cut(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    stop_reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str | None = None
+    error: _Error | None = None
+    incomplete_details: _Cut | None = None
+    output: list[_Item] | None = None
+
+
+class _Body(msgspec.Struct):
+    type: str | None = None
+    stop_reason: str | None = None
+    delta: _Delta | str | None = None
+    error: _Error | str | None = None
+    response: _Response | None = None
+    choices: list[_Choice] | None = None
+    status: str | int | None = None
+    incomplete_details: _Cut | None = None
+    output: list[_Item] | None = None
+    code: str | int | None = None
+    message: _Error | str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+class VerdictReader:
+    """Reads one answer's verdict: feed it each event of a stream, or the whole body."""
+
+    def __init__(self) -> None:
+        self._error = ""
+        self._error_type = ""
+        self._message = ""
+        self._stop_reason = ""
+        self._is_whole = False
+
+    def verdict(self, status: int, fault: str = "") -> Verdict:
+        """What is known by now.
+
+        Args:
+            status: Of HTTP.
+            fault: Why the API could not be asked, or broke off.
+        """
+        return Verdict(
+            status=0 if fault and status < 400 else status,
+            error=self._error,
+            error_type=self._error_type,
+            message=self._message or fault[:_MESSAGE_CHARS],
+            stop_reason=self._stop_reason,
+            is_whole=self._is_whole,
+        )
+
+    def take_event(self, data: bytes) -> None:
+        """The data of one event of a stream."""
+        if data == _DONE:
+            self._is_whole = True
+        elif any(mark in data for mark in _MARKS):
+            self._take(data)
+
+    def take_body(self, body: bytes) -> None:
+        """The whole body of an answer that is no stream."""
+        self._take(body)
+        self._is_whole = self._is_whole or not self._error
+
+    def _take(self, data: bytes) -> None:
+        try:
+            body = _decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError):
+            return
+        if body.type == "message_stop":
+            self._is_whole = True
+        if isinstance(body.error, _Error):
+            self._take_error(body.error)
+        elif isinstance(body.error, str):
+            self._take_error(_Error(code=body.error))
+        elif body.type == "error":  # of the Responses API, where its fields are not in an `error`
+            message = body.message if isinstance(body.message, str) else None
+            self._take_error(_Error(code=body.code, message=message))
+        delta = body.delta.stop_reason if isinstance(body.delta, _Delta) else None
+        self._stop(body.stop_reason or delta)
+        for choice in body.choices or ():
+            self._stop(choice.finish_reason)
+        if body.response is not None:
+            self._take_response(body.response)
+        elif isinstance(body.status, str):
+            self._take_response(_Response(body.status, None, body.incomplete_details, body.output))
+
+    def _take_response(self, response: _Response) -> None:
+        if response.status in ("completed", "incomplete"):
+            self._is_whole = True
+        if response.status == "failed" or response.error is not None:
+            self._take_error(response.error or _Error(code="server_error"))
+        if response.incomplete_details is not None:
+            self._stop(response.incomplete_details.reason)
+        elif response.status == "completed":
+            self._stop(REFUSAL if _is_refusal(response.output or ()) else "end_turn")
+
+    def _take_error(self, error: _Error) -> None:
+        self._error = str(error.code or error.type or "error")[:100]
+        self._error_type = (error.type or "")[:100]
+        self._message = (error.message or "")[:_MESSAGE_CHARS]
+
+    def _stop(self, reason: str | None) -> None:
+        if reason:
+            self._stop_reason = _STOP_REASONS.get(reason, reason)[:100]
+
+
+def verdict_of_body(body: bytes) -> Verdict:
+    """What a body says by itself; one that cannot be read says nothing."""
+    reader = VerdictReader()
+    reader.take_body(body)
+    return reader.verdict(0)
+
+
+def _is_refusal(output: Sequence[_Item]) -> bool:
+    """Whether all that the model says in the end is that it declines."""
+    last = output[-1] if output else None
+    texts = last.content or [] if last is not None and last.type == "message" else []
+    return bool(texts) and all(text.type == "refusal" for text in texts)
