@@ -19,6 +19,8 @@ MILLION = Usage(
         ("claude-sonnet-4-5", 3 + 15 + 3.75 + 0.3),
         ("claude-sonnet-4-5-20250929", 3 + 15 + 3.75 + 0.3),
         ("claude-fable-5-1", 10 + 50 + 12.5 + 0.25),
+        ("claude-fable-5-2", 8 + 40 + 10 + 0.2),
+        ("claude-opus-5-5[1m]", 4 + 20 + 5 + 0.2),
         ("claude-3-7-sonnet-latest", 3 + 15 + 3.75 + 0.3),
     ],
 )
@@ -27,7 +29,10 @@ def test_all_four_kinds_of_tokens_cost(model: str, expected: float):
     assert cost(model, MILLION) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("model", ["claude-fable-5-2", "claude-opus-4-9", "gpt-9", "scripted", "claude", ""])
+@pytest.mark.parametrize(
+    "model",
+    ["claude-fable-5-3", "claude-opus-4-9", "gpt-9", "gpt-5.5-codex", "scripted", "claude", "sonnet", ""],
+)
 def test_an_unknown_model_has_no_price(model: str):
     """A name that goes on after a known one is another model."""
     assert price_of(model) is None
@@ -40,6 +45,15 @@ def test_a_long_prompt_costs_more():
     long = short + Usage(input_tokens=1)
     assert cost("claude-haiku-5-5", short) == pytest.approx(0.006 + 0.0004 + 0.005)
     assert cost("claude-haiku-5-5", long) == pytest.approx(0.03 + 0.002 + 0.025, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt-6.1-sol", "gpt-6.1-sol-2026-09-29"])
+def test_a_long_prompt_of_openai_costs_more(name: str):
+    """Above 272,000 tokens of input, whichever of them were cached: twice the input, half as much again the output."""
+    short = Usage(input_tokens=72_000, cache_read_input_tokens=200_000, output_tokens=1_000)
+    assert cost(name, short) == pytest.approx((72 * 2 + 200 * 0.1 + 10) / 1000)
+    long = Usage(input_tokens=100_000, cache_read_input_tokens=200_000, output_tokens=1_000)
+    assert cost(name, long) == pytest.approx((100 * 4 + 200 * 0.2 + 15) / 1000)
 
 
 def test_a_cache_that_lasts_an_hour_costs_more_to_write():

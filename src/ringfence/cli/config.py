@@ -15,8 +15,13 @@ from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ringfence.config import Effective
     from ringfence.config.origin import Origin
+    from ringfence.model.price_table import Price
+
+_PER_TOKEN = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
 
 config_app = command_group("config", "Show what is configured, and where it comes from.")
 
@@ -46,6 +51,91 @@ def schema() -> None:
     from ringfence.fleet.config.schema import crew_schema
 
     typer.echo(safe_json(crew_schema(), indent=2))
+
+
+@config_app.command("prices")
+def prices(
+    *,
+    workspace: Annotated[
+        Path, typer.Option("--workspace", "-C", metavar="DIR", help="The directory a run would work on.")
+    ] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Print what models cost for limits on cost, with source and date.
+
+    US dollars per million tokens. `*`: from your configuration.
+    """
+    from ringfence.config import load
+
+    rows = list(_price_rows(load(_directory(workspace))))
+    titles = ("model", "input", "write", "read", "output", "checked on", "source")
+    cells = [titles, *(_price_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(titles) - 1)]
+    lines = (
+        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]])
+        for line in cells
+    )
+    print_answer({"unit": "USD per million tokens", "prices": rows}, lines, json=json)
+
+
+def _price_rows(effective: "Effective") -> "Iterator[dict[str, Any]]":
+    """Each model with its price as it holds here; those of the configuration first."""
+    from ringfence.job.asked.agent import prices_of
+    from ringfence.model.price_table import LISTED
+
+    own = prices_of(effective.settings)
+    for name, price in own.items():
+        origin = str(effective.origins[f"prices.{name}"])
+        yield {
+            **_price_row(name, price),
+            "configured": True,
+            "source": origin,
+            "checked_on": None,
+            "note": "",
+        }
+    for name, listed in LISTED.items():
+        if name not in own:
+            source = listed.source
+            yield {
+                **_price_row(name, listed.price),
+                "configured": False,
+                "source": source.place,
+                "checked_on": source.checked_on,
+                "note": listed.note,
+            }
+
+
+def _price_row(name: str, price: "Price") -> dict[str, Any]:
+    long = price.long_prompt
+    return {
+        "model": name,
+        "input": price.input,
+        "cache_write": price.cache_write_price,
+        "cache_write_1h": price.cache_write_1h_price,
+        "cache_read": price.cache_read_price,
+        "output": price.output,
+        "long_prompt_above": price.long_prompt_above if long is not None else None,
+        "long_prompt": {key: value for key, value in _price_row(name, long).items() if key in _PER_TOKEN}
+        if long is not None
+        else None,
+    }
+
+
+def _price_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """One line of the table; a second price is that of long prompts."""
+    long = row["long_prompt"]
+
+    def money(key: str) -> str:
+        return f"{row[key]:g}" if long is None else f"{row[key]:g} ({long[key]:g})"
+
+    above = f"; in parentheses: prompts above {row['long_prompt_above']:,} tokens" if long is not None else ""
+    note = f"; {row['note']}" if row["note"] else ""
+    return (
+        f"{row['model']}{' *' if row['configured'] else ''}",
+        *(money(key) for key in ("input", "cache_write", "cache_read", "output")),
+        row["checked_on"] or "-",
+        f"{row['source']}{above}{note}",
+    )
 
 
 def trust(

@@ -133,7 +133,7 @@ class RunSettings(_Section):
     """Who thinks: `api`, our own loop over the Messages API; or a client, run inside the fence: `claude-cli`,
     `claude-sdk`, `codex-cli`."""
     model: Text = "claude-sonnet-5-5"
-    """Name of the model, or `scripted:FILE`. Of `codex-cli`, if none is named: `gpt-5.5-codex`."""
+    """Name of the model, or `scripted:FILE`. Of `codex-cli`, if none is named: `gpt-6.1-sol`."""
     toolset: Literal["operator", "coder"] = "coder"
     """What the agent may do: `operator` has a shell, `coder` also reads, writes, edits and searches files."""
     system_prompt: Text | None = None

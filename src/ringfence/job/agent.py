@@ -44,7 +44,7 @@ async def check_agent(request: AgentRequest) -> None:
 
         await check_host(request.sdk_options, force=request.options.force)
     name, prices = await known_model(request.model)
-    request.limits.check_price(name, {**prices, **request.prices})
+    request.limits.check_price(name, {**prices, **request.prices}, runtime=request.runtime)
 
 
 def asked_of(request: AgentRequest) -> list[str]:

@@ -5,21 +5,33 @@ from collections.abc import Mapping
 
 from ringfence.errors import PolicyRefused
 from ringfence.events import Usage
-from ringfence.model.price_table import CHECKED_ON, CODE_EXECUTION_USD, PRICES, SOURCE, WEB_SEARCH_USD, Price
+from ringfence.model.price_table import CODE_EXECUTION_USD, PRICES, WEB_SEARCH_USD, Price
 
-__all__ = ["CHECKED_ON", "PRICES", "SOURCE", "Price", "PriceList", "cost", "price_of", "require_price"]
+__all__ = ["PRICES", "Price", "PriceList", "cost", "is_client_alias", "price_of", "require_price"]
 
-_DATED = re.compile(r"-(\d{8}|latest)$")
+_DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_LARGE_CONTEXT = re.compile(r"\[1m\]$", re.IGNORECASE)
+"""What Claude Code takes for a context of a million tokens; requests to the API name the model without it."""
+
+_CLIENT_ALIASES = frozenset({"best", "fable", "haiku", "opus", "opusplan", "sonnet"})
+"""Names that Claude Code 2.1.329 itself turns into those of models."""
+
 _MILLION = 1_000_000
 
 
 def price_of(model: str, overrides: Mapping[str, Price] | None = None) -> Price | None:
     """The price of `model`; of the undated name where the name ends in a date. None if neither is known.
 
-    Nothing else is cut off: `claude-fable-5-2` is another model than `claude-fable-5`.
+    A suffix `[1m]` is left out, too. Nothing else is: `claude-fable-5-2` is another model than `claude-fable-5`.
     """
     table = {**PRICES, **(overrides or {})}
-    return table.get(model) or table.get(_DATED.sub("", model))
+    name = _LARGE_CONTEXT.sub("", model)
+    return table.get(model) or table.get(name) or table.get(_DATED.sub("", name))
+
+
+def is_client_alias(model: str) -> bool:
+    """Whether Claude Code replaces this name before it asks: which model it comes to, only the requests say."""
+    return _LARGE_CONTEXT.sub("", model).lower() in _CLIENT_ALIASES
 
 
 def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None) -> float | None:
@@ -77,8 +89,8 @@ def require_price(model: str, overrides: Mapping[str, Price] | None = None) -> P
     price = price_of(model, overrides)
     if price is None:
         raise PolicyRefused(
-            f"a cost limit needs the price of {model!r}, which is not in the table of {CHECKED_ON}; "
-            "give it under `prices:` in ringfence.yaml, or limit tokens instead",
+            f"a cost limit needs the price of {model!r}, which is not known (`ringfence config prices` lists those "
+            "that are); give it under `prices:` in ~/.config/ringfence/ringfence.yaml, or limit tokens instead",
             rule="cost_limit_needs_price",
         )
     return price

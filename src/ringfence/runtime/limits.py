@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, Posit
 from ringfence.config.units import Seconds
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
-from ringfence.model.prices import Price, cost, require_price
+from ringfence.model.prices import Price, cost, is_client_alias, require_price
 
 _MILLION = 1_000_000
+_RESOLVES_ALIASES = frozenset({"claude-cli", "claude-sdk"})
 
 
 class Limits(BaseModel):
@@ -29,14 +30,29 @@ class Limits(BaseModel):
     wall_clock_s: Seconds | None = 3600.0
     """From the first request."""
 
-    def check_price(self, model: str, prices: Mapping[str, Price] | None = None) -> None:
+    def check_price(
+        self, model: str, prices: Mapping[str, Price] | None = None, *, runtime: str = "api"
+    ) -> None:
         """See that a limit on cost can be kept for `model`.
 
         Raises:
             PolicyRefused: Its price is not known.
         """
         if self.cost_usd is not None:
-            require_price(model, prices)
+            check_price_known(model, prices, runtime=runtime)
+
+
+def check_price_known(model: str, prices: Mapping[str, Price] | None = None, *, runtime: str) -> None:
+    """See that what a runtime asks of `model` can be priced.
+
+    An alias of Claude Code (`sonnet`) passes for the runtimes that are Claude Code: which model it means is in the
+    requests, and the gateway refuses one whose price it does not know.
+
+    Raises:
+        PolicyRefused: Its price is not known.
+    """
+    if runtime not in _RESOLVES_ALIASES or not is_client_alias(model):
+        require_price(model, prices)
 
 
 class Meter:

@@ -34,7 +34,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import DUMMIES
 from ringfence.egress.reading import Asked
-from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, PolicyRefused
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
 from ringfence.secret import Credential
@@ -431,6 +431,29 @@ async def test_a_limit_on_cost_needs_a_price(gateway_at: OpenGateway):
         status, body = await whole(gateway, request({"model": "of-tomorrow"}))
     assert status == 403
     assert b"price of 'of-tomorrow' is not known" in body
+
+
+async def test_the_model_that_answers_is_the_one_that_is_paid(gateway_at: OpenGateway, record: Record):
+    """A provider may let another model answer than the one that was asked."""
+    prices = {"claude-x": Price(input=0, output=0), "dear": Price(input=1_000_000, output=0)}
+    budget = Budget(cost_usd=100.0, pricing=PriceList(prices))
+    reply = {**MESSAGE, "model": "dear", "usage": {"input_tokens": 3, "output_tokens": 1}}
+    async with serving(answer(reply)) as api, gateway_at(api.url, budget=budget) as gateway:
+        assert (await whole(gateway, request({"model": "claude-x"})))[0] == 200
+    assert [each.cost_usd for each in record.exchanged] == [3.0]
+
+
+async def test_a_model_without_a_price_that_answers_ends_the_run(gateway_at: OpenGateway):
+    """A limit on cost could not be kept: nothing more is asked."""
+    budget = Budget(cost_usd=1.0, pricing=PriceList({"claude-x": Price(input=1, output=10)}))
+    reply = {**MESSAGE, "model": "of-tomorrow"}
+    async with serving(answer(reply)) as api, gateway_at(api.url, budget=budget) as gateway:
+        await whole(gateway, request({"model": "claude-x"}))
+        status, body = await whole(gateway, request({"model": "claude-x"}))
+    assert status == 403
+    assert b"'of-tomorrow' answered" in body
+    assert isinstance(gateway.stopped, PolicyRefused)
+    assert len(api.seen) == 1
 
 
 STREAMED_ERRORS = {

@@ -25,13 +25,13 @@ STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
                     "model": "gpt",
                     "usage": {
                         "input_tokens": 100,
-                        "input_tokens_details": {"cached_tokens": 60},
+                        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
                         "output_tokens": 7,
                     },
                 },
             },
         ],
-        Usage(input_tokens=40, cache_read_input_tokens=60, output_tokens=7),
+        Usage(input_tokens=10, cache_read_input_tokens=60, cache_creation_input_tokens=30, output_tokens=7),
     ),
     "chat": (
         "chat",
@@ -46,7 +46,7 @@ STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_of_openai_is_counted_by_its_last_words(name: str):
-    """Cached tokens are not counted twice."""
+    """Tokens read from the cache or written to it are part of the input, and are not counted twice."""
     api, events, usage = STREAMS[name]
     counter = Counter(api, 400)
     counter.take_stream(

@@ -22,7 +22,7 @@ def test_a_bound_on_dollars_without_a_price_is_foreseen(load: Load, bound: str):
     (doubt,) = doubts(load(_BOUNDS[bound] + _COPIES), {})
     assert re.search(
         r"/ringfence\.yaml:1:27: agents\.a\.run\.model: its jobs are refused, because of "
-        rf"`{re.escape(bound)}`: .* price of 'none-such', .* `prices:` in ringfence\.yaml",
+        rf"`{re.escape(bound)}`: .* price of 'none-such', .* `prices:` in .*ringfence\.yaml",
         doubt,
     )
 

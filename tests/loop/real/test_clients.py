@@ -149,7 +149,7 @@ def test_another_providers_model_writes_the_tests(tmp_path: Path, path: str):
         project.environment |= {"PATH": path, **KEYS, **base_urls}
         ended = project.run("loop", "start", "--prd", str(project.prd))
     assert ended.returncode == 0, ended
-    assert "tests are written by codex-cli (gpt-5.5-codex)" in ended.stderr
+    assert "tests are written by codex-cli (gpt-6.1-sol)" in ended.stderr
     assert runtimes_of(project) == {
         "test_writer": "codex-cli", "implementor": "api", "reviewer": "api", "judge": "api",
     }  # fmt: skip

@@ -210,7 +210,7 @@ class StreamedBody:
         if raw:
             counter = self._passage.counter
             counter.take_stream(raw)
-            self._passage.charge.update(counter.usage)
+            self._passage.charge.update(counter.usage, counter.model)
 
     def _cut(self, reached: LimitReached) -> bytes:
         self._passage.ended_by = "limit"

@@ -74,6 +74,22 @@ class Budget:
         """USD; None if the price is not known."""
         return self._pricing.cost(model, usage) if self._pricing is not None else None
 
+    def charged_as(self, asked: str, replied: str) -> str:
+        """Which of two names of a model has its price: the one in the reply, where it is known."""
+        return replied if replied and self._has_price(replied) else asked
+
+    def check_charged(self, asked: str, replied: str) -> None:
+        """See that a reply can be priced.
+
+        Raises:
+            UnknownPrice: There is a limit on cost, and another model answered than was asked, without a known price.
+        """
+        if self.cost_usd is not None and replied not in ("", asked) and not self._has_price(replied):
+            raise UnknownPrice
+
+    def _has_price(self, model: str) -> bool:
+        return self._pricing is not None and self._pricing.output_price(model) is not None
+
     def check(self) -> None:
         """See that there is room for a request.
 
@@ -183,7 +199,7 @@ class Charge:
 
     def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
         self._budget = budget
-        self._model = model
+        self._asked = self._model = model
         self._tokens = 0
         self._usd = 0.0
         self._usage = Usage()
@@ -197,11 +213,12 @@ class Charge:
         if is_turn:
             budget.hold_turn()
 
-    def update(self, usage: Usage) -> None:
-        """Say what the answer has taken so far."""
-        if usage == self._usage:
+    def update(self, usage: Usage, model: str = "") -> None:
+        """Say what the answer has taken so far, and which model it names."""
+        charged = self._budget.charged_as(self._asked, model)
+        if (usage, charged) == (self._usage, self._model):
             return
-        self._usage = usage
+        self._usage, self._model = usage, charged
         usd = self._budget.cost(self._model, usage) or 0.0
         self._budget.add(usage.total - self._tokens, usd - self._usd)
         self._tokens, self._usd = usage.total, usd

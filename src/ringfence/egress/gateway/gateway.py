@@ -9,7 +9,7 @@ import anyio
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
 from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, StreamedBody
-from ringfence.egress.gateway.budget import Budget, Charge, Taken
+from ringfence.egress.gateway.budget import Budget, Charge, Taken, UnknownPrice
 from ringfence.egress.gateway.headers import answering, asking
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provided import Provided, Redactors
@@ -30,7 +30,7 @@ from ringfence.egress.gateway.upstream import (
 from ringfence.egress.gateway.usage import Counter
 from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
 from ringfence.egress.reading import Asked
-from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused, RingfenceError
 from ringfence.events import Event
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
@@ -220,6 +220,8 @@ class Gateway:
             )
         if isinstance(self.stopped, InfrastructureFault):
             raise Denied(UNAVAILABLE, str(self.stopped))
+        if isinstance(self.stopped, PolicyRefused):
+            raise Denied(FORBIDDEN, str(self.stopped))
         try:
             return admit(asked, route, self._policy, self._budget, is_turn=is_agent)
         except OverBudget as over:
@@ -316,19 +318,34 @@ class Gateway:
         if is_unseen and passage.admitted.route.is_paid and passage.status < 400:
             passage.counter.assume(time.monotonic() - passage.began, passage.admitted.max_tokens)
         usage = passage.counter.usage
-        passage.charge.update(usage)
+        passage.charge.update(usage, passage.counter.model)
         passage.charge.end(is_answered=is_answered)
         if passage.admitted.is_turn:
             self.last = verdict
         if passage.admitted.is_bounded_by_budget and verdict.stop_reason == MAX_TOKENS:
             self.stop(self._budget.used_up())
         self._note_fault(passage)
-        model = passage.admitted.model
+        self._check_price(passage)
+        model = self._budget.charged_as(passage.admitted.model, passage.counter.model)
         cost = self._budget.cost(model, usage) if model else None
         event = exchanged(passage, cost, self._rooms.recorded)
         passage.kept.release()
         if self._emit is not None:
             await self._emit(event)
+
+    def _check_price(self, passage: Passage) -> None:
+        """End the run where another model answered than was asked, and a limit on cost cannot be kept for it."""
+        asked, replied = passage.admitted.model, passage.counter.model
+        try:
+            self._budget.check_charged(asked, replied)
+        except UnknownPrice:
+            self.stop(
+                PolicyRefused(
+                    f"the model {replied!r} answered for {asked!r}, and the limit on cost needs its price; give it "
+                    "under `prices:` in ~/.config/ringfence/ringfence.yaml, or limit tokens instead",
+                    rule="cost_limit_needs_price",
+                )
+            )
 
     def _note_fault(self, passage: Passage) -> None:
         """Count what is nobody's fault inside."""

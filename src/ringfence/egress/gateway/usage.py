@@ -20,7 +20,10 @@ _Count = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
 
 
 class _Details(msgspec.Struct):
+    """Parts of OpenAI's count of input tokens, which holds them all."""
+
     cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
 
 
 class _Created(msgspec.Struct):
@@ -219,17 +222,18 @@ class Counter:
     def _take_counts(self, counts: _Counts, *, is_last: bool) -> None:
         """Counts of a stream's end stand for the whole; what they leave out was said before."""
         details = counts.input_tokens_details or counts.prompt_tokens_details
-        cached = (details.cached_tokens if details else None) or 0
+        cached = max(0, (details.cached_tokens if details else None) or 0)
+        written = max(0, (details.cache_write_tokens if details else None) or 0)
         prompt = counts.input_tokens if counts.input_tokens is not None else counts.prompt_tokens
         output = counts.output_tokens if counts.output_tokens is not None else counts.completion_tokens
         changes: dict[str, Any] = {}
         if prompt is not None:
-            changes["input_tokens"] = max(0, prompt - cached)
+            changes["input_tokens"] = max(0, prompt - cached - written)
             self._is_prompt_told = True
         if output is not None:
             changes["output_tokens"] = max(0, output)
-        if counts.cache_creation_input_tokens is not None:
-            changes["cache_creation_input_tokens"] = max(0, counts.cache_creation_input_tokens)
+        if counts.cache_creation_input_tokens is not None or written:
+            changes["cache_creation_input_tokens"] = max(0, counts.cache_creation_input_tokens or written)
         if counts.cache_read_input_tokens is not None or cached:
             changes["cache_read_input_tokens"] = max(0, counts.cache_read_input_tokens or cached)
         if counts.cache_creation is not None and counts.cache_creation.ephemeral_1h_input_tokens is not None:

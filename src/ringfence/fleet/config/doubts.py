@@ -10,8 +10,8 @@ from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings
 from ringfence.job.asked.agent import DEFAULT_MODELS, prices_of
-from ringfence.model.prices import require_price
 from ringfence.model.registry import read_model
+from ringfence.runtime.limits import check_price_known
 
 _SCRIPTED = "scripted:"
 
@@ -87,7 +87,7 @@ def _unpriced(agent: Agent, fleet: FleetSettings) -> _Doubts:
     is_named, model = agent.origin("run.model") != DEFAULT, settings.run.model
     try:
         name, prices = read_model(model if is_named else DEFAULT_MODELS.get(settings.run.runtime, model))
-        require_price(name, {**prices, **prices_of(settings)})
+        check_price_known(name, {**prices, **prices_of(settings)}, runtime=settings.run.runtime)
     except PolicyRefused as exc:
         yield "run.model" if is_named else "run.runtime", f"its jobs are refused, because of `{bound}`: {exc}"
     except ConfigurationError:

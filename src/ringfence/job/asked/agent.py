@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ringfence.sandbox import SandboxSpec
 
 
-DEFAULT_MODELS = {"codex-cli": "gpt-5.5-codex"}
-"""Of runtimes that cannot ask the usual one."""
+DEFAULT_MODELS = {"codex-cli": "gpt-6.1-sol"}
+"""Of runtimes that cannot ask the usual one. Of `codex-cli`: the first in the catalogue of codex 0.169.0."""
 
 _SCHEMA_BYTES = 1024**2
 
