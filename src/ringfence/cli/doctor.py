@@ -67,12 +67,15 @@ def doctor(
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
+    from ringfence.job.asked.sandbox import spec_of
     from ringfence.sandbox.bubblewrap.binary import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
-    from ringfence.sandbox.registry import backend_names, get_backend
+    from ringfence.sandbox.registry import backend_names, get_backend, limit_refusal
 
     limits = await find_plan()
+    refused: str | None = None
     try:
+        refused = await limit_refusal(spec_of(load_settings(Path()), None))
         ending, problem = await ending_credentials(load_settings(Path())), None
     except RingfenceError as exc:  # a wrong configuration keeps nobody from asking about the machine
         ending, problem = [], str(exc)
@@ -83,7 +86,7 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
     return {
         "machine": _machine(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
-        "limits": {"by": limits.kind, "reason": limits.reason},
+        "limits": {"by": limits.kind, "reason": limits.reason, "refused": refused},
         "credentials": ending,
         "credentials_unknown": problem,
         "backends": backends,
@@ -175,6 +178,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"machine: {document['machine']}"
     yield f"bwrap:   {document['bwrap'] or 'none'}"
     yield f"limits:  {limits['by']}: {limits['reason']}"
+    if limits["refused"]:
+        yield f"  REFUSED by the configuration here: {limits['refused']}"
     if document["credentials_unknown"]:
         yield f"secrets: {document['credentials_unknown']}"
     for one in document["credentials"]:

@@ -4,7 +4,7 @@ import os
 import select
 import signal
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,11 +16,11 @@ from ringfence.cli.options import JsonOption, LogFormatOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import say
-from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
+from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ringfence.fleet.config.crew import Fleet
     from ringfence.fleet.config.model import LogFormat
@@ -51,6 +51,8 @@ def up(
     log_format: LogFormatOption = None,
 ) -> None:
     """Start the daemon, and with it the crew."""
+    import anyio
+
     path = fleet_file(file)
     if detach:
         from ringfence.cli.detached import start_detached
@@ -60,6 +62,7 @@ def up(
 
         # What is wrong with it is told here, with its own exit code.
         fleet = load_trusted(path, environ=os.environ)
+        missing = anyio.run(_checked, fleet)
         log = log_file(state_dir())
         form = ["--log-format", log_format] if log_format is not None else []
         pid = start_detached(["fleet", "up", "--file", str(path), *form], log)
@@ -67,11 +70,9 @@ def up(
         lines = [f"fleet is up, process {pid}; its log: {log}"]
         print_answer({"pid": pid, "log": str(log)}, lines, json=json)
         tell_of_notes(fleet.notes)
-        for doubt in _first_doubts(fleet):
+        for doubt in _first_doubts(fleet, missing):
             say(doubt)
         return
-    import anyio
-
     anyio.run(_up, path, json, log_format)
 
 
@@ -92,9 +93,10 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     log.form = daemon.said_in
     if notice is not None:
         log(notice, event="database.renamed")
+    missing = await _checked(daemon.fleet)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_obey_signals, daemon)
-        await daemon.run(on_ready=lambda: _tell_ready(daemon, is_json=is_json))
+        await daemon.run(on_ready=lambda: _tell_ready(daemon, missing, is_json=is_json))
         tasks.cancel_scope.cancel()
 
 
@@ -110,21 +112,33 @@ async def _obey_signals(daemon: "Daemon") -> None:
                 await daemon.reload()
 
 
-def _tell_ready(daemon: "Daemon", *, is_json: bool) -> None:
+async def _checked(fleet: "Fleet") -> list[str]:
+    """See that the fleet can work on this machine; returns what is missing for some agents.
+
+    Raises:
+        PolicyRefused: A limit that somebody set cannot be enforced.
+    """
+    from ringfence.fleet.preflight import check_limits, missing_programs
+
+    await check_limits(fleet)
+    return await missing_programs(fleet)
+
+
+def _tell_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) -> None:
     agents = counted(len(daemon.fleet.agents), "agent")
     print_answer({"pid": os.getpid(), "log": None}, (), json=is_json)
     line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
     daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
     tell_of_notes(daemon.fleet.notes)
-    for doubt in _first_doubts(daemon.fleet):
+    for doubt in _first_doubts(daemon.fleet, missing):
         daemon.tell(doubt, event="fleet.doubted")
 
 
-def _first_doubts(fleet: "Fleet") -> "Iterator[str]":
+def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
     """What will not work here as it stands; of a long list the beginning, and who says the rest."""
     from ringfence.fleet.config.doubts import doubts
 
-    found = doubts(fleet, os.environ)
+    found = chain(missing, doubts(fleet, os.environ))
     yield from islice(found, _DOUBTS)
     if more := sum(1 for _ in found):
         yield f"there is more of the kind ({more}); `ringfence fleet validate` names all"
@@ -245,23 +259,33 @@ def trigger(
 
 @fleet_app.command("validate")
 def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
-    """Check the crew's files, without starting anything."""
+    """Check the crew's files, without starting anything.
+
+    Exit 4 if an agent has a limit that cannot be enforced on this machine.
+    """
+    import anyio
+
     from ringfence.fleet.config.doubts import doubts
+    from ringfence.fleet.preflight import missing_programs, refused_limits
 
     fleet = _loaded(file)
+    refused = anyio.run(refused_limits, fleet)
+    found_doubts = [*anyio.run(missing_programs, fleet), *doubts(fleet, os.environ)]
     if json:
         found = {"file": str(fleet.file), "fleet": fleet.settings.name, "agents": list(fleet.agents)}
         untrusted_files = [str(each) for each in fleet.untrusted()]
         more = {"untrusted": untrusted_files, "notes": [str(note) for note in fleet.notes]}
-        more["doubts"] = list(doubts(fleet, os.environ))
+        more |= {"doubts": found_doubts, "refused": refused}
         typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
-        return
-    typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
-    tell_notes(fleet.notes)
-    for doubt in doubts(fleet, os.environ):
-        say(doubt)
-    for untrusted in fleet.untrusted():
-        say(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+    else:
+        typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
+        tell_notes(fleet.notes)
+        for line in (*refused, *found_doubts):
+            say(line)
+        for untrusted in fleet.untrusted():
+            say(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+    if refused:
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 fleet_app.command("import")(import_fleet)

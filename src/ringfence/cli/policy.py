@@ -10,7 +10,7 @@ from ringfence.cli import options
 from ringfence.cli.option_settings import setting_option, takes_settings
 from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
-from ringfence.errors import ExitCode, UsageError
+from ringfence.errors import ExitCode, PolicyRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,10 @@ def show(
     json: options.JsonOption = False,
     **settings: Any,
 ) -> None:
-    """Print the effective policy of a sandbox for this workspace. One is opened and asked."""
+    """Print the effective policy of a sandbox for this workspace. One is opened and asked.
+
+    Exit 4 if it would be refused for a limit that cannot be enforced here.
+    """
     import anyio
 
     from ringfence.cli.plain import policy_lines
@@ -68,6 +71,8 @@ def show(
     if rules:
         document |= _rules()
     print_answer(document, policy_lines(document), json=json)
+    if document["refused"]:
+        raise PolicyRefused(str(document["refused"]), rule="limits-enforced")
 
 
 @policy_app.command()
@@ -158,7 +163,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     from ringfence.job.host import HOST, check_host
     from ringfence.sandbox import Placement, Sandbox
     from ringfence.sandbox.policy import effective_policy
-    from ringfence.sandbox.registry import why_unseen
+    from ringfence.sandbox.registry import limit_refusal, why_unseen
     from ringfence.sandbox.workspace.ownership import decide_for
     from ringfence.sandbox.workspace.protected import overlays_for
     from ringfence.sandbox.workspace.refusals import check_workspace
@@ -180,15 +185,17 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
         )
     mode = "bind" if spec.backend == HOST else decision.mode
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
-    async with Sandbox.open(
-        spec.model_copy(update={"workspace": None, "mode": None, "setup": ()})
-    ) as sandbox:
+    # What may be refused of it is printed all the same.
+    refused = await limit_refusal(spec)
+    empty = {"workspace": None, "mode": None, "setup": (), **({"soft_limits": True} if refused else {})}
+    async with Sandbox.open(spec.model_copy(update=empty)) as sandbox:
         found = effective_policy(spec, placement, sandbox.facts)
         return {
             "backend": sandbox.facts.backend,
             "chosen_because": sandbox.chosen_because,
             **found,
             "workspace_is": mode,
+            "refused": refused,
         }
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import SandboxSpec
+from ringfence.sandbox.enforcement import unenforceable
+from ringfence.sandbox.host import LACKING
 
 HOST = "host"
 
@@ -14,7 +16,7 @@ def check_host(spec: SandboxSpec, protect: Sequence[str]) -> None:
     Raises:
         PolicyRefused: The host backend with a limit, a mount, a protected path or a mode.
     """
-    asked = [f"sandbox.{name}" for name in sorted(spec.asked_limits()) if not spec.soft_limits]
+    asked = [f"sandbox.{name}" for name in sorted(unenforceable(spec, LACKING))]
     asked += ["sandbox.mounts"] if spec.mounts else []
     asked += ["sandbox.protect"] if protect else []
     if asked:

@@ -197,6 +197,10 @@ class Backend(ABC):
             spec: For what, where that matters: which engine, which image.
         """
 
+    async def lacking_limits(self, spec: "SandboxSpec") -> Mapping[str, str]:  # noqa: ARG002 -- for other backends
+        """Which of `memory`, `cpus` and `pids` the kernel would not enforce for a spec on this machine, and why."""
+        return {}
+
     async def why_unseen(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for backends that do not
         """Why this machine's directories cannot be mounted, so that a workspace is carried; None if they can."""
         return None

@@ -9,10 +9,14 @@ from anyio.abc import Process
 
 from ringfence.process import start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
+from ringfence.sandbox.enforcement import Lacking
 from ringfence.sandbox.spec import SandboxSpec
 
 _LEAVE_S = 8.0
 """The guest itself takes up to 5 s to kill what it started."""
+
+
+LACKING: Lacking = dict.fromkeys(("memory", "cpus", "pids"), "the host backend has no fence")
 
 
 class HostBackend(Backend):
@@ -24,6 +28,10 @@ class HostBackend(Backend):
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """The host is always there."""
         return None
+
+    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
+        """All of them."""
+        return LACKING
 
     async def start(self, launch: Launch) -> "HostFence":
         """Start the guest as an ordinary process in a session of its own."""

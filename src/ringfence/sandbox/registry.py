@@ -3,8 +3,9 @@
 import importlib
 from contextlib import suppress
 
-from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Backend
+from ringfence.sandbox.enforcement import refusal
 from ringfence.sandbox.spec import SandboxSpec
 
 _BACKENDS = {
@@ -55,6 +56,16 @@ async def image_id(spec: SandboxSpec) -> str | None:
     with suppress(SandboxStartFailed):  # told when the sandbox is opened
         backend, _ = await choose_backend(spec)
         return await backend.image_id(spec)
+    return None
+
+
+async def limit_refusal(spec: SandboxSpec) -> str | None:
+    """Why a sandbox of this spec is refused for a limit that cannot be enforced on this machine; None if it is not."""
+    if spec.soft_limits or not spec.asked_limits():
+        return None
+    with suppress(RingfenceError):  # no backend, no engine: told when the sandbox is opened
+        backend, _ = await choose_backend(spec)
+        return refusal(spec, await backend.lacking_limits(spec))
     return None
 
 

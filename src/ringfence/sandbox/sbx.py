@@ -19,6 +19,7 @@ from anyio.abc import Process
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
 from ringfence.process import host_program, kill_group, run_process, start_process
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, Placement
+from ringfence.sandbox.enforcement import Lacking, enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
 _CREATE_S = 300.0
@@ -40,6 +41,10 @@ class SbxBackend(Backend):
     def __init__(self, program: tuple[str, ...] | None = None) -> None:
         self._named = program
         """The program and the words before its verbs; None looks among the system's programs."""
+
+    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
+        """The number of processes."""
+        return _LACKING
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """Why neither `sbx` nor the older `docker sandbox` can be used."""
@@ -88,6 +93,9 @@ _NOTES = (
     "limit disk is soft",
     "limit pids is soft",
 )
+
+
+_LACKING: Lacking = {"pids": "sbx has no such limit"}
 
 
 class SbxFence(Fence):
@@ -203,11 +211,7 @@ def _check(launch: Launch) -> None:
             "use --mode bind or read_only",
             rule="sbx-clone",
         )
-    if "pids" in spec.asked_limits() and not spec.soft_limits:
-        raise PolicyRefused(
-            f"the limit pids={spec.pids} cannot be enforced by sbx; leave it out, or accept --soft-limits",
-            rule="limits-enforced",
-        )
+    enforcement(spec, _LACKING)
     if spec.cpus != int(spec.cpus):
         raise PolicyRefused(
             f"sbx gives whole processors, not {spec.cpus:g}; ask for a whole number", rule="limits-enforced"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.errors import ConfigurationError, UsageError
+from ringfence.errors import ConfigurationError
 from ringfence.runtime.claude_sdk.installed import (
     INSTALL,
     NEWEST,
@@ -23,9 +23,9 @@ def test_the_installed_sdk_is_one_that_was_tried(sdk: Any):
 
 
 def test_without_the_sdk_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    """One line, with the command."""
+    """One line, with the command; as for any other program that is not installed."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(ConfigurationError) as told:
         check_sdk()
     assert INSTALL in str(told.value)
 

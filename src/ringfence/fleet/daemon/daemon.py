@@ -33,6 +33,7 @@ from ringfence.fleet.daemon.webhooks import webhook_app
 from ringfence.fleet.entering import Entered, Wanted, after_jobs, enter, new_job
 from ringfence.fleet.metrics import Counters
 from ringfence.fleet.noted import note_file, only_one
+from ringfence.fleet.preflight import check_limits
 from ringfence.fleet.retention import Forgotten, Retention
 from ringfence.fleet.schedule.firing import ClockJumped
 from ringfence.fleet.schedule.zone import zone
@@ -298,7 +299,8 @@ class Daemon:
         The log has these, too, or why nothing came of it.
 
         Raises:
-            ConfigurationError, PolicyRefused: They are wrong, or not trusted; all stays as it was.
+            ConfigurationError, PolicyRefused: They are wrong, not trusted, or set a limit that cannot be enforced; all
+                stays as it was.
         """
         try:
             changed = await self._reloaded()
@@ -314,6 +316,7 @@ class Daemon:
     async def _reloaded(self) -> list[str]:
         async with self._reloading, self._telling():
             fleet = await anyio.to_thread.run_sync(partial(load_trusted, self.file, environ=self.environ))
+            await check_limits(fleet)
             changed = differences(self.fleet, fleet)
             await self.scheduling.take(fleet)
             self.fleet = fleet

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,18 +35,24 @@ def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
 
 def effective_of(settings: AgentSettings, job: Job) -> Effective:
     """The agent's settings as those of a run, with no more to spend than was set aside for the job."""
+    effective = effective_settings(settings, job.agent)
+    limits = within(effective.settings.limits, job)
+    return replace(effective, settings=effective.settings.model_copy(update={"limits": limits}))
+
+
+def effective_settings(settings: AgentSettings, agent: str) -> Effective:
+    """An agent's settings as those of a run."""
     said = settings.model_dump(
         mode="json", include=set(Settings.model_fields), exclude_unset=True, by_alias=True
     )
     run = Settings.model_validate(said)
-    limits = within(run.limits, job)
-    origin = Origin("project", name=f"agent {job.agent}")
+    origin = Origin("project", name=f"agent {agent}")
     origins = {key: origin if _is_said(said, field.path) else DEFAULT for key, field in all_fields().items()}
     for key, field in all_fields().items():
         if field.is_mapping:
             below = _value(said, field.path) or {}
             origins |= {f"{key}.{name}": origin for name in below}
-    return Effective(run.model_copy(update={"limits": limits}), origins, ())
+    return Effective(run, origins, ())
 
 
 def within(limits: LimitSettings, job: Job) -> LimitSettings:

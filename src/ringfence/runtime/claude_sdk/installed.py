@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from ringfence.errors import ConfigurationError, UsageError
+from ringfence.errors import ConfigurationError
 
 OLDEST, NEWEST = "0.2.186", "0.2.187"
 """Tried by the tests. Its class `Transport` may change with any release, as its makers say. The extra brings the oldest,
@@ -21,13 +21,13 @@ def check_sdk(*, force: bool = False) -> None:
         force: Take a version that was not tried.
 
     Raises:
-        UsageError: It is not installed.
-        ConfigurationError: Its version was not tried, or its transport is another one than we are made for.
+        ConfigurationError: It is not installed, its version was not tried, or its transport is not the one we are
+            made for.
     """
     try:
         import claude_agent_sdk
     except ImportError as missing:
-        raise UsageError(
+        raise ConfigurationError(
             f"the runtime 'claude-sdk' needs the package claude-agent-sdk; install it with: {INSTALL}"
         ) from missing
     check_version(str(getattr(claude_agent_sdk, "__version__", "unknown")), force=force)

@@ -25,8 +25,8 @@ async def check_host(options: Any, *, force: bool = False) -> None:
         force: Take a version of the SDK that was not tried.
 
     Raises:
-        UsageError: The SDK is not installed, or an option of it has no effect here.
-        ConfigurationError: It is no version that this release knows.
+        UsageError: An option of the SDK has no effect here.
+        ConfigurationError: It is not installed, or is no version that this release knows.
     """
     await anyio.to_thread.run_sync(lambda: check_sdk(force=force))
     if options is not None:
@@ -70,7 +70,7 @@ class ClaudeSdkRuntime(ClientRuntime):
         """Run the client to its end.
 
         Raises:
-            UsageError: Also: the SDK is not installed, or an option of it has no effect here.
+            UsageError: Also: an option of the SDK has no effect here.
             ConfigurationError: Also: it is no version that this release knows.
         """
         await check_host(self._given, force=task.options.force)

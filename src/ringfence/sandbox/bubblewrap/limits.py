@@ -5,7 +5,7 @@ import platform
 
 import anyio
 
-from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
+from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.frozen import frozen
 from ringfence.process import run_process
 from ringfence.sandbox.base import Enforcement, Launch
@@ -18,16 +18,9 @@ from ringfence.sandbox.cgroup import (
     launch_prefix,
     plan,
 )
+from ringfence.sandbox.enforcement import Lacking, enforcement
 
 _SCOPE_S = 5.0
-_SOFT: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
-
-
-def _shown(name: str, value: float) -> str:
-    if name != "memory":
-        return f"{value:g}"
-    size, unit = (value / 1024**2, "MiB") if value >= 1024**2 else (value, "bytes")
-    return f"{size:.10g} {unit}"
 
 
 @frozen
@@ -113,6 +106,18 @@ async def _makes_scopes() -> bool:
     return _scopes[0]
 
 
+def lacking_limits(found: CgroupPlan) -> Lacking:
+    """What the kernel does not enforce by a plan, and why."""
+    names = [name for name, can in found.can.items() if not can]
+    if _enforces_by_rlimit(found):
+        names.remove("pids")
+    return dict.fromkeys(names, found.reason)
+
+
+def _enforces_by_rlimit(found: CgroupPlan) -> bool:
+    return not found.can["pids"] and _counts_by_namespace()
+
+
 async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits:
     """Decide how each limit of a launch is enforced.
 
@@ -121,22 +126,11 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
         found: What the machine can do; None looks.
 
     Raises:
-        PolicyRefused: One that was asked for can only be soft, and `soft_limits` was not allowed.
+        PolicyRefused: As `enforcement`.
     """
     spec, found = launch.spec, found or await find_plan()
-    enforced: dict[str, Enforcement] = {"disk": "soft"}
-    by_rlimit = not found.can["pids"] and _counts_by_namespace()
-    for name, weaker in _SOFT.items():
-        is_kept = found.can[name] or (name == "pids" and by_rlimit)
-        enforced[name] = "kernel" if is_kept else weaker
-        if not is_kept and name in spec.asked_limits() and not spec.soft_limits:
-            raise PolicyRefused(
-                f"the limit {name}={_shown(name, getattr(spec, name))} cannot be enforced by the kernel here; "
-                "leave it out, allow the weaker way (--soft-limits, or soft_limits=True), or get control groups from "
-                "systemd (a session of your own: log in, or `loginctl enable-linger`; see "
-                "docs/how-to/limit-a-run.md); `ringfence doctor` says what there is",
-                rule="limits-enforced",
-            )
+    enforced = enforcement(spec, lacking_limits(found))
+    by_rlimit = _enforces_by_rlimit(found)
     return Limits(
         enforced,
         spec.pids if by_rlimit else None,

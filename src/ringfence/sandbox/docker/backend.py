@@ -22,11 +22,12 @@ from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
 from ringfence.sandbox.docker.ending import death_of, why_it_ended
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import container_name, labels_for
-from ringfence.sandbox.docker.limits import plan_limits
+from ringfence.sandbox.docker.limits import lacking_limits, plan_limits
 from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
 from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
+from ringfence.sandbox.enforcement import Lacking
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -76,6 +77,12 @@ class DockerBackend(Backend):
             async with await open_engine(self.product, spec.engine) as engine:
                 return str((await engine.image(spec.image))["Id"])
         return None
+
+    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:
+        """What this engine cannot enforce for a container of the spec's runtime."""
+        async with await open_engine(self.product, spec.engine) as engine:
+            runtime = self._runtime(spec) or engine.facts.default_runtime
+            return lacking_limits(engine.facts, is_gvisor=is_gvisor(runtime))
 
     async def _look(self, spec: SandboxSpec | None) -> str | None:
         """See that an engine can be used; why it cannot be shown our directories, if so."""

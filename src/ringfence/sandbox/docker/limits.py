@@ -1,12 +1,12 @@
 """Which limits an engine keeps for a container, and what happens to the others."""
 
-from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Enforcement
 from ringfence.sandbox.docker.facts import EngineFacts
+from ringfence.sandbox.enforcement import Lacking, enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
-_SOFT: dict[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
+_LIMITS = frozenset({"memory", "cpus", "pids"})
 SENTRY_TASKS = 2000
 """gVisor's kernel is itself a process of the container and counts its threads against `pids`; short of them it
 crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
@@ -36,16 +36,10 @@ def plan_limits(spec: SandboxSpec, facts: EngineFacts, *, is_gvisor: bool, key: 
         key: Any number; spreads containers over the processors.
 
     Raises:
-        PolicyRefused: One that was asked for can only be soft, and `soft_limits` was not allowed.
+        PolicyRefused: As `enforcement`.
     """
-    # A rootless engine on version 1 says it can and silently does nothing (Podman 4.3: inspect shows 0).
-    kept = frozenset[str]() if facts.is_rootless and facts.cgroup_version == 1 else facts.limits
-    enforced: dict[str, Enforcement] = {"disk": "soft"}
-    for name, weaker in _SOFT.items():
-        is_kept = name in kept and not (is_gvisor and name == "pids")
-        enforced[name] = "kernel" if is_kept else weaker
-        if not is_kept and name in spec.asked_limits() and not spec.soft_limits:
-            raise PolicyRefused(_refusal(spec, facts, name, is_gvisor=is_gvisor), rule="limits-enforced")
+    enforced = enforcement(spec, lacking_limits(facts, is_gvisor=is_gvisor))
+    kept = _LIMITS - _unset_by_engine(facts).keys()
     pids = spec.pids + (SENTRY_TASKS if is_gvisor else 0)
     return ContainerLimits(
         enforced,
@@ -57,17 +51,17 @@ def plan_limits(spec: SandboxSpec, facts: EngineFacts, *, is_gvisor: bool, key: 
     )
 
 
-def _refusal(spec: SandboxSpec, facts: EngineFacts, name: str, *, is_gvisor: bool) -> str:
-    if is_gvisor and name == "pids":
-        why = "gVisor's own threads count against it"
-    elif facts.is_rootless and facts.cgroup_version == 1:
-        why = "a rootless engine cannot set limits on control groups of version 1"
-    else:
-        why = "the engine says it cannot"
-    return (
-        f"the limit {name}={getattr(spec, name)!r} cannot be enforced by {facts.product}: {why}; "
-        "leave it out, or allow the weaker way (--soft-limits, or soft_limits=True)"
-    )
+def lacking_limits(facts: EngineFacts, *, is_gvisor: bool) -> Lacking:
+    """What an engine cannot enforce, and why."""
+    lacking = _unset_by_engine(facts)
+    return {"pids": "gVisor's own threads count against it", **lacking} if is_gvisor else lacking
+
+
+def _unset_by_engine(facts: EngineFacts) -> dict[str, str]:
+    if facts.is_rootless and facts.cgroup_version == 1:
+        # It says that it can, and silently does nothing (Podman 4.3: inspect shows 0).
+        return dict.fromkeys(_LIMITS, "a rootless engine cannot set limits on control groups of version 1")
+    return dict.fromkeys(_LIMITS - facts.limits, f"{facts.product} says it cannot")
 
 
 def _processors(cpus: float, facts: EngineFacts, key: int) -> str | None:

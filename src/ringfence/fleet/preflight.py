@@ -1,0 +1,88 @@
+"""What the agents of a fleet need of this machine, looked at before a job is accepted: limits, and their programs."""
+
+from collections.abc import Iterator
+
+import anyio.to_thread
+
+from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError
+from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.worker.asking import effective_settings
+from ringfence.job.asked.agent import options_of
+from ringfence.job.asked.sandbox import spec_of
+from ringfence.sandbox import SandboxSpec
+from ringfence.sandbox.registry import limit_refusal
+
+
+async def refused_limits(fleet: Fleet) -> list[str]:
+    """A line for each agent with a limit that nothing on this machine can enforce, with what would allow it.
+
+    Empty for a fleet of several machines: its workers need not be here, and each refuses what it cannot enforce.
+    """
+    lines = []
+    for agent, spec in _specs(fleet):
+        if refusal := await limit_refusal(spec):
+            lines.append(f"{_place(agent, 'sandbox')}agents.{agent.name}: {refusal}")
+    return lines
+
+
+async def check_limits(fleet: Fleet) -> None:
+    """See that each limit that somebody set for an agent can be enforced here.
+
+    Raises:
+        PolicyRefused: One cannot.
+    """
+    lines = await refused_limits(fleet)
+    if lines:
+        more = (
+            f" (and {len(lines) - 1} more agents; `ringfence fleet validate` names all)" if lines[1:] else ""
+        )
+        raise PolicyRefused(lines[0] + more, rule="limits-enforced")
+
+
+async def missing_programs(fleet: Fleet) -> list[str]:
+    """A line for each agent whose runtime is a program or package that is not installed here."""
+    lines = []
+    found: dict[tuple[object, ...], str | None] = {}
+    for agent, spec in _specs(fleet):
+        settings = agent.settings
+        kind = (settings.run.runtime, settings.client, spec.image, spec.backend, spec.workspace)
+        if kind not in found:
+            found[kind] = await _missing(agent, spec)
+        if problem := found[kind]:
+            lines.append(f"{_place(agent, 'run.runtime')}agents.{agent.name}.run.runtime: {problem}")
+    return lines
+
+
+def _specs(fleet: Fleet) -> Iterator[tuple[Agent, SandboxSpec]]:
+    """Each agent with its sandbox, where that is on this machine. What is wrong with a sandbox is told by its jobs."""
+    if fleet.settings.engine.type != "sqlite":
+        return
+    for agent in fleet.agents.values():
+        try:
+            yield agent, spec_of(effective_settings(agent.settings, agent.name), agent.settings.workspace)
+        except RingfenceError:
+            continue
+
+
+async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
+    from ringfence.runtime.client.program import find_program
+    from ringfence.runtime.client.registry import client_of
+
+    runtime = agent.settings.run.runtime
+    if runtime == "api":
+        return None
+    try:
+        options = options_of(agent.settings)
+        if runtime == "claude-sdk":
+            from ringfence.runtime.claude_sdk.installed import check_sdk
+
+            await anyio.to_thread.run_sync(lambda: check_sdk(force=options.force))
+        await find_program(client_of(runtime), spec, options)
+    except ConfigurationError as exc:
+        return f"its jobs fail: {exc}"
+    return None
+
+
+def _place(agent: Agent, key: str) -> str:
+    origin = agent.origin(key)
+    return f"{origin}: " if origin.is_file else ""

@@ -1,0 +1,63 @@
+"""Decides how each limit of a sandbox is enforced, and whether a sandbox may be had where the kernel enforces none."""
+
+from collections.abc import Mapping
+
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.base import Enforcement
+from ringfence.sandbox.spec import SandboxSpec
+
+_WEAKER: Mapping[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
+"""What holds where the kernel enforces nothing: the guest watches memory and processes."""
+
+ACCEPTED_BY = (
+    "accept weaker limits with --soft-limits (in Python: soft_limits=True), or for all your runs with the line "
+    "`sandbox: {soft_limits: true}` in ~/.config/ringfence/ringfence.yaml"
+)
+"""How a user says that a watchdog is enough. A project's file cannot say it for him."""
+
+Lacking = Mapping[str, str]
+"""Names of limits that the kernel does not enforce here (`memory`, `cpus`, `pids`), and why."""
+
+
+def unenforceable(spec: SandboxSpec, lacking: Lacking) -> list[str]:
+    """Names of the limits that somebody set, that cannot be enforced, and that nobody said may be weaker."""
+    return (
+        []
+        if spec.soft_limits
+        else [name for name in _WEAKER if name in lacking and name in spec.asked_limits()]
+    )
+
+
+def refusal(spec: SandboxSpec, lacking: Lacking) -> str | None:
+    """Why a sandbox with these limits is refused, and what would allow it; None if it is not."""
+    names = unenforceable(spec, lacking)
+    if not names:
+        return None
+    limits = " and ".join(f"limit {name}={_shown(name, getattr(spec, name))}" for name in names)
+    why = "; ".join(dict.fromkeys(lacking[name] for name in names))
+    return (
+        f"the {limits} cannot be enforced here ({why}); leave out what sets it, or {ACCEPTED_BY}; "
+        "`ringfence doctor` says what enforces limits on this machine"
+    )
+
+
+def enforcement(spec: SandboxSpec, lacking: Lacking) -> dict[str, Enforcement]:
+    """How each limit is enforced: `memory`, `cpus`, `pids`, `disk`.
+
+    Raises:
+        PolicyRefused: One that somebody set can only be weaker, and `soft_limits` does not say that it may be.
+    """
+    refused = refusal(spec, lacking)
+    if refused is not None:
+        raise PolicyRefused(refused, rule="limits-enforced")
+    return {
+        "disk": "soft",
+        **{name: weaker if name in lacking else "kernel" for name, weaker in _WEAKER.items()},
+    }
+
+
+def _shown(name: str, value: float) -> str:
+    if name != "memory":
+        return f"{value:g}"
+    size, unit = (value / 1024**2, "MiB") if value >= 1024**2 else (value, "bytes")
+    return f"{size:.10g} {unit}"
