@@ -67,3 +67,8 @@ say "The project's own tests, outside of the fence"
 (cd "$project" && PYTHONDONTWRITEBYTECODE=1 $check)
 
 say "Done: verified. Everything is in $demo; remove it with: rm -r $demo"
+cat <<HINTS
+The demo keeps its records apart from yours. To use the commands that it named, such as \`ringfence diff last\`, type first:
+  cd $project
+  export RINGFENCE_STATE_DIR=$RINGFENCE_STATE_DIR XDG_CONFIG_HOME=$XDG_CONFIG_HOME PATH="$(dirname "$ringfence"):\$PATH"
+HINTS

@@ -160,6 +160,29 @@ def test_a_sandbox_that_dies(product: Product) -> None:
     assert product.python(code, "Sandbox", "SandboxSpec").out.strip() == "died"
 
 
+def test_help_shows_what_is_public(product: Product) -> None:
+    """`help(ringfence)` shows the classes and functions for programs, and what a process's streams are."""
+    shown = product.python("import ringfence\nhelp(ringfence)\n").out
+    for name in (
+        "class Sandbox(",
+        "class SandboxSpec(",
+        "class SandboxProcess(",
+        "class AgentRequest(",
+        "run_task(",
+    ):
+        assert name in shown
+    assert "stdout: Its output" in shown
+
+
+@pytest.mark.parametrize("call", ["SandboxSpec(memory='lots')", "SandboxSpec(nope=1)", "Limits(turns=0)"])
+def test_arguments_that_do_not_fit(product: Product, call: str) -> None:
+    """An argument that is unknown or does not fit is a usage error of one line, which names it."""
+    code = f"from ringfence.errors import UsageError\ntry:\n    {call}\nexcept UsageError as exc:\n    print(exc)\n"
+    (line,) = product.python(code, "SandboxSpec", "Limits").out.splitlines()
+    assert any(name in line for name in ("memory", "nope", "turns"))
+    assert "http" not in line
+
+
 def test_a_run_of_an_agent(product: Product) -> None:
     """A program has an agent work on a task, and is given its state, reason and last words."""
     model = product.script(says("", "echo two > app.py"), says("It is done."))

@@ -1,9 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from ringfence.errors import LimitReached
+from ringfence.errors import LimitReached, UsageError
 from ringfence.events import Usage
 from ringfence.model.prices import Price
 from ringfence.runtime import Limits
@@ -86,7 +85,7 @@ def test_no_more_calls_than_allowed(limit: int, turns: list[int]) -> None:
 @pytest.mark.parametrize("wrong", [{"turns": 0}, {"cost_usd": -1}, {"wall_clock_s": "soon"}, {"tunrs": 1}])
 def test_senseless_limits_are_refused(wrong: dict[str, object]) -> None:
     """A misspelt limit would be no limit."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(UsageError):
         Limits.model_validate(wrong)
 
 

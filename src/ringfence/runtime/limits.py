@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from ringfence.config.arguments import Arguments
 from ringfence.config.units import Seconds
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
@@ -14,10 +15,12 @@ _MILLION = 1_000_000
 _RESOLVES_ALIASES = frozenset({"claude-cli", "claude-sdk"})
 
 
-class Limits(BaseModel):
-    """What a run may use. None is no limit."""
+class Limits(Arguments):
+    """What a run may use. None is no limit.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Raises:
+        UsageError: An argument is unknown, or its value does not fit.
+    """
 
     turns: PositiveInt | None = 100
     """Replies of the model."""

@@ -101,7 +101,14 @@ class InputStream:
 
 
 class SandboxProcess:
-    """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it."""
+    """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it.
+
+    Attributes:
+        argv: The program and its arguments.
+        stdin: Send it input by `send`, and end its input by `aclose`.
+        stdout: Its output, an async iterator of bytes. What is not read makes the command wait.
+        stderr: Its messages, likewise. Empty on a terminal, where everything comes by `stdout`.
+    """
 
     def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None) -> None:
         self.argv = argv

@@ -13,6 +13,7 @@ from pydantic import (
     StringConstraints,
 )
 
+from ringfence.config.arguments import Arguments
 from ringfence.config.egress import Egress
 from ringfence.config.engine_access import EngineAccess
 from ringfence.config.forward import Forward, check_forwards
@@ -34,10 +35,12 @@ class Mount(BaseModel):
     read_only: bool = True
 
 
-class SandboxSpec(BaseModel):
-    """Everything that decides what a sandbox is like. Equal specs give equal sandboxes."""
+class SandboxSpec(Arguments):
+    """Everything that decides what a sandbox is like. Equal specs give equal sandboxes.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Raises:
+        UsageError: An argument is unknown, or its value does not fit.
+    """
 
     backend: str = "auto"
     """Name of a registered backend, or `auto`."""
