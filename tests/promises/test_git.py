@@ -1,7 +1,10 @@
 """A private git directory stands in the place of the user's."""
 
+import signal
+
+import pytest
 from tests.promises.needs import Fence
-from tests.promises.product import Product
+from tests.promises.product import PATIENCE_S, Event, Product, poll
 
 
 def test_git_works_inside(product: Product, fence: Fence) -> None:
@@ -21,6 +24,69 @@ def test_commits_come_out(product: Product, fence: Fence) -> None:
     assert name in str(ref)
     assert product.git("log", "--format=%s", name).split() == ["second", "first"]
     assert product.git("rev-parse", "main") == head
+
+
+def _after_commit(product: Product, damage: str) -> tuple[list[str], str]:
+    """Subjects of the commits that came out of a run that made one and then did this; the run's notes."""
+    ended = product.shell(f"echo two > app.py && git commit -qam second && {damage}")
+    assert ended.code == 0, ended
+    exported = product.recorded("work.exported")[0]
+    refs = product.git("for-each-ref", "--format=%(subject)", "refs/ringfence").splitlines()
+    return refs, " ".join(map(str, exported["notes"]))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "echo '[' > .git/config",
+        (
+            "for each in extensions.partialClone=x remote.x.promisor=true protocol.ext.allow=always "
+            '\'remote.x.url=ext::sleep 1000\'; do git config "${each%%=*}" "${each#*=}"; done; '
+            f"echo {7:040d} > .git/refs/heads/other"
+        ),
+    ],
+    ids=["broken", "promisor"],
+)
+def test_the_agents_configuration_has_no_say_in_what_comes_out(damage: str, product: Product) -> None:
+    """Commits are brought out by a git that does not read the configuration the agent wrote."""
+    assert _after_commit(product, damage)[0] == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "note"),
+    [
+        ("rm .git/HEAD && mkfifo .git/HEAD", "HEAD is no file"),
+        ("rm -f .git/packed-refs && mkfifo .git/packed-refs", "packed-refs is no file"),
+        ("echo junk >> .git/packed-refs", "refs that git would not read were passed over"),
+        ("echo junk > .git/refs/heads/other", "refs that git would not read were passed over"),
+        (f"echo {7:040d} > .git/refs/heads/other", "leads to no commit"),
+    ],
+    ids=["fifo-as-head", "fifo-as-packed-refs", "line", "ref", "id"],
+)
+def test_damaged_refs_lose_only_themselves(damage: str, note: str, product: Product) -> None:
+    """What an agent puts in the place of a ref delays nothing, loses no other commit, and is noted."""
+    refs, notes = _after_commit(product, damage)
+    assert refs == ["second"]
+    assert note in notes
+
+
+def test_one_interrupt_ends_what_brings_commits_out(product: Product) -> None:
+    """Commits that git cannot read to their end do not hold a run: one SIGTERM ends that, and the run is sealed."""
+    fifo = "path=.git/objects/$(git rev-parse HEAD | sed 's,^..,&/,') && rm -f $path && mkfifo $path"
+    script = f"echo two > app.py && git commit -qam second && {fifo}"
+    with product.started("exec", "--", "sh", "-c", script) as process:
+        poll(lambda: [one for one in _sandboxes(product) if one["purpose"] == "export"])
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+    (exported,) = product.recorded("work.exported")
+    assert "commits made inside were not taken over" in " ".join(map(str, exported["notes"]))
+    assert (exported["files_changed"], exported["refs"]) == (1, [])
+    assert product("audit verify", "last").code == 0
+
+
+def _sandboxes(product: Product) -> list[Event]:
+    journals = product.file("run", run="").glob("*/journal.jsonl")
+    return product.recorded("sandbox.created") if any(journals) else []
 
 
 def test_author_is_the_users(product: Product) -> None:

@@ -19,6 +19,7 @@ from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
 from ringfence.job.verification import checked_changes, refuse_check, verify
 from ringfence.sandbox.workspace.bring_out import BroughtOut
+from ringfence.sandbox.workspace.bundle import NOT_TAKEN
 from ringfence.sandbox.workspace.finish import (
     Finished,
     commits_out,
@@ -32,6 +33,10 @@ from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.store import Checkpoint
 from ringfence.sandbox.workspace.work import open_store
 
+COMMITS_S = 180.0
+"""How long bringing commits out may take; files are kept afterwards all the same."""
+KEEP_S = 600.0
+"""How long keeping the state of the workspace may take."""
 _PATCH_NAME = "work.patch"
 _END_S = 30.0
 
@@ -54,7 +59,15 @@ class Delivery:
         Raises:
             RingfenceError: It could not be kept.
         """
-        work = await finish(self.prepared, await self._commits())
+        commits = await self._commits()
+        try:
+            with anyio.fail_after(KEEP_S):
+                work = await finish(self.prepared, commits)
+        except TimeoutError as exc:
+            raise InfrastructureFault(
+                f"the state of the workspace could not be kept in {KEEP_S:g} s; it is as the agent left it: look at"
+                f" {self.prepared.record.workspace!r} by hand"
+            ) from exc
         await self._tell(work, "after")
         return work
 
@@ -65,18 +78,30 @@ class Delivery:
         notes = await give_rights_back(self.prepared)
         if not await may_have_commits(self.prepared):
             return BroughtOut({}, notes)
-        # Git in there obeys a configuration that the agent wrote: the workspace is read-only to it, and it is
-        # dead before the state of the files is kept.
+        out = BroughtOut({}, (f"{NOT_TAKEN}: {self.stops.reason} meanwhile",))
+        with self.stops.interruptible(), anyio.move_on_after(COMMITS_S) as clock:
+            out = await self._exported()
+        if clock.cancelled_caught:
+            out = BroughtOut(
+                {},
+                (
+                    f"{NOT_TAKEN}: it took more than {COMMITS_S:g} s; the changes to files are kept all the same",
+                ),
+            )
+        return replace(out, notes=(*notes, *out.notes))
+
+    async def _exported(self) -> BroughtOut:
+        # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
+        # it, and it is dead before the state of the files is kept.
         placement = self.prepared.placement
         sealed = replace(
             placement, workspace_read_only=True, carry="none" if placement.carry == "none" else "git"
         )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:
-                out = await commits_out(self.prepared, sandbox) or BroughtOut({})
+                return await commits_out(self.prepared, sandbox) or BroughtOut({})
         except SandboxError as exc:
-            out = BroughtOut({}, (f"commits made inside were not taken over: {exc}",))
-        return replace(out, notes=(*notes, *out.notes))
+            return BroughtOut({}, (f"{NOT_TAKEN}: {exc}",))
 
     async def check(self, command: str, work: Finished) -> Outcome:
         """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.

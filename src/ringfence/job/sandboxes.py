@@ -176,7 +176,14 @@ class Sandboxes:
 def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
     if purpose == "export":
-        return spec.model_copy(update={"setup": (), "forward": (), "engine_access": None, "egress": Egress()})
+        nothing: dict[str, object] = {
+            "setup": (),
+            "forward": (),
+            "engine_access": None,
+            "egress": Egress(),
+            "env": {},
+        }
+        return spec.model_copy(update=nothing)
     if purpose == "verify":
         spec = spec.model_copy(update={"egress": spec.egress.model_copy(update={"swap": ()})})
     env = {**_CACHES_OF_CHECKS, **spec.env} if purpose == "verify" else spec.env

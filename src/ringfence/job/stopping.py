@@ -41,10 +41,16 @@ class Stops:
     @contextmanager
     def gentle(self) -> Iterator[anyio.CancelScope]:
         """A part that the first interrupt stops; one that came before stops it at once."""
-        with anyio.CancelScope() as scope:
-            self._current = scope
+        with self.interruptible() as scope:
             if self._count:
                 scope.cancel()
+            yield scope
+
+    @contextmanager
+    def interruptible(self) -> Iterator[anyio.CancelScope]:
+        """A part that the next interrupt stops, whether or not one came before."""
+        with anyio.CancelScope() as scope:
+            self._current = scope
             try:
                 yield scope
             finally:

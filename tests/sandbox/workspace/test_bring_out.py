@@ -11,7 +11,8 @@ from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.bring_out import MAX_REFS, import_bundle, parse_bundle, unsafe_to_write
+from ringfence.sandbox.workspace.bring_out import import_bundle, unsafe_to_write
+from ringfence.sandbox.workspace.bundle import MAX_REFS, parse_bundle
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git
 from ringfence.sandbox.workspace.refs import Refs, read_refs
 

@@ -1,13 +1,12 @@
 """Commits made inside, brought into the user's repository under `refs/ringfence/<run>/`.
 
-The bundle is made inside, by a git that the agent may have tampered with; so on the host nothing in it is
-believed. It is unpacked into a git directory of ours, every object checked (`--strict`) and every commit
-found connected to what the user has. Only then its pack is put among the user's objects and refs are made
-that no branch follows. Where that cannot be written to, the commits are kept beside the run.
+The bundle comes from inside (`bundle`), so on the host nothing in it is believed. It is unpacked into a git
+directory of ours, every object checked (`--strict`) and every commit found connected to what the user has. Only
+then its pack is put among the user's objects and refs are made that no branch follows. Where that cannot be written
+to, the commits are kept beside the run.
 """
 
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -15,29 +14,30 @@ import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 import anyio.to_thread
 
-from ringfence.errors import InfrastructureFault, SandboxFileError, next_step
+from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
-from ringfence.sandbox.result import ExecResult
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.bundle import (
+    BUNDLE_LIMIT_BYTES,
+    NOT_TAKEN,
+    Bundle,
+    Inside,
+    make_bundle,
+    parse_bundle,
+)
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.pack import take_pack
+from ringfence.sandbox.workspace.private_git import PrivateGit
 from ringfence.sandbox.workspace.refs import Refs, is_ref_name
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
-MAX_REFS = 64
-_TIMEOUT_S = 120.0
 _CONNECTED_S = 300.0
-_HEADER_LIMIT_BYTES = 1024**2
-
-
-BUNDLE_LIMIT_BYTES = 512 * 1024**2
 
 
 def bundle_name(place: str) -> str:
@@ -83,18 +83,6 @@ def _write(file: Path, data: bytes) -> None:
         ) from exc
 
 
-class Inside(Protocol):
-    """The part of a `Sandbox` that is used here."""
-
-    async def run(
-        self, argv: list[str], *, timeout_s: float, stdin: bytes = b"", output_limit_bytes: int = 1_000_000
-    ) -> ExecResult:
-        """Run a command in the workspace."""
-
-    async def read_file(self, path: str, *, limit_bytes: int) -> bytes:
-        """Read a file inside."""
-
-
 @frozen
 class BroughtOut:
     """What came out."""
@@ -107,84 +95,42 @@ class BroughtOut:
 
 async def bring_out(
     sandbox: Inside,
+    private: PrivateGit,
     *,
     layout: GitLayout,
-    base: Refs,
     run_dir: Path,
     actor: Actor,
-    object_format: str = "sha1",
     place: str = "",
 ) -> BroughtOut:
     """Bring new commits out of a sandbox.
 
     Args:
-        sandbox: Any sandbox with the run's private git directory in place.
+        sandbox: Any sandbox with the private git directory in place, in which nothing of the agent's runs.
+        private: The git directory that the agent had.
         layout: The user's repository.
-        base: Its refs when the private git directory was made.
         run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
         actor: On whose behalf the user's repository is written.
-        object_format: `sha1` or `sha256`.
         place: Where in the workspace a submodule is; empty for the workspace's own repository.
     """
-    bundle, notes = await make_bundle(sandbox, base, place=place)
+    bundle, notes = await make_bundle(sandbox, private, layout)
     if bundle is None:
         return BroughtOut({}, tuple(notes))
     try:
         why_not = await actor.call(lambda: unsafe_to_write(layout, run_dir.name))
         if why_not is not None:
-            return BroughtOut({}, (*notes, f"commits made inside were not taken over: {why_not}"))
+            return BroughtOut({}, (*notes, f"{NOT_TAKEN}: {why_not}"))
         refs, more = await import_bundle(
             bundle,
             layout=layout,
-            base=base,
+            base=private.refs,
             run_dir=run_dir,
             actor=actor,
-            object_format=object_format,
+            object_format=private.object_format,
             place=place,
         )
     except (InfrastructureFault, OSError) as exc:
-        return BroughtOut({}, (*notes, f"commits made inside were not taken over: {exc}"))
+        return BroughtOut({}, (*notes, f"{NOT_TAKEN}: {exc}"))
     return BroughtOut(refs, (*notes, *more))
-
-
-async def make_bundle(sandbox: Inside, base: Refs, *, place: str = "") -> tuple[bytes | None, list[str]]:
-    """Have a bundle of what is new made inside; None if nothing is, or it could not be had."""
-    git = ["git", "-C", f"./{place}"]
-    listed = await sandbox.run(
-        [*git, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/"], timeout_s=_TIMEOUT_S
-    )
-    head = await sandbox.run(
-        [*git, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"], timeout_s=_TIMEOUT_S
-    )
-    tips = dict(_pairs(listed.stdout))
-    new = [name for name, tip in tips.items() if base.direct.get(name) != tip and is_ref_name(name)]
-    at = head.stdout.strip()
-    if at and at not in tips.values() and at not in base.direct.values() and at != base.head_commit():
-        new.append("HEAD")
-    if not new:
-        return None, []
-    notes = []
-    if len(new) > MAX_REFS:
-        notes.append(f"{len(new)} branches were made inside; the first {MAX_REFS} are taken over")
-        new = new[:MAX_REFS]
-    path = f"/tmp/ringfence-{secrets.token_hex(8)}.bundle"  # noqa: S108 - inside the sandbox
-    known = {*base.direct.values(), base.head_commit()} - {None}
-    wanted = "".join(f"{name}\n" for name in new) + "".join(
-        f"^{commit}\n" for commit in sorted(map(str, known))
-    )
-    made = await sandbox.run(
-        [*git, "bundle", "create", path, "--ignore-missing", "--stdin"],
-        stdin=wanted.encode("utf-8", "surrogateescape"),
-        timeout_s=_TIMEOUT_S,
-    )
-    if not made.ok:
-        if "empty bundle" not in made.stderr:
-            notes.append(f"commits made inside were not taken over: {made.stderr.strip()[-300:]!r}")
-        return None, notes
-    try:
-        return await sandbox.read_file(path, limit_bytes=BUNDLE_LIMIT_BYTES), notes
-    except SandboxFileError as exc:
-        return None, [*notes, f"commits made inside were not taken over: {exc}"]
 
 
 async def import_bundle(
@@ -219,7 +165,7 @@ async def import_bundle(
     return stored, notes + complaints
 
 
-async def _commits(git: Git, parsed: "Bundle", run: str) -> tuple[dict[str, str], list[str]]:
+async def _commits(git: Git, parsed: Bundle, run: str) -> tuple[dict[str, str], list[str]]:
     """The refs to make, each with its commit, and what is none."""
     found, notes = {}, []
     for name, tip in parsed.heads.items():
@@ -250,37 +196,6 @@ async def _store(
             said = result.stderr.decode("utf-8", "replace").strip()[:200]
             complaints.append(f"{target!r} could not be made: {said!r}")
     return stored, complaints
-
-
-@frozen
-class Bundle:
-    """A bundle, its header read."""
-
-    heads: dict[str, str]
-    """Branches that may be taken over, and the object each is at."""
-    pack: bytes
-
-
-def parse_bundle(bundle: bytes, object_format: str) -> Bundle:
-    """Read a bundle's header; refs that are no branches, or have names git would not take, are left out.
-
-    Raises:
-        InfrastructureFault: It is no bundle of the kind we asked for.
-    """
-    header, separator, pack = bundle.partition(b"\n\n")
-    signature, *lines = header[:_HEADER_LIMIT_BYTES].split(b"\n")
-    allowed = {b"@object-format=" + object_format.encode()}
-    capabilities = {line for line in lines if line.startswith(b"@")}
-    if not separator or signature not in {b"# v2 git bundle", b"# v3 git bundle"} or capabilities - allowed:
-        raise InfrastructureFault("what came out of the sandbox is no git bundle of the expected kind")
-    is_id = re.compile(r"[0-9a-f]{64}" if object_format == "sha256" else r"[0-9a-f]{40}")
-    heads: dict[str, str] = {}
-    for line in lines:
-        tip, _, name = os.fsdecode(line).partition(" ")
-        is_branch = name.startswith("refs/heads/") and name != "refs/heads/HEAD" and is_ref_name(name)
-        if is_id.fullmatch(tip) and (is_branch or name == "HEAD") and len(heads) < MAX_REFS:
-            heads[name] = tip
-    return Bundle(heads, pack)
 
 
 @asynccontextmanager
@@ -364,12 +279,3 @@ def _adopt(source: Path, target: int, name: str) -> None:
 
 def _order(name: str) -> tuple[bool, str]:
     return name.endswith(".idx"), name
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    found = []
-    for line in text.splitlines():
-        commit, _, name = line.partition(" ")
-        if commit and name:
-            found.append((name, commit))
-    return found

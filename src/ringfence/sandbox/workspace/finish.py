@@ -11,11 +11,12 @@ import msgspec
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
-from ringfence.sandbox.workspace.bring_out import BroughtOut, Inside, bring_out
+from ringfence.sandbox.workspace.bring_out import BroughtOut, bring_out
+from ringfence.sandbox.workspace.bundle import Inside
 from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.git_layout import has_git, read_small
 from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.refs import Refs
+from ringfence.sandbox.workspace.refs import ELSEWHERE, Refs
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, unlocked_note
 from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
@@ -33,8 +34,6 @@ _SHOWN = 20
 
 
 _MOST_ENTRIES = 10_000
-_ELSEWHERE = (b"commondir", b"reftable")
-"""Where they are, git keeps refs in other places."""
 
 
 def are_refs_untouched(directory: Path, refs: Refs) -> bool:
@@ -51,7 +50,7 @@ def are_refs_untouched(directory: Path, refs: Refs) -> bool:
     wanted |= {os.fsencode(name): os.fsencode(f"ref: {to}\n") for name, to in refs.symbolic.items()}
     try:
         with Tree(directory) as tree:
-            if any(tree.lstat(name) is not None for name in _ELSEWHERE):
+            if any(tree.lstat(name) is not None for name in ELSEWHERE):
                 return False
             if not _loose(tree) <= wanted.keys():
                 return False
@@ -125,8 +124,8 @@ async def may_have_commits(prepared: Prepared) -> bool:
     """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
     if prepared.private is None or prepared.submodules:
         return prepared.private is not None
-    directory, refs = prepared.run_dir / "git", prepared.private.refs
-    return not await Actor.current().call(lambda: are_refs_untouched(directory, refs))
+    private = prepared.private
+    return not await Actor.current().call(lambda: are_refs_untouched(private.directory, private.refs))
 
 
 async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
@@ -143,11 +142,10 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
         return None
     out = await bring_out(
         sandbox,
+        prepared.private,
         layout=prepared.layout,
-        base=prepared.private.refs,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
-        object_format=prepared.private.object_format,
     )
     notes = [note for module in prepared.submodules for note in await _module_out(prepared, module, sandbox)]
     return BroughtOut(out.refs, (*out.notes, *notes))
@@ -157,11 +155,10 @@ async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) ->
     """Bring the commits made in a submodule into its own repository; what to tell of them."""
     out = await bring_out(
         sandbox,
+        module.private,
         layout=module.layout,
-        base=module.private.refs,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
-        object_format=module.private.object_format,
         place=module.place,
     )
     made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]

@@ -104,6 +104,8 @@ async def prepare(
     private = await ground.private_git(settings.identity) if has_private else None
     submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
+    if private is not None and not private.overlays:
+        private = replace(private, directory=source / ".git")
     guards = _guards(ground, before, private, settings, protect=protect) if is_fenced else None
     placement = _placement(ground, source, private, guards)
     placement = _with_submodules(placement, submodules)

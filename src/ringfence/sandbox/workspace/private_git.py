@@ -57,6 +57,10 @@ class PrivateGit:
     overlays: tuple[Overlay, ...]
     refs: Refs
     object_format: str
+    directory: Path
+    """Where it is on the host."""
+    inside: Path
+    """Where it is inside."""
     notes: tuple[str, ...] = ()
 
 
@@ -123,7 +127,8 @@ async def make_private_git(
     target = inside if layout.is_file else workspace / ".git"
     overlays = () if stands_alone else _overlays(layout, directory, target, linked if shared else [])
     notes = tuple(dict.fromkeys([*plan.notes, *plan.refs.notes]))
-    return PrivateGit(overlays, plan.refs, plan.object_format, notes)
+    place = workspace / ".git" if stands_alone else target
+    return PrivateGit(overlays, plan.refs, plan.object_format, directory, place, notes)
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:

@@ -2,7 +2,10 @@
 
 import os
 import re
+import stat
+from contextlib import suppress
 from dataclasses import field
+from pathlib import Path
 
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git_layout import GitLayout, read_small
@@ -10,6 +13,10 @@ from ringfence.sandbox.workspace.tree import Tree
 
 _PACKED_LIMIT = 64 * 1024**2
 _MAX_REFS = 200_000
+_MAX_AGENT_REFS = 10_000
+_SMALL = 4096
+ELSEWHERE = (b"commondir", b"reftable")
+"""Where they are, git keeps refs in other places."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
 
 
@@ -57,6 +64,73 @@ def read_refs(layout: GitLayout, id_length: int) -> Refs:
         notes.append("HEAD could not be read: the agent starts on an empty branch")
         head = b"ref: refs/heads/main\n"
     return Refs(head, direct, symbolic, tuple(notes))
+
+
+def read_agent_refs(directory: Path, id_length: int) -> Refs:
+    """Branches and HEAD of a private git directory that an agent could write; what is no ref is left out and noted.
+
+    Only regular files are read, no link is followed, and git is not run: an agent's configuration, and what it put in
+    the place of these files, have no say.
+
+    Args:
+        directory: The git directory; what is inside is dead by now.
+        id_length: Of an object's id.
+    """
+    is_id = re.compile(rb"[0-9a-f]{%d}" % id_length)
+    notes, direct = list[str](), dict[str, str]()
+    packed, loose, head = _agent_files(directory, notes)
+    lines = [line for line in packed.splitlines() if line and not line.startswith((b"#", b"^"))]
+    junk = 0
+    for name, text in [
+        *((name, target) for target, _, name in (line.partition(b" ") for line in lines)),
+        *loose,
+    ]:
+        ref = os.fsdecode(name)
+        if text.startswith(b"ref:"):
+            direct.pop(ref, None)
+        elif is_id.fullmatch(text) and is_ref_name(ref):
+            direct[ref] = text.decode()
+        else:
+            junk += 1
+    if junk:
+        notes.append(f"{junk} refs that git would not read were passed over")
+    if head and not is_id.fullmatch(head.strip()) and not head.startswith(b"ref:"):
+        notes.append("what HEAD holds names no commit and was passed over")
+        head = b""
+    return Refs(head or b"ref: refs/heads/none\n", direct, {}, tuple(notes))
+
+
+def _agent_files(directory: Path, notes: list[str]) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
+    """Contents of `packed-refs`, of each loose branch, and of HEAD."""
+    found: dict[bytes, bytes] = {}
+    loose = list[tuple[bytes, bytes]]()
+    try:
+        with Tree(directory, unlock=stat.S_IRWXU) as tree:
+            for name, limit in ((b"HEAD", _SMALL), (b"packed-refs", _PACKED_LIMIT)):
+                status = tree.lstat(name)
+                if status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= limit:
+                    found[name] = tree.read(name, limit)[0]
+                elif status is not None or name == b"HEAD":
+                    notes.append(
+                        f"{name.decode()} is no file that git could have written and was passed over"
+                    )
+            if any(tree.lstat(name) is not None for name in ELSEWHERE):
+                notes.append("refs that git keeps in another format than files were passed over")
+    except OSError as exc:
+        notes.append(f"refs could not be read: {exc.strerror}")
+    with suppress(OSError), Tree(directory / "refs", unlock=stat.S_IRWXU) as tree:
+        for folder, names in tree.walk(_MAX_AGENT_REFS):
+            if folder != b"heads" and not folder.startswith(b"heads/"):
+                continue
+            for entry in names:
+                path = folder + b"/" + os.fsencode(entry)
+                status = tree.lstat(path)
+                if status is not None and stat.S_ISDIR(status.st_mode):
+                    continue
+                is_small = status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL
+                text = tree.read(path, _SMALL)[0] if is_small else b""
+                loose.append((b"refs/" + path, text.strip()))
+    return found.get(b"packed-refs", b""), loose, found.get(b"HEAD", b"")
 
 
 def is_ref_name(name: str) -> bool:
