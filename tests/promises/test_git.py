@@ -4,7 +4,7 @@ import signal
 
 import pytest
 from tests.promises.needs import Fence
-from tests.promises.product import PATIENCE_S, Event, Product, poll
+from tests.promises.product import PATIENCE_S, Event, Product, poll, says
 
 
 def test_git_works_inside(product: Product, fence: Fence) -> None:
@@ -82,6 +82,70 @@ def test_one_interrupt_ends_what_brings_commits_out(product: Product) -> None:
     assert "commits made inside were not taken over" in " ".join(map(str, exported["notes"]))
     assert (exported["files_changed"], exported["refs"]) == (1, [])
     assert product("audit verify", "last").code == 0
+
+
+_PLANTED = (
+    ".vscode/tasks.json",
+    ".claude/settings.json",
+    ".husky/pre-commit",
+    ".envrc",
+    ".github/workflows/ci.yml",
+)
+
+
+def _commit_by_plumbing(*paths: str) -> str:
+    """A script that commits files which are in no directory."""
+    add = "; ".join(
+        f"git update-index --add --cacheinfo 100755,$(echo planted | git hash-object -w --stdin),{path}"
+        for path in paths
+    )
+    commit = "git update-ref HEAD $(git commit-tree -p HEAD -m planted $(git write-tree))"
+    return f"export GIT_INDEX_FILE=/tmp/index; git read-tree HEAD; {add}; {commit}"
+
+
+def test_what_only_commits_change_is_flagged(product: Product) -> None:
+    """Files that are in a commit and never were in the workspace pass the same table as all others."""
+    model = product.script(says("", _commit_by_plumbing(*_PLANTED)), says("Done."))
+    ended = product.run(model)
+    (exported,) = product.recorded("work.exported")
+    assert exported["runs_on_your_machine"] == sorted(_PLANTED)
+    assert (exported["files_changed"], exported["files_changed_by_commits"]) == (0, len(_PLANTED))
+    shown = ended.out + ended.err
+    assert "no files changed" not in shown
+    assert "0 files changed" not in shown
+    assert "git merge" not in shown
+    assert f"{len(_PLANTED)} files changed in commits only" in shown
+    flagged = product.does("diff", "last", "--flagged").out
+    assert [path for path in _PLANTED if f"{path}: " not in flagged] == []
+    assert "refs/ringfence/" in flagged
+
+
+def test_diff_shows_what_only_commits_change(product: Product) -> None:
+    """`diff` prints the lines that a commit brings and the workspace does not have, and says where they are."""
+    product.shell(f"echo two > app.py; {_commit_by_plumbing('hidden.py')}")
+    shown = product.does("diff", "last")
+    assert "+two" in shown.out
+    assert "+planted" in shown.out
+    assert "1 file changed in commits only, in refs/ringfence/" in shown.err
+    assert "hidden.py" in product.does("diff", "last", "--stat").err
+    assert "planted" not in product.does("diff", "last", "--raw").out
+
+
+def test_a_file_of_an_earlier_commit_is_flagged(product: Product) -> None:
+    """A file that one commit adds and the next removes is named: single commits can be taken, too."""
+    product.shell(
+        f"{_commit_by_plumbing('.envrc')}; unset GIT_INDEX_FILE; git reset -q; git commit -qm b --allow-empty"
+    )
+    assert product.recorded("work.exported")[0]["runs_on_your_machine"] == [".envrc"]
+
+
+def test_ordinary_commits_are_not_counted_twice(product: Product) -> None:
+    """A commit of what the workspace holds is no further change, and may be merged as printed."""
+    model = product.script(says("", "echo two > app.py; git commit -qam second"), says("Done."))
+    ended = product.run(model)
+    (exported,) = product.recorded("work.exported")
+    assert (exported["files_changed"], exported["files_changed_by_commits"]) == (1, 0)
+    assert f"git merge {exported['refs'][0]}" in ended.out + ended.err
 
 
 def _sandboxes(product: Product) -> list[Event]:

@@ -10,8 +10,9 @@ from ringfence.cli.saying import say
 from ringfence.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from ringfence.sandbox.workspace.committed import CommittedFile
     from ringfence.sandbox.workspace.difference import Diff, FileChange
     from ringfence.sandbox.workspace.restore import Restored
 
@@ -30,6 +31,16 @@ def show_unkept(diff: "Diff") -> None:
 def show_stat(diff: "Diff") -> None:
     """Print the files and how many lines."""
     print_lines(_stat_line(change) for change in diff.files)
+
+
+def show_committed(files: "Sequence[CommittedFile]") -> None:
+    """Say which files only commits change. On stderr: what is on stdout is in the workspace."""
+    for file in files[:_UNKEPT_SHOWN]:
+        lines = "binary" if file.binary else f"+{file.insertions} -{file.deletions}"
+        told = "in a commit before the last" if file.is_earlier else f"{file.kind:<10} {lines:<12}"
+        say(f"{told} {file.path}  (in {file.ref})")
+    if len(files) > _UNKEPT_SHOWN:
+        say(f"{counted(len(files) - _UNKEPT_SHOWN, 'more file')} changed in commits only")
 
 
 def show_patch(patch: bytes, *, raw: bool) -> None:

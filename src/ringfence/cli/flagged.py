@@ -35,8 +35,10 @@ def listing(paths: Iterable[str], record: "WorkRecord") -> Iterator[str]:
 
     paths = list(paths)
     protected = frozenset(matches_any(paths, record.protect))
+    refs: dict[str, str] = {file.path: file.ref for file in record.committed}
     for path in paths:
-        yield f"{path}: {'sandbox.protect names it' if path in protected else reason(path)}"
+        where = f" (in the commits of {refs[path]})" if path in refs else ""
+        yield f"{path}: {'sandbox.protect names it' if path in protected else reason(path)}{where}"
 
 
 def _by_directory(paths: Iterable[str]) -> list[tuple[str, str, int]]:

@@ -52,10 +52,16 @@ def work_lines(work: WorkExported, run_dir: Path) -> list[tuple[str, str]]:
     """What a run made, as lines and their styles; each command in them works where the files are."""
     short = run_dir.name[-8:]
     lines = [(f"note: {note}", "yellow") for note in work.notes]
-    if not work.files_changed and not work.refs:
+    if not work.files_changed and not work.files_changed_by_commits and not work.refs:
         return [*lines, ("no files changed", "dim")]
-    files = counted(work.files_changed, "file")
-    lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
-    lines += [(f"commits: {ref}  ({commit_command(ref, run_dir)})", "") for ref in work.refs]
+    if work.files_changed:
+        files = counted(work.files_changed, "file")
+        lines.append((f"{files} changed, +{work.insertions} -{work.deletions}  (ringfence diff {short})", ""))
+    if work.files_changed_by_commits:
+        files = counted(work.files_changed_by_commits, "file")
+        lines.append((f"{files} changed in commits only  (ringfence diff {short})", ""))
+    # What would run on the user's machine is looked at first: no command that brings it in is offered.
+    look = f"ringfence diff {short} --flagged" if work.runs_on_your_machine else ""
+    lines += [(f"commits: {ref}  ({look or commit_command(ref, run_dir)})", "") for ref in work.refs]
     lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_dir.name)]
     return lines

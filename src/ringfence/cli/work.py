@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.changes import print_lines, show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.changes import (
+    print_lines,
+    show_committed,
+    show_patch,
+    show_stat,
+    show_unkept,
+    tell_restored,
+)
 from ringfence.cli.flagged import listing, warnings
 from ringfence.cli.options import RunArgument
+from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.errors import RingfenceError, UsageError
 
@@ -55,8 +63,27 @@ def diff(
     show_unkept(changes)
     if stat:
         show_stat(changes)
+        show_committed(record.committed)
         return
     show_patch(anyio.run(patch_run, record, open_store(record, state)), raw=raw)
+    if record.committed:
+        _show_commits(record, raw=raw)
+
+
+def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
+    """Show what only commits change, after what the workspace's files changed."""
+    import anyio
+
+    from ringfence.sandbox.workspace.commit_patch import commit_patch
+
+    refs = dict.fromkeys(file.ref for file in record.committed)
+    for ref in refs:
+        files = [file for file in record.committed if file.ref == ref]
+        say(f"{counted(len(files), 'file')} changed in commits only, in {ref}:")
+        patch = None if raw else anyio.run(commit_patch, record, ref)
+        if patch is not None:
+            show_patch(patch, raw=False)
+        show_committed(files if patch is None else [file for file in files if file.is_earlier])
 
 
 def apply(run: RunArgument = "last", *, force: _Force = False) -> None:

@@ -304,6 +304,8 @@ class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
     runs_on_your_machine: list[str]
     notes: list[str] = msgspec.field(default_factory=list)
     """What was left behind, and why."""
+    files_changed_by_commits: int = 0
+    """Further files, which only commits change, or change otherwise than the workspace."""
 
 
 class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):

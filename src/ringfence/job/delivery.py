@@ -146,6 +146,7 @@ class Delivery:
                 patch=_PATCH_NAME if work.patch else None,
                 refs=sorted(work.record.refs),
                 runs_on_your_machine=list(work.runs_on_your_machine),
+                files_changed_by_commits=len({file.path for file in work.record.committed}),
                 notes=list(dict.fromkeys([*self.prepared.notes, *work.notes, *self.sandboxes.last_notes])),
             )
         )

@@ -46,9 +46,10 @@ async def take_over(
     """Import a bundle as run `r`."""
     run_dir = users[0].workspace.parent / "r"
     run_dir.mkdir()
-    return await import_bundle(
+    out = await import_bundle(
         data, layout=users[0], base=users[1], run_dir=run_dir, actor=actor or Actor.current()
     )
+    return out.refs, list(out.notes)
 
 
 def snapshot(repository: Path) -> list[str]:

@@ -11,8 +11,9 @@ import secrets
 import shlex
 import shutil
 import stat
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ from ringfence.sandbox.workspace.bundle import (
     make_bundle,
     parse_bundle,
 )
+from ringfence.sandbox.workspace.committed import CommittedFile, committed_files
 from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.pack import take_pack
@@ -91,6 +93,8 @@ class BroughtOut:
     """Refs made in the user's repository, and the commit of each."""
     notes: tuple[str, ...] = ()
     """What did not, and why."""
+    committed: tuple[CommittedFile, ...] = ()
+    """What the commits change, those included that are kept beside the run."""
 
 
 async def bring_out(
@@ -101,6 +105,7 @@ async def bring_out(
     run_dir: Path,
     actor: Actor,
     place: str = "",
+    protect: Collection[str] = (),
 ) -> BroughtOut:
     """Bring new commits out of a sandbox.
 
@@ -111,6 +116,7 @@ async def bring_out(
         run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
         actor: On whose behalf the user's repository is written.
         place: Where in the workspace a submodule is; empty for the workspace's own repository.
+        protect: Patterns of what the agent may not write.
     """
     bundle, notes = await make_bundle(sandbox, private, layout)
     if bundle is None:
@@ -119,7 +125,7 @@ async def bring_out(
         why_not = await actor.call(lambda: unsafe_to_write(layout, run_dir.name))
         if why_not is not None:
             return BroughtOut({}, (*notes, f"{NOT_TAKEN}: {why_not}"))
-        refs, more = await import_bundle(
+        out = await import_bundle(
             bundle,
             layout=layout,
             base=private.refs,
@@ -127,10 +133,11 @@ async def bring_out(
             actor=actor,
             object_format=private.object_format,
             place=place,
+            protect=protect,
         )
     except (InfrastructureFault, OSError) as exc:
         return BroughtOut({}, (*notes, f"{NOT_TAKEN}: {exc}"))
-    return BroughtOut(refs, (*notes, *more))
+    return replace(out, notes=(*notes, *out.notes))
 
 
 async def import_bundle(
@@ -142,14 +149,15 @@ async def import_bundle(
     actor: Actor,
     object_format: str = "sha1",
     place: str = "",
-) -> tuple[dict[str, str], list[str]]:
+    protect: Collection[str] = (),
+) -> BroughtOut:
     """Check a bundle and take its commits over into the user's repository, or keep them beside the run.
 
     Raises:
         InfrastructureFault: It is not sound; nothing was taken over.
     """
     parsed = parse_bundle(bundle, object_format)
-    async with _quarantine(layout, base, actor, object_format) as git:
+    async with quarantine(layout, base, actor, object_format) as git:
         # Not `git fetch`: up to 2.44 it takes a bundle over without looking at its objects (fsckObjects or
         # not).
         await take_pack(git, parsed.pack)
@@ -158,11 +166,12 @@ async def import_bundle(
         tips = "".join(f"{commit}\n" for commit in found.values())
         connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
         await git.run(*connected, stdin=tips.encode(), timeout_s=_CONNECTED_S)
+        committed = await committed_files(git, base.head_commit(), found, place=place, protect=protect)
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:
             complaints.append(await keep_commits(git, left, base, file=run_dir / bundle_name(place)))
-    return stored, notes + complaints
+    return BroughtOut(stored, (*notes, *complaints), tuple(committed))
 
 
 async def _commits(git: Git, parsed: Bundle, run: str) -> tuple[dict[str, str], list[str]]:
@@ -199,7 +208,7 @@ async def _store(
 
 
 @asynccontextmanager
-async def _quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
+async def quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
     """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
     async with scratch_directory(actor) as directory:
 

@@ -85,6 +85,17 @@ def without_lines(paths: Iterable[bytes]) -> bytes:
     return b"".join(rules) if is_short else b"* -diff\n"
 
 
+def parse_entries(output: bytes) -> dict[str, tuple[int, str]]:
+    """Mode and id that each changed file has afterwards, from what `parse_diff` reads; mode 0 where it is gone."""
+    fields = output.split(b"\0")
+    found, position = dict[str, tuple[int, str]](), 0
+    while position + 1 < len(fields) and fields[position].startswith(b":"):
+        _, mode, _, name, _ = fields[position][1:].split(b" ")
+        found[os.fsdecode(fields[position + 1])] = int(mode, 8), name.decode()
+        position += 2
+    return found
+
+
 def parse_diff(output: bytes) -> Diff:
     """Read what `git diff-tree -r -z --raw --numstat --no-renames` says."""
     fields = output.split(b"\0")

@@ -13,6 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.bring_out import BroughtOut, bring_out
 from ringfence.sandbox.workspace.bundle import Inside
+from ringfence.sandbox.workspace.committed import beside_tree
 from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.git_layout import has_git, read_small
 from ringfence.sandbox.workspace.prepare import Prepared
@@ -146,13 +147,16 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
         layout=prepared.layout,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
+        protect=prepared.record.protect,
     )
-    notes = [note for module in prepared.submodules for note in await _module_out(prepared, module, sandbox)]
-    return BroughtOut(out.refs, (*out.notes, *notes))
+    modules = [await _module_out(prepared, module, sandbox) for module in prepared.submodules]
+    notes = (note for module in modules for note in module.notes)
+    committed = (file for module in modules for file in module.committed)
+    return BroughtOut(out.refs, (*out.notes, *notes), (*out.committed, *committed))
 
 
-async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> list[str]:
-    """Bring the commits made in a submodule into its own repository; what to tell of them."""
+async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> BroughtOut:
+    """Bring the commits made in a submodule into its own repository; its refs are told in notes."""
     out = await bring_out(
         sandbox,
         module.private,
@@ -160,9 +164,11 @@ async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) ->
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         place=module.place,
+        protect=prepared.record.protect,
     )
     made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
-    return [f"submodule {module.place!r}: {note}" for note in (*made, *out.notes)]
+    notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
+    return BroughtOut({}, notes, out.committed)
 
 
 async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
@@ -180,7 +186,14 @@ async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
         record = msgspec.structs.replace(record, refs=out.refs)
     store = open_store(record, prepared.state)
     record, after = await _closed(record, prepared.run_dir, store)
-    return await _finished(record, after, store, out.notes if out is not None else ())
+    notes = out.notes if out is not None else ()
+    if out is not None and out.committed:
+        tree = await store.entries(after.id)
+        committed, left_out = beside_tree(out.committed, tree, record.protect)
+        record = msgspec.structs.replace(record, committed=committed)
+        save_record(prepared.run_dir, record)
+        notes = (*notes, *([f"commits change {left_out} more files than are listed"] if left_out else ()))
+    return await _finished(record, after, store, notes)
 
 
 async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:

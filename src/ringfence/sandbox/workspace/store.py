@@ -23,6 +23,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.blobs import Blob, batches, read_changes, read_line, split_contents
+from ringfence.sandbox.workspace.comparison import compare_trees
 from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge, parse_diff, without_lines
 from ringfence.sandbox.workspace.git import LARGE, Git, GitBoundReached, write_clean_git_dir
 from ringfence.sandbox.workspace.known import Names
@@ -38,9 +39,6 @@ _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1",)
-_WITHOUT_LINES = ("core.bigFileThreshold=1",)
-"""Git compares every file as binary then, which takes next to no memory and time."""
-_DIFF_S = 120.0
 _SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
@@ -215,21 +213,9 @@ class CheckpointStore:
 
     async def diff(self, earlier: str, later: str) -> Diff:
         """What changed from one checkpoint to another; without numbers of lines where they cost too much to count."""
-        try:
-            told = await self._compared(self._git, earlier, later)
-        except GitBoundReached as exc:
-            if exc.bound == "output":
-                raise
-            coarse = replace(self._git, options=(*self._git.options, *_WITHOUT_LINES))
-            told = await self._compared(coarse, earlier, later)
-        return parse_diff(told)
-
-    async def _compared(self, git: Git, earlier: str, later: str) -> bytes:
-        options = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
-        told = await git.run(
-            "diff-tree", *options, earlier, later, timeout_s=_DIFF_S, output_limit_bytes=_LISTING_LIMIT_BYTES
+        return parse_diff(
+            await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
         )
-        return told.stdout
 
     async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
         """Files that differ between two checkpoints."""
@@ -271,6 +257,14 @@ class CheckpointStore:
         command = ("ls-tree", "-r", "-z", "-l", checkpoint)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
+
+    async def entries(self, checkpoint: str) -> dict[bytes, tuple[int, str]]:
+        """Mode and id of every file of a checkpoint."""
+        command = ("ls-tree", "-r", "-z", checkpoint)
+        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        rows = (line.partition(b"\t") for line in result.stdout.split(b"\0") if line)
+        heads = ((head.split(b" "), path) for head, _, path in rows)
+        return {path: (int(words[0], 8), words[2].decode()) for words, path in heads}
 
     async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
         """Files of `later` that `earlier` does not have, or not so; and those that only `earlier` has.

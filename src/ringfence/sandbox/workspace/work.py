@@ -9,6 +9,7 @@ from ringfence.errors import RecordError, RingfenceError
 from ringfence.filesystem import replace_file
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import held
+from ringfence.sandbox.workspace.committed import CommittedFile
 from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.memo import Memo, load_memo
 from ringfence.sandbox.workspace.protected import flag, matches_any
@@ -47,6 +48,8 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     protect: list[str] = []
     """Patterns of what the agent may not write; a change that matches is named."""
+    committed: list[CommittedFile] = []
+    """Files that commits made inside change otherwise than the workspace."""
 
     @property
     def actor(self) -> Actor:
@@ -60,6 +63,10 @@ def save_record(run_dir: Path, record: WorkRecord) -> None:
     encoded["clone"] = _escaped(record.clone) if record.clone else None
     encoded["git_appeared"] = [_escaped(path) for path in record.git_appeared]
     encoded["refs"] = {_escaped(name): commit for name, commit in record.refs.items()}
+    encoded["committed"] = [
+        msgspec.structs.replace(one, path=_escaped(one.path), ref=_escaped(one.ref))
+        for one in record.committed
+    ]
     encoded["notes"] = [note.encode("utf-8", "replace").decode() for note in record.notes]
     replace_file(run_dir / _FILE, msgspec.json.format(msgspec.json.encode(encoded)))
 
@@ -87,6 +94,10 @@ def load_record(run_dir: Path) -> WorkRecord:
         clone=_unescaped(record.clone) if record.clone else None,
         git_appeared=[_unescaped(path) for path in record.git_appeared],
         refs={_unescaped(name): commit for name, commit in record.refs.items()},
+        committed=[
+            msgspec.structs.replace(one, path=_unescaped(one.path), ref=_unescaped(one.ref))
+            for one in record.committed
+        ],
     )
 
 
@@ -149,8 +160,9 @@ async def patch_run(record: WorkRecord, store: CheckpointStore) -> bytes:
 
 
 def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
-    """Changed paths that the host runs or trusts by itself, or that the user wanted left alone."""
+    """Paths changed in the tree or by commits that the host runs or trusts by itself, or that the user protects."""
     paths = [*(change.path for change in diff.files), *(change.path for change in diff.unkept)]
+    paths += [file.path for file in record.committed]
     return sorted({*flag(paths), *matches_any(paths, record.protect), *record.git_appeared})
 
 

@@ -1,0 +1,47 @@
+"""The patch of what a run's commits change otherwise than its workspace, made when it is asked for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.bring_out import quarantine
+from ringfence.sandbox.workspace.committed import merge_bases
+from ringfence.sandbox.workspace.git_layout import find_git
+from ringfence.sandbox.workspace.refs import Refs
+from ringfence.sandbox.workspace.work import WorkRecord
+
+_PATCH_BYTES = 256 * 1024**2
+_MOST_PATHS = 500
+_OPTIONS = (
+    "-r",
+    "-p",
+    "--binary",
+    "--full-index",
+    "--no-renames",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+)
+
+
+async def commit_patch(record: WorkRecord, ref: str) -> bytes | None:
+    """What the last commit of a ref changes of those files; None where that cannot be had.
+
+    The commits may be gone, or in a submodule, or beside the run; and there may be more than fits a patch.
+    """
+    tip = record.refs.get(ref)
+    paths = [file.path for file in record.committed if file.ref == ref and not file.is_earlier]
+    layout = await record.actor.call(lambda: find_git(Path(record.workspace)))
+    if tip is None or layout is None or not 0 < len(paths) <= _MOST_PATHS:
+        return None
+    object_format = "sha256" if len(tip) == 64 else "sha1"
+    try:
+        async with quarantine(layout, Refs(b"", {}, {}), record.actor, object_format) as git:
+            literally = replace(git, environment={**git.environment, "GIT_LITERAL_PATHSPECS": "1"})
+            base = (await merge_bases(git, record.base_commit, tip))[0]
+            made = await literally.run(
+                "diff-tree", *_OPTIONS, base, tip, "--", *paths, output_limit_bytes=_PATCH_BYTES
+            )
+    except InfrastructureFault:
+        return None  # the caller lists the files instead
+    return made.stdout
