@@ -147,6 +147,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         remove_runs,
     )
     from ringfence.job.sweep import close_the_dead
+    from ringfence.sandbox.workspace.scratch import clear_scratch_directories
 
     # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
     containers, named = await _clear_engines(dry_run=dry_run)
@@ -154,6 +155,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     if not dry_run:
         await _clear_holders()
         await revoke_the_dead(say)
+        await clear_scratch_directories()
     paths = await _not_a_crews(expired_runs(seconds, keep))
     if not dry_run:
         await clear_removed()
