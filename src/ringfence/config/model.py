@@ -113,7 +113,7 @@ class SandboxSettings(_Section):
     """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
     hide_toolchains: bool = False
     """Do not show your toolchains (pyenv, nvm, cargo, ...) inside."""
-    protect: tuple[ProtectPattern, ...] = ()
+    protect: Annotated[tuple[ProtectPattern, ...], Field(max_length=100)] = ()
     """Further path patterns (as in .gitignore) the agent may not write. All layers' patterns add up."""
 
     def spec_arguments(self) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from pathspec import GitIgnoreSpec
-
+from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
@@ -228,26 +227,26 @@ def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
     """Those of `paths` that a pattern, as in `.gitignore`, matches."""
     if not patterns:
         return []
-    spec = GitIgnoreSpec.from_lines(patterns)
-    return [path for path in paths if spec.match_file(path)]
+    spec = PathPatterns(patterns)
+    return [path for path in paths if spec.match(path)]
 
 
 def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
     """What is in the tree and matches: directories whole, not what is in them again."""
     if not patterns:
         return []
-    spec = GitIgnoreSpec.from_lines(patterns)
+    spec = PathPatterns(patterns)
     found: set[bytes] = set()
     seen = 0
     for folder, names in tree.walk(_MAX_WALKED):
         seen += len(names)
         if _lies_in(folder, found):
             continue
-        if folder and spec.match_file(os.fsdecode(folder) + "/"):
+        if folder and spec.match(os.fsdecode(folder) + "/"):
             found.add(folder)
             continue
         paths = (folder + b"/" + os.fsencode(name) if folder else os.fsencode(name) for name in names)
-        found |= {path for path in paths if spec.match_file(os.fsdecode(path))}
+        found |= {path for path in paths if spec.match(os.fsdecode(path))}
         if len(found) > _MAX_PROTECTED or seen >= _MAX_WALKED:
             raise PolicyRefused(
                 f"the patterns {list(patterns)!r} of sandbox.protect match more than {_MAX_PROTECTED} paths, or "

@@ -1,0 +1,147 @@
+"""Patterns of paths, as in `.gitignore`, that are matched in linear time: a stranger may have written them.
+
+Each is one regular expression in which nothing that has matched is tried again (atomic groups). That loses no match:
+what stands between two wildcards is taken where it comes first, and a later place never leaves more for the rest.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+MOST_CHARS = 200
+MOST_DOUBLE_STARS = 8
+_MOST_STARS = 2
+_ANY = "[^/]"
+_END = r"(?=/|\Z)"
+"""A name ends here: what is matched without a second try must be the whole of it."""
+
+
+class PathPatterns:
+    """Patterns that match a path if one of them does. Directories match with all that is in them.
+
+    Args:
+        patterns: As in `.gitignore`; negated ones (`!`) are not known, comments and empty lines match nothing.
+
+    Raises:
+        ValueError: One is malformed.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._expressions = [re.compile(text) for pattern in patterns if (text := _expression(pattern))]
+
+    def match(self, path: str) -> bool:
+        """Whether a path is matched; a directory's ends in a slash."""
+        return any(expression.match(path) for expression in self._expressions)
+
+
+def check_pattern(pattern: str) -> None:
+    """See that a pattern is well formed and within the bounds.
+
+    Raises:
+        ValueError: It is not; the text says why.
+    """
+    segments = pattern.split("/")
+    if len(pattern) > MOST_CHARS or any(
+        segment != "**" and segment.count("*") > _MOST_STARS for segment in segments
+    ):
+        raise ValueError(
+            f"{pattern[:80]!r} has more than {MOST_CHARS} characters, or more than two '*' between slashes"
+        )
+    if segments.count("**") > MOST_DOUBLE_STARS:
+        raise ValueError(f"{pattern[:80]!r} has more than {MOST_DOUBLE_STARS} '**'")
+    PathPatterns([pattern])
+
+
+def _expression(pattern: str) -> str | None:
+    """The regular expression of a pattern; None where it matches nothing."""
+    kept = pattern if pattern.endswith("\\ ") else pattern.rstrip()
+    if not kept or kept.startswith("#") or not kept.strip("/"):
+        return None
+    is_anchored = "/" in kept.rstrip("/")
+    segments = kept.strip("/").split("/")
+    if not is_anchored:
+        segments.insert(0, "**")
+    is_within = segments[-1] == "**"
+    while len(segments) > 1 and segments[-1] == "**":
+        segments.pop()
+    if segments == ["**"]:
+        return f"{_ANY}*/" if kept.endswith("/") else _ANY
+    is_directory = is_within or kept.endswith("/")
+    return _joined(segments) + ("/" if is_directory else r"(?:/|\Z)")
+
+
+def _joined(segments: Iterable[str]) -> str:
+    """An expression for segments, of which `**` is any number of directories."""
+    text, is_first = "", True
+    for is_free, run in _runs(segments):
+        names = "/".join(map(_segment, run))
+        # Lazy and atomic: the first place that fits is taken, and no other is tried.
+        lead = f"(?:{_ANY}+/)*?" if is_free else ""
+        text += ("" if is_first else "/") + (f"(?>{lead}{names})" if is_free else names)
+        is_first = False
+    return text
+
+
+def _runs(segments: Iterable[str]) -> Iterator[tuple[bool, list[str]]]:
+    """Segments between `**`, and whether a `**` stands before them."""
+    is_free, run = False, list[str]()
+    for segment in segments:
+        if segment != "**":
+            run.append(segment)
+            continue
+        if run:
+            yield is_free, run
+        is_free, run = True, []
+    yield is_free, run
+
+
+def _segment(glob: str) -> str:
+    """An expression for one name."""
+    if glob == "*":
+        return f"{_ANY}+"
+    chunks = _chunks(glob)
+    if len(chunks) == 1:
+        return chunks[0] + _END
+    first, *middle, last = chunks
+    found = "".join(f"(?>{_ANY}*?{chunk})" for chunk in middle if chunk)
+    # The last chunk ends the name: the first place that does is the only one.
+    return rf"{first}{found}(?>{_ANY}*?{last}{_END})"
+
+
+def _chunks(glob: str) -> list[str]:
+    """Expressions of what stands between the stars of one name."""
+    chunks, position = [""], 0
+    while position < len(glob):
+        char = glob[position]
+        position += 1
+        if char == "*":
+            chunks.append("")
+        elif char == "?":
+            chunks[-1] += _ANY
+        elif char == "[":
+            text, position = _bracket(glob, position)
+            chunks[-1] += text
+        elif char == "\\":
+            if position == len(glob):
+                raise ValueError(f"{glob!r} ends in a backslash that escapes nothing")
+            chunks[-1] += re.escape(glob[position])
+            position += 1
+        else:
+            chunks[-1] += re.escape(char)
+    return chunks
+
+
+def _bracket(glob: str, start: int) -> tuple[str, int]:
+    """The expression of a set of characters, and where it ends."""
+    position = start
+    is_negated = glob[position : position + 1] in ("!", "^")
+    position += is_negated
+    end = glob.find("]", position + 1)
+    if end < 0:
+        raise ValueError(f"{glob!r} has a '[' without a ']'")
+    inner = "".join(char if char == "-" else re.escape(char) for char in glob[position:end])
+    text = f"(?!/)[{'^' if is_negated else ''}{inner}]"
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"{glob!r} has a range of characters that is none: {exc}") from exc
+    return text, end + 1
