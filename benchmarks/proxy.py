@@ -153,7 +153,10 @@ async def _gated(port: int) -> AsyncIterator[Sandbox]:
         {"backend": "bubblewrap", "egress": egress, "forward": (f":{port}=127.0.0.1:{port}",)}
     )
     spec = asked.model_copy(update={"env": environment_for(asked, {})})
-    async with Sandbox.open(spec) as sandbox, opened_gate(sandbox, spec, _ignore, resolve=resolve):
+    async with (
+        Sandbox.open(spec, has_gate=True) as sandbox,
+        opened_gate(sandbox, spec, _ignore, resolve=resolve),
+    ):
         yield sandbox
 
 

@@ -104,7 +104,7 @@ def _machine() -> str:
 async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:
     from ringfence.sandbox import Sandbox, SandboxSpec
     from ringfence.sandbox.registry import get_backend
-    from ringfence.testing.attack import run_attacks
+    from ringfence.testing.attack import open_beside, run_attacks
 
     backend = get_backend(name)
     lacking = await backend.unavailable()
@@ -120,7 +120,7 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
                 notes = list(sandbox.facts.notes)
                 enforced = dict(sandbox.facts.enforced)
             chosen = None if everything else _FIVE
-            results = await run_attacks(lambda: Sandbox.open(spec), workspace, chosen)
+            results = await run_attacks(lambda: open_beside(spec), workspace, chosen)
     except RingfenceError as exc:
         return _unopened(name, reason=str(exc))
     attacks = [_row(one) for one in results]

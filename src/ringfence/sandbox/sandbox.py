@@ -1,7 +1,7 @@
 """`Sandbox`: everything one can do with an open sandbox, written once on the guest's protocol."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -81,8 +81,12 @@ class Sandbox:
         placement: Placement | None = None,
         sandbox_id: str | None = None,
         run_id: str | None = None,
+        has_gate: bool = False,
     ) -> AsyncIterator["Sandbox"]:
         """Open a sandbox; leaving the context kills everything inside.
+
+        Without a placement it is protected as in a run: the workspace is held while it may be written, git inside works
+        on a private directory that goes with the sandbox, and what the host trusts is read-only.
 
         Args:
             spec: What is asked for.
@@ -90,27 +94,34 @@ class Sandbox:
                 table of `sandbox.workspace.ownership`.
             sandbox_id: Name of the sandbox; None makes one.
             run_id: The run it is for, if it is for one.
+            has_gate: The caller opens the ways out that the spec names (`egress.gate.opened_gate`).
 
         Raises:
-            PolicyRefused: The spec breaks a rule, or a limit that was asked for cannot be enforced.
+            UsageError: The spec names ways out that nobody opens.
+            PolicyRefused: The spec breaks a rule, a limit that was asked for cannot be enforced, or another writes to
+                the workspace.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.config.paths import state_dir
         from ringfence.sandbox.loader import guest_arguments
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.registry import choose_backend, why_unseen
-        from ringfence.sandbox.workspace.ownership import place
+        from ringfence.sandbox.workspace.standalone import check_standalone, standalone
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
+        if placement is None and not has_gate:
+            check_standalone(spec)
         unseen = await why_unseen(spec) if placement is None and spec.workspace else None
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
-        async with backend.starter() as start:
-            if placement is None:
-                placement = place(spec.workspace, spec.mode, unseen=unseen)
-            fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
-        async with cls.over(fence, spec, placement, sandbox_id=name, chosen_because=why) as sandbox:
-            yield sandbox
+        async with AsyncExitStack() as stack:
+            async with backend.starter() as start:
+                if placement is None:
+                    own = standalone(spec, name=name, state=state_dir(), unseen=unseen)
+                    placement = await stack.enter_async_context(own)
+                fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
+            opened = cls.over(fence, spec, placement, sandbox_id=name, chosen_because=why)
+            yield await stack.enter_async_context(opened)
 
     @classmethod
     @asynccontextmanager

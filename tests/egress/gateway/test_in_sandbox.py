@@ -52,7 +52,10 @@ def spec(**fields: Any) -> SandboxSpec:
 async def gated(gateway: Gateway, record: Record, **fields: Any):
     """A sandbox with this gateway."""
     asked = spec(env=environment_inside(gateway.kinds), **fields)
-    async with Sandbox.open(asked) as sandbox, opened_gate(sandbox, asked, record.emit, gateway=gateway):
+    async with (
+        Sandbox.open(asked, has_gate=True) as sandbox,
+        opened_gate(sandbox, asked, record.emit, gateway=gateway),
+    ):
         yield sandbox
 
 
@@ -158,7 +161,10 @@ async def test_without_a_grant_there_is_nothing(gateway_at: OpenGateway, record:
     """No port, no socket."""
     async with scripted("hello") as server, gateway_at(server.base_url) as gateway:
         bare = SandboxSpec(backend="bubblewrap")
-        async with Sandbox.open(bare) as sandbox, opened_gate(sandbox, bare, record.emit, gateway=gateway):
+        async with (
+            Sandbox.open(bare, has_gate=True) as sandbox,
+            opened_gate(sandbox, bare, record.emit, gateway=gateway),
+        ):
             result = await python(sandbox, PLAIN, str(PORT_INSIDE))
             socket = await sandbox.run(["test", "-e", SOCKET_INSIDE])
     assert "ConnectionRefusedError" in result.stderr
@@ -171,7 +177,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_open(gateway_at: OpenGate
     """Connections fail from then on, and lead nowhere else."""
     async with scripted("hello", "more") as server, gateway_at(server.base_url) as gateway:
         asked = spec()
-        async with Sandbox.open(asked) as sandbox:
+        async with Sandbox.open(asked, has_gate=True) as sandbox:
             is_open, is_over = anyio.Event(), anyio.Event()
 
             async def gate() -> None:

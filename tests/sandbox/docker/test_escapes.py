@@ -10,8 +10,8 @@ from tests.sandbox.conftest import OTHER_UID
 
 from ringfence.config.units import ByteCount
 from ringfence.removal import remove_tree
-from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.testing.attack import ATTACKS, run_attacks
+from ringfence.sandbox import SandboxSpec
+from ringfence.testing.attack import ATTACKS, open_beside, run_attacks
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -72,5 +72,5 @@ def test_gaps_are_attacks(backend: str) -> None:
 
 async def broken_promises(spec: SandboxSpec, scratch: Path, names: list[str]) -> dict[str, str]:
     """What did not hold, with what was seen."""
-    results = await run_attacks(lambda: Sandbox.open(spec), scratch, names)
+    results = await run_attacks(lambda: open_beside(spec), scratch, names)
     return {result.name: result.detail for result in results if not result.held}

@@ -22,6 +22,7 @@ from ringfence.testing.attack import (
     kernel_files,
     lifetime,
     network,
+    open_beside,
     privileges,
     processes,
     run_attacks,
@@ -60,7 +61,7 @@ async def _fenced(workspace: Path) -> Open:
     """Opens bubblewrap sandboxes with small limits."""
 
     def open_sandbox() -> AbstractAsyncContextManager[Sandbox]:
-        return Sandbox.open(
+        return open_beside(
             SandboxSpec(
                 backend="bubblewrap",
                 workspace=workspace,
@@ -107,7 +108,7 @@ UNFENCED_AS_ROOT = [
 
 def host(workspace: Path) -> Open:
     """Opens the bare host."""
-    return lambda: Sandbox.open(SandboxSpec(backend="host", workspace=workspace))
+    return lambda: open_beside(SandboxSpec(backend="host", workspace=workspace))
 
 
 @pytest.mark.slow

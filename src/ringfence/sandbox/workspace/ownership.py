@@ -13,6 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.private_git import PrivateGit
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.survey import survey
@@ -193,13 +194,22 @@ def check_reserved(reserved: int) -> None:
         )
 
 
-def place(workspace: Path | None, mode: WorkspaceMode | None, *, unseen: str | None = None) -> Placement:
+def place(
+    workspace: Path | None,
+    mode: WorkspaceMode | None,
+    *,
+    unseen: str | None = None,
+    private: PrivateGit | None = None,
+    fixed: tuple[bytes, ...] = (),
+) -> Placement:
     """Where a sandbox without a run stands: on the workspace itself, what the host trusts in it read-only.
 
     Args:
         workspace: The workspace, if there is one.
         mode: The mode that was asked for.
         unseen: Why this machine's directories cannot be mounted, if they cannot.
+        private: What takes the place of the git directory; None: that is shown, read-only.
+        fixed: Further files that may not be written, relative to the workspace.
 
     Raises:
         PolicyRefused: The workspace is one of those never shown, or needs a clone, which only a run makes.
@@ -227,8 +237,10 @@ def place(workspace: Path | None, mode: WorkspaceMode | None, *, unseen: str | N
     found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
     refuse_unseen(workspace, found.blindness)
     if decision.mode == "bind":
-        guarded = (*sorted(found.git_entries), *shut_in(found.closed))
-        overlays = guard_git(workspace) + overlays_for(workspace, git_entries=guarded, covered=found.specials)
+        guarded = (*sorted(found.git_entries), *shut_in(found.closed), *fixed)
+        reachable = [path for path in found.specials if private is None or not path.startswith(b".git/")]
+        git = guard_git(workspace) if private is None else private.overlays
+        overlays = git + overlays_for(workspace, git_entries=guarded, covered=reachable)
     else:
         overlays = covers_for(workspace, found.specials)
     return Placement(

@@ -3,13 +3,14 @@
 import secrets
 import shutil
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import anyio
 
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.sandbox import Sandbox
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.ownership import place
 from ringfence.testing.attack import (
     exhaustion,
     host_files,
@@ -39,13 +40,19 @@ ATTACKS: tuple[Attack, ...] = (
 """Every attack there is."""
 
 
+def open_beside(spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
+    """Open a sandbox on a workspace that other sandboxes of the suite write to, too: it holds it for nobody."""
+    return Sandbox.open(spec, placement=place(spec.workspace, spec.mode))
+
+
 async def run_attacks(
     open_sandbox: OpenSandbox, workspace: Path, names: Sequence[str] | None = None
 ) -> list[AttackResult]:
     """Try to break the promises of a fence. What cannot be checked counts as not held.
 
     Args:
-        open_sandbox: Opens a new sandbox, with the same spec each time, on `workspace`.
+        open_sandbox: Opens a new sandbox, with the same spec each time, on `workspace`, where several are open at
+            once: `open_beside`.
         workspace: Its workspace on the host: a scratch directory of its own, in a directory that we may write
             to. Attacks plant things in it and beside it; what they leave is not cleaned up.
         names: Which attacks, in this order; None: all.

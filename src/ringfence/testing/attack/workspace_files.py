@@ -4,14 +4,17 @@ import hashlib
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 
-from ringfence.errors import SandboxFileError
-from ringfence.sandbox import Sandbox
+from ringfence.errors import PolicyRefused, SandboxFileError
+from ringfence.process import ProcessResult
+from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.busy import BUSY
 from ringfence.sandbox.workspace.git import run_git
 from ringfence.sandbox.workspace.protected import PROTECTED, flag
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
@@ -188,13 +191,7 @@ def _intact(outside: Path) -> Verdict | None:
 async def _git(scene: Scene) -> Verdict:
     directory = scene.workspace / ".git"
     if not directory.exists():
-        made = await run_git(
-            ["init", "-q", str(scene.workspace)],
-            cwd=scene.workspace,
-            env={"HOME": "/nonexistent", "PATH": os.defpath},
-            actor=Actor.current(),
-            timeout_s=_INIT_S,
-        )
+        made = await _make_repository(scene.workspace)
         if not made.ok:
             return Verdict(held=False, detail=f"no repository could be made: {made.stderr[-200:]!r}")
         give(directory, scene.workspace)
@@ -217,6 +214,66 @@ def _fingerprint(directory: Path) -> dict[str, str]:
         if path.is_file() and (not name.startswith("objects/") or name.startswith("objects/info")):
             found[name] = f"{path.stat().st_mode} {hashlib.sha256(path.read_bytes()).hexdigest()}"
     return found
+
+
+_READ_GIT = """
+token, found = FACTS["token"].encode(), []
+for root, folders, files in os.walk(FACTS["workspace"]):
+    for name in files:
+        try:
+            with open(os.path.join(root, name), "rb") as file:
+                found += [os.path.join(root, name)] if token in file.read() else []
+        except OSError:
+            pass
+end(not found, "the address of a remote was read in %s" % found[0] if found else "nothing holds the remote's address")
+"""
+
+
+@asynccontextmanager
+async def _workspace_beside(scene: Scene) -> AsyncIterator[SandboxSpec]:
+    """A spec as that of the scene, on a workspace that no other sandbox has."""
+    own = scene.workspace.parent / f"ringfence-own-{secrets.token_hex(4)}"
+    own.mkdir()
+    give(own, scene.workspace)
+    try:
+        yield scene.shared.spec.model_copy(update={"workspace": own})
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+async def _make_repository(place: Path) -> ProcessResult:
+    return await run_git(
+        ["init", "-q", str(place)],
+        cwd=place,
+        env={"HOME": "/nonexistent", "PATH": os.defpath},
+        actor=Actor.current(),
+        timeout_s=_INIT_S,
+    )
+
+
+async def _private_git(scene: Scene) -> Verdict:
+    """What a repository's configuration holds, a token in a remote's address among it, is not to be read inside."""
+    token = secrets.token_hex(16)
+    async with _workspace_beside(scene) as spec:
+        assert spec.workspace is not None
+        made = await _make_repository(spec.workspace)
+        if not made.ok:
+            return Verdict(held=False, detail=f"no repository could be made: {made.stderr[-200:]!r}")
+        with (spec.workspace / ".git" / "config").open("a") as config:
+            config.write(f'[remote "origin"]\n\turl = https://user:{token}@example.com/x.git\n')
+        give(spec.workspace, scene.workspace)
+        async with Sandbox.open(spec) as sandbox:
+            return await run_probe(sandbox, _READ_GIT, token=token)
+
+
+async def _one_writer(scene: Scene) -> Verdict:
+    """A second sandbox that would write to the same workspace is refused."""
+    async with _workspace_beside(scene) as spec, Sandbox.open(spec):
+        try:
+            async with Sandbox.open(spec):
+                return Verdict(held=False, detail="two sandboxes write to one workspace at once")
+        except PolicyRefused as exc:
+            return Verdict(exc.rule == BUSY, f"refused: {exc.rule}")
 
 
 async def _trusted(scene: Scene) -> Verdict:
@@ -295,6 +352,20 @@ ATTACKS = (
         needs_own=True,
     ),
     Attack("git-directory", _GROUP, "The host's git directory is not touched.", _git, needs_own=True),
+    Attack(
+        "git-configuration",
+        _GROUP,
+        "What the repository's own configuration holds cannot be read.",
+        _private_git,
+        needs_own=True,
+    ),
+    Attack(
+        "one-writer",
+        _GROUP,
+        "Two sandboxes never write to one workspace at once.",
+        _one_writer,
+        needs_own=True,
+    ),
     Attack(
         "trusted-files",
         _GROUP,

@@ -1,0 +1,107 @@
+"""The workspace of a sandbox without a run: held, with a private git directory, guarded as in a run."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import UsageError
+from ringfence.removal import remove_tree
+from ringfence.sandbox.base import Placement
+from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.busy import claimed
+from ringfence.sandbox.workspace.git_layout import find_git, why_not_used
+from ringfence.sandbox.workspace.ownership import owner_of, place
+from ringfence.sandbox.workspace.private_git import make_private_git
+from ringfence.sandbox.workspace.settings import UserSettings, read_settings
+from ringfence.sandbox.workspace.untrusted import why_untrusted
+
+
+def check_standalone(spec: SandboxSpec) -> None:
+    """Refuse what only a run, or a caller who opens the gate, can give a sandbox.
+
+    Raises:
+        UsageError: A field of the spec would have no effect.
+    """
+    wanted = {
+        "forward": bool(spec.forward),
+        "engine_access": spec.engine_access is not None,
+        "egress": bool(spec.egress.lines()),
+    }
+    for name in (name for name, is_wanted in wanted.items() if is_wanted):
+        raise UsageError(
+            f"SandboxSpec({name}=...) has no effect in a sandbox without a run: nothing records what leaves it; use"
+            " `ringfence run` or `ringfence exec`, or open the gate yourself (`ringfence.egress.gate.opened_gate`) and"
+            " say has_gate=True"
+        )
+
+
+@asynccontextmanager
+async def standalone(
+    spec: SandboxSpec, *, name: str, state: Path, unseen: str | None
+) -> AsyncIterator[Placement]:
+    """Where a sandbox without a run stands, until the context is left.
+
+    Args:
+        spec: Its workspace and mode.
+        name: Of the sandbox, which others are told while it holds the workspace.
+        state: The state directory.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
+
+    Raises:
+        PolicyRefused: As `ownership.place`; or another writes to the workspace (`workspace-busy`).
+        UsageError: The workspace is absent, no directory or unreadable.
+        InfrastructureFault: The lock or the private git directory cannot be made.
+    """
+    if spec.workspace is None:
+        yield place(None, spec.mode)
+        return
+    with claimed(spec.workspace, spec.mode, run=name, state=state, unseen=unseen):
+        placement = place(spec.workspace, spec.mode, unseen=unseen)
+        if unseen is not None or placement.workspace is None or spec.backend == "host":  # nothing is mounted
+            yield placement
+            return
+        directory = Path(tempfile.mkdtemp(prefix="sandbox-", dir=make_private_dir(state / "tmp")))
+        try:
+            yield await _with_git(placement, placement.workspace, directory / "git", state)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_remove, directory)
+
+
+async def _with_git(placement: Placement, workspace: Path, directory: Path, state: Path) -> Placement:
+    """The placement with a private git directory, where the repository there is one that is used."""
+    reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
+    if why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace)):
+        return placement
+    settings = await read_settings(reader, workspace, await reader.call(lambda: find_git(workspace)))
+    private = await make_private_git(
+        workspace,
+        directory,
+        reader=reader,
+        owner=Actor(placement.uid, placement.gid),
+        identity=settings.identity,
+    )
+    if placement.workspace_read_only:
+        return (
+            placement
+            if private is None
+            else replace(placement, overlays=(*private.overlays, *placement.overlays))
+        )
+    return place(workspace, "bind", private=private, fixed=_fixed(settings))
+
+
+def _fixed(settings: UserSettings) -> tuple[bytes, ...]:
+    return tuple(os.fsencode(path) for path in settings.obeyed if path != ".")
+
+
+def _remove(directory: Path) -> None:
+    with suppress(OSError):  # gc tries again
+        remove_tree(directory)
