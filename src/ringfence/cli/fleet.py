@@ -147,10 +147,13 @@ def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
 @fleet_app.command("down")
 def down(
     *,
-    now: Annotated[bool, typer.Option("--now", help="Cancel what runs, instead of waiting for it.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for what runs.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Stop the daemon, and wait until it is gone: nothing new starts, what runs may end, then is cancelled."""
+    """Stop the daemon, and wait until it is gone: nothing new starts, and what runs may end for `fleet.drain`.
+
+    What has not ended by then begins again at the next `ringfence fleet up`; to be rid of it: `ringfence job cancel`.
+    """
     from ringfence.config.paths import state_dir
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.noted import has_died

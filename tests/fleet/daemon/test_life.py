@@ -26,7 +26,7 @@ def _write(crew: Crew, fleet: Mapping[str, object] | None = None, **agent: objec
 
 
 def _write_slow(crew: Crew, **fleet: object) -> None:
-    _write(crew, fleet, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})})
+    _write(crew, fleet, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
 
 
 def _running(crew: Crew, job: str) -> None:
@@ -59,18 +59,25 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     assert crew.status()["fleet"] == "c"
 
 
+def _begins_again(crew: Crew, job: str) -> None:
+    """Another daemon takes the job up, though its agent has one try: being left costs none."""
+    crew.up()
+    crew.waits(lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_told_to_stop_it_lets_jobs_end_and_then_cancels_them(crew: Crew, number: signal.Signals):
-    """A signal begins the end: after `drain` what still runs is cancelled, and the daemon ends with 0."""
+def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(crew: Crew, number: signal.Signals):
+    """A signal begins the end: the daemon ends with 0 after `drain`, says what it leaves, and no try of it is lost."""
     _write_slow(crew)
     daemon = crew.start("fleet", "up")
     crew.waits(crew.is_up, bool)
     job = crew.trigger("a")
     _running(crew, job)
     daemon.send_signal(number)
-    _, said = daemon.communicate(timeout=80)
-    assert daemon.returncode == 0, said
-    assert _kept(crew) == ("cancelled", "the crew was told to stop")
+    _, told = daemon.communicate(timeout=80)
+    assert daemon.returncode == 0, told
+    assert f"begun again by the next `ringfence fleet up`: {job}" in told
+    _begins_again(crew, job)
 
 
 def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
@@ -104,16 +111,17 @@ def test_what_kills_its_worker_each_time_is_given_up(crew: Crew):
 
 
 def test_stopped_twice_it_does_not_wait(crew: Crew):
-    """`fleet down --now` cancels what runs at once, however long `drain` is."""
+    """`fleet down --now` waits for nothing, however long `drain` is; the job goes on at the next start."""
     _write_slow(crew, drain="1h")
     crew.up()
-    _running(crew, crew.trigger("a"))
+    job = crew.trigger("a")
+    _running(crew, job)
     crew.does("fleet", "down", "--now")
-    assert _kept(crew)[0] == "cancelled"
+    _begins_again(crew, job)
 
 
 def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
-    """Who waits for its end hears that what runs was not cancelled; the next one ends it."""
+    """Who waits for its end hears that it did not stop as it should; what ran is kept."""
     _write_slow(crew, drain="1h")
     crew.up()
     _running(crew, crew.trigger("a"))
@@ -124,4 +132,4 @@ def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
     assert (stopping.returncode, "has ended before it had stopped the crew" in told) == (75, True), told
     crew.up()
     crew.does("fleet", "down", "--now")
-    assert _kept(crew)[0] == "cancelled"
+    assert _kept(crew)[0] == "running"

@@ -84,7 +84,7 @@ def test_a_database_that_goes_away_is_waited_for(crew: Crew, postgres: Cluster):
 
 
 def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Cluster):
-    """`fleet down` needs no database to end the daemon; that what runs could not be cancelled is told."""
+    """`fleet down` needs no database to end the daemon; that what runs is done again is told."""
     _write(crew, postgres.make_database())
     crew.up()
     pid = crew.status()["pid"]
@@ -94,7 +94,7 @@ def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Clus
         assert (ended.code, ended.out) == (75, "")
         assert f"(process {pid}) has ended before it had stopped the crew" in ended.err
         assert "no daemon" in crew.run("fleet", "status").err
-        assert "what runs could not be cancelled" in crew.log
+        assert "what runs is done again after the next start" in crew.log
     finally:
         postgres.start()
 

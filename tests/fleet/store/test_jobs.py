@@ -190,15 +190,14 @@ async def test_cancelled_before_a_worker_began_it(database: Database):
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 
-async def test_all_that_began_is_cancelled_at_once(database: Database):
-    """Jobs at work are asked to end; one that waits goes on waiting, and one that has ended is in nobody's way."""
+async def test_jobs_of_one_trigger_that_began_are_cancelled_at_once(database: Database):
+    """They are asked to end; one that waits goes on waiting, and those of other triggers go on."""
     jobs = Jobs(database)
-    ended, begun = await started(database), await started(database)
-    waits, _ = await jobs.add(new())
-    await jobs.end(ended.id, JobState.FAILED, reason="by itself")
-    await jobs.cancel_active(reason="enough")
+    taken, begun = await started(database, trigger="source"), await started(database)
+    waits, _ = await jobs.add(new(trigger="source"))
+    await jobs.cancel_active("source", reason="enough")
     found = {job.id: (job.is_cancel_asked, job.reason) for job in await jobs.list()}
-    assert found == {ended.id: (False, "by itself"), begun.id: (True, "enough"), waits.id: (False, "")}
+    assert found == {taken.id: (True, "enough"), begun.id: (False, ""), waits.id: (False, "")}
 
 
 async def test_a_retry_waits_for_its_time(database: Database):

@@ -369,7 +369,7 @@ class FleetSettings(_Section):
     retention: RetentionSettings = RetentionSettings()
     """What is kept of jobs that have ended."""
     drain: Seconds = 60.0
-    """How long `fleet down` waits for running jobs before it cancels them."""
+    """How long `fleet down` waits for running jobs. What has not ended by then begins again at the next start."""
     webhooks: ListenSettings | None = None
     """Where webhook triggers listen. null: nowhere."""
     metrics: ListenSettings | None = None

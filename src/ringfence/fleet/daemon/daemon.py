@@ -199,10 +199,15 @@ class Daemon:
     def stop(self) -> None:
         """Let what runs come to its end, for a while; the second time at once."""
         if not self._stopping.is_set():
-            line = f"stopping: what runs may end within {format_duration(self.fleet.settings.drain)}, then is cancelled"
+            drain = format_duration(self.fleet.settings.drain)
+            line = f"stopping: what runs may end within {drain}; else it begins again at the next start"
             self.tell(line, event="fleet.stopping", level="info")
         elif not self._at_once.is_set():
-            self.tell("stopping at once: what runs is cancelled", event="fleet.stopping", level="info")
+            self.tell(
+                "stopping at once: what runs begins again at the next start",
+                event="fleet.stopping",
+                level="info",
+            )
             self._at_once.set()
         self._stopping.set()
 
@@ -233,7 +238,11 @@ class Daemon:
                 self.tell(f"retention: internal error: {exc!r}", event="retention.failed")
 
     async def _drain(self) -> None:
-        """Start nothing new; wait for what runs, then cancel it. A database that is away may be back before that."""
+        """Start nothing new; wait for what runs, then leave it. A database that is away may be back before that.
+
+        What is left begins again at the next start, and costs none of its tries: its workers leave it, as they leave
+        that of a daemon that dies. Only what came from a source of work goes back there, for whoever takes it first.
+        """
         self.is_ready = False
         self.dispatcher.is_accepting = False
         with anyio.move_on_after(self.fleet.settings.drain):
@@ -243,31 +252,36 @@ class Daemon:
                         break
                 await anyio.sleep(0.2)
         with anyio.move_on_after(_END_S):
-            await self._cancel_all()
+            await self._return_work()
         with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
             while await self._errands():  # noqa: ASYNC110 -- workers end workflows
                 await anyio.sleep(0.2)
 
-    async def _cancel_all(self) -> None:
-        """Cancel what runs, and wait for its end."""
+    async def _return_work(self) -> None:
+        """Cancel what came from a source of work, and wait for its end; say what else is left."""
         give_up_at = anyio.current_time() + _AWAY_S
         while True:
             try:
-                await self.jobs.cancel_active(reason=CREW_STOPPED)
-                if not await self._active():
-                    return
+                await self.jobs.cancel_active("source", reason=CREW_STOPPED)
+                active = await self._active()
+                if not any(job.trigger == "source" for job in active):
+                    break
                 give_up_at = anyio.current_time() + _AWAY_S
             except InfrastructureFault as exc:
                 if anyio.current_time() > give_up_at:
-                    what = "what runs could not be cancelled, and is done again after the next start"
-                    raise InfrastructureFault(f"{exc}; {what}") from exc
+                    raise InfrastructureFault(f"{exc}; what runs is done again after the next start") from exc
             await anyio.sleep(0.2)
+        if active:
+            ids = [job.id for job in active]
+            line = f"not done in time, and begun again by the next `ringfence fleet up`: {', '.join(ids)}"
+            self.tell(line, event="fleet.left", level="info", jobs=ids)
 
     async def _errands(self) -> bool:
-        """Whether a worker still runs hooks, or tells others of a job's end."""
+        """Whether a worker still runs hooks, or tells others of a job's end; what is left for the next start is none."""
         assert self.engine is not None
-        running = await self.engine.list(states=[WorkflowState.RUNNING], limit=1)
-        return bool(running and self.supervisor.pids)
+        running = await self.engine.list(states=[WorkflowState.RUNNING])
+        left = {job.workflow_id for job in await self._active()}
+        return bool(self.supervisor.pids) and any(each.id not in left for each in running)
 
     async def _active(self) -> list[Job]:
         return await self.jobs.list(states=ACTIVE, limit=1000)

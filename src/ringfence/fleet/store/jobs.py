@@ -13,6 +13,7 @@ from ringfence.fleet.store.job import (
     BlobKind,
     Job,
     NewJob,
+    TriggerKind,
     job_of,
     milliseconds,
     reason_of,
@@ -182,12 +183,13 @@ class Jobs:
 
         return await self._database.write(act)
 
-    async def cancel_active(self, *, reason: str) -> None:
-        """Cancel all jobs that have begun, as `ask_cancel` would; those that wait go on waiting."""
+    async def cancel_active(self, trigger: TriggerKind, *, reason: str) -> None:
+        """Cancel the jobs of a kind of trigger that have begun, as `ask_cancel` would; those that wait go on waiting."""
 
         def act(connection: Connection) -> None:
             for job in _jobs(connection, _ACTIVE):
-                cancel_in(connection, job.id, reason=reason)
+                if job.trigger == trigger:
+                    cancel_in(connection, job.id, reason=reason)
 
         await self._database.write(act)
 
