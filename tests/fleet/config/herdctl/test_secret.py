@@ -56,6 +56,23 @@ def test_tokens_are_refused_wherever_they_stand(key: Key):
     assert TOKEN not in str(caught.value)
 
 
+@pytest.mark.parametrize(("default", "is_refused"), [("none", False), ("hunter2-hunter2", True)])
+def test_a_placeholder_is_no_secret(default: str, is_refused: bool):
+    """A header's variable may say `none` where it is not set; a default that can be a secret is refused."""
+    hook = {
+        "type": "webhook",
+        "url": "https://x.example/",
+        "headers": {"Authorization": f"Bearer ${{TOKEN:-{default}}}"},
+    }
+    values: dict[str, object] = {}
+    lay(values, "hooks.on_error.0", hook)
+    if is_refused:
+        with pytest.raises(ConfigurationError):
+            outcome({}, values)
+    else:
+        outcome({}, values)
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_must_be_secret_is_refused_in_plain_text(name: str):
     """Headers, addresses, arguments and names of variables that are secrets themselves are refused, and not repeated."""

@@ -27,6 +27,8 @@ _SHAPE = re.compile(
     r"|(?i:[?&][a-z_-]*(?:token|key|secret|password|sig|signature)=[^&\s]{4,})"
     r"|(?i:\b(?:authorization|x-api-key)[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|bot|token)\s+[^\s\"'$]{4,})"
 )
+_SHORTEST_SECRET = 8
+"""Characters; a default that is shorter says that there is none."""
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _SCHEME = re.compile(r"(?i)\s*(?:bearer|basic|bot|token)?\s*")
 
@@ -92,8 +94,13 @@ def _plain(path: KeyPath, value: Any) -> Iterator[KeyPath]:
 
 
 def _known(text: str) -> str:
-    """What of a text stands in the file: of variables their defaults."""
-    return _REFERENCE.sub(lambda match: match["default"] or "", text)
+    """What of a text stands in the file: of variables their defaults, but for placeholders such as `none`."""
+
+    def default_of(match: re.Match[str]) -> str:
+        default = match["default"] or ""
+        return default if len(default) >= _SHORTEST_SECRET else ""
+
+    return _REFERENCE.sub(default_of, text)
 
 
 def _holds_secret_argument(words: list[Any]) -> bool:
