@@ -1,6 +1,7 @@
 """What a run changed: `diff`, `undo`, `apply`, and checkpoints by hand."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,43 @@ def test_undo_and_apply(product: Product, fence: Fence) -> None:
     assert contents(product.project) == before
     product.does("apply", "last")
     assert contents(product.project) == after
+
+
+_REPOSITORY = (
+    "mkdir sub && cd sub && git init -q && git config core.fsmonitor 'touch fired; false' && echo x > file"
+)
+
+
+@pytest.mark.parametrize(
+    "more", ["true", "chmod 0 .git", "chmod 500 ."], ids=["plain", "shut", "in-a-shut-directory"]
+)
+def test_undo_takes_repositories_out(more: str, product: Product) -> None:
+    """A repository that the run made is out of the workspace after `undo`, which says where it is now."""
+    product.shell(f"{_REPOSITORY}; {more}")
+    undone = product.does("undo", "last")
+    assert not (product.project / "sub").exists()
+    assert "moved: 'sub/.git', a repository that the run made, to '" in undone.err
+    (place,) = (product.file("run", run=product.runs()[0]) / "undone-git").iterdir()
+    assert str(place) in undone.err
+
+
+def test_undo_says_that_a_repository_is_there_still(product: Product) -> None:
+    """Where a repository cannot be moved, `undo` says so, how to remove it, and does not end with 0."""
+    product.shell(_REPOSITORY)
+    (product.file("run", run=product.runs()[0]) / "undone-git").write_text("in the way")
+    undone = product("undo", "last")
+    assert undone.code == 1
+    assert "NOT undone: 'sub/.git', a repository that the run made" in undone.err
+    assert "rm -rf sub/.git" in undone.err
+
+
+def test_undo_leaves_a_repository_that_came_later(product: Product) -> None:
+    """A repository that you made in the place of the run's is yours, and stays."""
+    product.shell(_REPOSITORY)
+    shutil.rmtree(product.project / "sub/.git")
+    product.git("init", "-q", "sub")
+    product.does("undo", "last")
+    assert (product.project / "sub/.git/HEAD").is_file()
 
 
 def test_undo_leaves_the_owner(product: Product) -> None:

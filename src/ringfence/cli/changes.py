@@ -1,5 +1,6 @@
 """How changes to a workspace are shown, and what writing them back came to."""
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -75,5 +76,19 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         say(f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it")
     if len(restored.left) > _KEPT_SHOWN:
         say(f"left: {counted(len(restored.left) - _KEPT_SHOWN, 'more file')} like these")
-    if files or not kept:
+    moved, stuck = restored.repositories.moved, restored.repositories.stuck
+    for path, place in moved[:_KEPT_SHOWN]:
+        say(
+            f"moved: {path!r}, a repository that {whose} made, to {place!r}; remove it there if you do not want it"
+        )
+    if len(moved) > _KEPT_SHOWN:
+        say(f"moved: {len(moved) - _KEPT_SHOWN:,} more like these")
+    for path, why in stuck[:_KEPT_SHOWN]:
+        say(
+            f"NOT {done}: {path!r}, a repository that {whose} made ({why}); your git runs programs that it names: remove"
+            f" it with `rm -rf {shlex.quote(path)}`"
+        )
+    if len(stuck) > _KEPT_SHOWN:
+        say(f"NOT {done}: {len(stuck) - _KEPT_SHOWN:,} more like these")
+    if files or not (kept or moved or stuck):
         typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)

@@ -112,6 +112,8 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     if restored.diff.files:
         _note(record).touch(mode=0o600)
     tell_restored("undo", "undone", restored)
+    if restored.repositories.stuck:
+        raise typer.Exit(1)
 
 
 def _note(record: "WorkRecord") -> "Path":

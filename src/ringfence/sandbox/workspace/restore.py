@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ from ringfence.sandbox.workspace.actor import Actor, both, give
 from ringfence.sandbox.workspace.blobs import Blob
 from ringfence.sandbox.workspace.difference import Diff, FileChange
 from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
+from ringfence.sandbox.workspace.retirement import Retired
 from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
@@ -60,6 +62,8 @@ class Restored:
     """Files that the run made and nothing holds: too large, or unreadable. They are there still."""
     kept: tuple[str, ...] = ()
     """Files that were left alone: there in the state gone to, though that does not hold their contents."""
+    repositories: Retired = field(default_factory=Retired)
+    """Repositories that the run made."""
 
 
 async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, owner: Actor) -> None:

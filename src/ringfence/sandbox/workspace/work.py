@@ -1,8 +1,10 @@
 """What a run did to its workspace, kept with the run, and what can be done about it afterwards."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from ringfence.errors import RecordError, RingfenceError
@@ -14,6 +16,7 @@ from ringfence.sandbox.workspace.difference import Diff
 from ringfence.sandbox.workspace.memo import Memo, load_memo
 from ringfence.sandbox.workspace.protected import flag, matches_any
 from ringfence.sandbox.workspace.restore import Restored, restore
+from ringfence.sandbox.workspace.retirement import retire_repositories
 from ringfence.sandbox.workspace.store import CheckpointStore
 from ringfence.sandbox.workspace.unkept import with_unkept
 
@@ -187,7 +190,7 @@ async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> 
 
 
 async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
-    """Take a run's changes back out of the workspace.
+    """Take a run's changes back out of the workspace, and move repositories that it made out of it.
 
     Raises:
         PolicyRefused: Another run, undo or apply is writing to the workspace.
@@ -200,13 +203,22 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
             f"run {record.run!r} worked on a clone and its changes were not applied: there is nothing to undo"
         )
     with held(Path(record.workspace), by=f"{record.run} (undo)", state=state):
-        return await restore(
+        restored = await restore(
             open_store(record, state),
             wanted=record.before,
             expected=_after(record),
             label=f"{record.run}/beforeundo",
             force=force,
         )
+        retired = await anyio.to_thread.run_sync(
+            lambda: retire_repositories(
+                Path(record.workspace),
+                record.git_appeared,
+                run_dir=state / "runs" / record.run,
+                state=state,
+            )
+        )
+    return replace(restored, repositories=retired)
 
 
 async def is_applied(record: WorkRecord, state: Path) -> bool:
