@@ -17,6 +17,11 @@ readonly packages=(
 )
 readonly programs=(dockerd podman runsc docker-registry mmdebstrap debootstrap newuidmap slirp4netns fuse-overlayfs curl python3)
 readonly patience_s=60
+# gVisor of Debian 13, apart: the guest cannot protect itself in that of Debian 12, which is kept to see it refused.
+# Not that of Debian sid, which does not start (7+b1: "running on goroutine ...").
+readonly runsc_version=0.0~20240729.0-4+b7 runsc_release=trixie
+readonly runsc_dir=/usr/local/lib/ringfence-engines/runsc-$runsc_version
+readonly runsc=$runsc_dir/usr/bin/runsc
 PATH=$PATH:/usr/sbin:/sbin # dockerd, where PATH is a user's
 
 if ((EUID == 0)); then
@@ -47,6 +52,32 @@ install_missing() {
     echo "installing ${packages[*]} (missing: $missing)"
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "${packages[@]}" >/dev/null
+}
+
+# By apt with lists of its own, so that the machine's packages stay those of its release.
+install_runsc() {
+    [[ -x $runsc ]] && return
+    if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+        echo "missing: $runsc; as root on Debian: $0" >&2
+        return
+    fi
+    local lists source options
+    lists=$(mktemp -d)
+    chmod 755 "$lists"
+    mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
+    source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $runsc_release main"
+    echo "$source" >"$lists/sources.list"
+    options=(-o "Dir::Etc::sourcelist=$lists/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$lists/lists" -o "Dir::Cache=$lists/cache" -o Dir::State::status=/dev/null
+        -o APT::Sandbox::User=root)
+    echo "installing runsc $runsc_version of Debian $runsc_release in $runsc_dir"
+    apt-get "${options[@]}" update -qq
+    (cd "$lists" && apt-get "${options[@]}" download -qq "runsc=$runsc_version")
+    mkdir -p "$(dirname "$runsc_dir")"
+    rm -rf "$runsc_dir.new"
+    dpkg -x "$lists"/runsc_*.deb "$runsc_dir.new"
+    mv "$runsc_dir.new" "$runsc_dir"
+    rm -rf "$lists"
 }
 
 # ask SOCKET PATH: the answer of an engine's API, or nothing.
@@ -84,7 +115,10 @@ write_docker_settings() {
     mkdir -p "$run_dir"
     cat >"$run_dir/daemon.json" <<SETTINGS
 {
-  "runtimes": {"runsc": {"path": "$(command -v runsc)", "runtimeArgs": ["--platform=ptrace", "--network=none"]}}
+  "runtimes": {
+    "runsc": {"path": "$runsc", "runtimeArgs": ["--platform=ptrace", "--network=none"]},
+    "runsc-debian12": {"path": "$(command -v runsc)", "runtimeArgs": ["--platform=ptrace", "--network=none"]}
+  }
 }
 SETTINGS
 }
@@ -92,7 +126,13 @@ SETTINGS
 start_docker() {
     ((EUID == 0)) || return 0
     command -v dockerd >/dev/null || return 1
+    local before
+    before=$(cat "$run_dir/daemon.json" 2>/dev/null || true)
     write_docker_settings
+    # One that this script started takes other runtimes while it runs.
+    if [[ -e $run_dir/dockerd.pid && $before != "$(<"$run_dir/daemon.json")" ]] && ask "$docker_socket" _ping >/dev/null; then
+        kill -HUP "$(<"$run_dir/dockerd.pid")"
+    fi
     # After a power cut its number may be another program's, and dockerd would believe that one to be itself.
     if [[ -e /run/docker.pid && $(cat "/proc/$(</run/docker.pid)/comm" 2>/dev/null) != dockerd ]]; then
         rm -f /run/docker.pid
@@ -149,8 +189,8 @@ status() {
     local all=0
     print_engine docker "$docker_socket" || all=1
     print_engine podman "$podman_socket" || all=1
-    if command -v runsc >/dev/null; then
-        printf 'runsc   %s\n' "$(runsc --version | awk 'NR == 1 { print $NF }')"
+    if [[ -x $runsc ]]; then
+        printf 'runsc   %s\n' "$("$runsc" --version | awk 'NR == 1 { print $NF }')"
     else
         echo "runsc   is not installed"
         all=1
@@ -176,6 +216,7 @@ stop() {
 case ${1:-start} in
     start)
         install_missing
+        install_runsc
         started=0
         start_docker || started=1
         start_podman || started=1

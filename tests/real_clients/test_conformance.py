@@ -82,7 +82,7 @@ CELLS = [
     pytest.param(runtime, backend, marks=() if backend == "bubblewrap" else pytest.mark.docker)
     for runtime in RUNTIMES
     for backend in BACKENDS
-    # codex in gVisor of 2022 hangs between two requests now and then, when the machine has other work.
+    # codex in gVisor hung between two requests now and then, when the machine had other work.
     if (runtime, backend) != ("codex-cli", "gvisor")
 ]
 

@@ -24,9 +24,7 @@ GAPS: dict[str, dict[object, str]] = {
     "podman": {},
     "gvisor": {
         commands.default_signals: "gVisor's /proc/self/status has no lines about signals",
-        files.modes: "gVisor of 2022 refuses the statx of coreutils 9: `stat` and `ls -l` fail",
-        streams.terminal: "gVisor of 2022 tells nobody that a terminal's size changed",
-        streams.terminal_signals: "gVisor of 2022 makes no signal of a terminal's Ctrl-C",
+        streams.terminal: "gVisor tells nobody that a terminal's size changed",
         lifetime.guest_is_out_of_reach: "in gVisor process 1 can be killed from inside: the sandbox ends",
     },
     "host": {

@@ -108,6 +108,8 @@ class Facts:
     silence_limit_s: float | None = None
     """The guest ends itself when the host has sent nothing for so long: where the stream passes through a program
     that can die without the stream coming to an end. None: the kernel tells the guest."""
+    covers_guest: bool = False
+    """The guest has to cover its files below /proc; one that could not is refused."""
     laps_ms: Mapping[str, float] = field(default_factory=dict)
     """How long an engine took for each step: `connect`, `create`, `attach`, `start`."""
 

@@ -19,10 +19,10 @@ GAPS: dict[str, dict[str, str]] = {
     "docker": {},
     "podman": {},
     "gvisor": {
-        "proc-guest": "gVisor of 2022 opens /proc/1/fd for the same user: the guest's words may be forged, not trusted",
+        "proc-guest": "gVisor opens what a command's supervisor has open; the guest is covered (`forged-results`)",
         "signal-guest": "in gVisor process 1 can be killed from inside: the sandbox ends",
-        "capabilities": "gVisor of 2022 does not tell of ambient capabilities: cannot be checked",
-        "setuid-programs": "gVisor of 2022 does not tell of no-new-privileges: cannot be checked",
+        "capabilities": "gVisor does not tell of ambient capabilities: cannot be checked",
+        "setuid-programs": "gVisor does not tell of no-new-privileges: cannot be checked",
         "root-outside": "processes inside are none of the host's: cannot be checked from there",
         "devices": "gVisor shows /dev/fuse and /dev/net/tun, which are its own, not the machine's",
     },

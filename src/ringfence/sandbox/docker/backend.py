@@ -186,6 +186,7 @@ class DockerBackend(Backend):
             else {},
             seccomp=seccomp,
             guest_filter=_guest_filter(engine) if gvisor or seccomp is None else None,
+            covers_guest=gvisor,
         )
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:

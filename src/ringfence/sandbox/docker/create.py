@@ -72,11 +72,20 @@ class Recipe:
     """The system call filter: as JSON for Docker, the path of a file for Podman; None is the engine's default."""
     guest_filter: bytes | None
     """A filter that the guest puts on itself and all its commands, where the engine's does not hold."""
+    covers_guest: bool = False
+    """Whether the guest covers its files below /proc, as the kernel lets every process of its uid open them."""
 
     @property
     def has_network(self) -> bool:
         """Whether something other than loopback was asked for."""
         return self.launch.spec.network != "none"
+
+
+def _guest_options(recipe: Recipe) -> Iterator[str]:
+    if recipe.covers_guest:
+        yield "cover"
+    if recipe.guest_filter is not None:
+        yield recipe.guest_filter.hex()
 
 
 def configuration(recipe: Recipe, *, volume: str | None = None) -> dict[str, Any]:
@@ -90,7 +99,7 @@ def configuration(recipe: Recipe, *, volume: str | None = None) -> dict[str, Any
     return {
         "Image": recipe.image.id,
         "Entrypoint": ["python3"],
-        "Cmd": [*launch.argv, *([recipe.guest_filter.hex()] if recipe.guest_filter else [])],
+        "Cmd": [*launch.argv, *_guest_options(recipe)],
         "User": f"{launch.placement.uid}:{launch.placement.gid}",
         "WorkingDir": "/",
         "Hostname": "ringfence",

@@ -55,6 +55,7 @@ def started_facts(
         engine=recipe.engine.product,
         laps_ms=dict(laps_ms),
         silence_limit_s=SILENCE_LIMIT_S,
+        covers_guest=recipe.covers_guest,
     )
 
 

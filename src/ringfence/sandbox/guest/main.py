@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Guest:
     """All state of one sandbox's inside."""
 
-    def __init__(self, stream_in: int, stream_out: int) -> None:
+    def __init__(self, stream_in: int, stream_out: int, *, is_covered: bool) -> None:
+        self._is_covered = is_covered
         self._watch = watchdog.Watchdog()
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
@@ -61,6 +62,7 @@ class Guest:
             ("pid", os.getpid()),
             ("uid", os.getuid()),
             ("undumpable", int(undumpable)),
+            ("covered", int(self._is_covered)),
         ]
         self._stream.send(frames.HELLO, 0, frames.encode_record(fields))
 
@@ -124,10 +126,13 @@ def main() -> NoReturn:
     for number in (1, 2, 3, 13, 15):  # HUP, INT, QUIT, PIPE, TERM: the end comes by the stream
         _signal.signal(number, _signal.SIG_IGN)
     os.umask(0o022)
-    if sys.argv[1:]:  # a filter, from a backend whose engine puts none on us
-        kernel.filter_calls(bytes.fromhex(sys.argv[1]))
+    # From a backend whose engine's kernel or filter does not protect us: "cover", and a filter.
+    is_covered = "cover" in sys.argv[1:] and kernel.cover_guest([stream_in, stream_out])
+    for program in sys.argv[1:]:
+        if program != "cover":
+            kernel.filter_calls(bytes.fromhex(program))
     gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
-    guest = Guest(stream_in, stream_out)
+    guest = Guest(stream_in, stream_out, is_covered=is_covered)
     try:
         guest.run()
     except BaseException:  # noqa: BLE001 -- the boundary of a process: told, and nobody left behind

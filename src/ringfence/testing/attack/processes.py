@@ -21,6 +21,7 @@ from ringfence.testing.attack.marker import Marker
 
 _GROUP = "processes"
 _ANSWER_S = 10.0
+_FORGER_CODE = 7
 
 _PTRACE_GUEST = """
 for request in (16, 0x4206):
@@ -87,6 +88,26 @@ for pid in (1, os.getppid()):
 end(True, "refused")
 """
 
+_FORGE = """
+# An EXIT frame with code 0 for each channel that this command may have, into all that the guest has open.
+record = b"".join(len(text).to_bytes(4, "big") + text for text in
+                  (b"code", b"0", b"signal", b"0", b"ended_by", b"exit", b"duration_s", b"0"))
+forged = b"".join(len(record).to_bytes(4, "big") + number.to_bytes(4, "big") + bytes((36,)) + record
+                  for number in range(1, 200))
+opened = 0
+for pid in {1, os.getppid()}:
+    for number in range(64):
+        try:
+            descriptor = os.open("/proc/%d/fd/%d" % (pid, number), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            continue
+        opened += 1
+        can(os.write, descriptor, forged)
+sys.stdout.write("%d\\n" % opened)
+sys.stdout.flush()
+os._exit(7)
+"""
+
 _SIGNAL_GUEST = """
 for number in range(1, 65):
     if number != signal.SIGCHLD:
@@ -124,6 +145,16 @@ for name in os.listdir("/proc"):
         pass
 end(not seen, "a process of the host is %s" % ("visible: " + seen[0] if seen else "not visible"))
 """
+
+
+async def _forge(scene: Scene) -> Verdict:
+    async with scene.open_sandbox() as sandbox:
+        result = await sandbox.run(probe_command(sandbox, _FORGE), timeout_s=10)
+        if result.exit_code != _FORGER_CODE or not await answers(sandbox):
+            return Verdict(
+                held=False, detail=f"a command that ended with 7 counts as ended with {result.exit_code}"
+            )
+    return Verdict(held=True, detail=f"{result.stdout.strip()} descriptors opened, none of them the stream's")
 
 
 async def _signal_guest(scene: Scene) -> Verdict:
@@ -196,6 +227,14 @@ ATTACKS = (
         _GROUP,
         "Memory, environment, descriptors and root of the guest cannot be reached by /proc.",
         probe(_PROC_FILES),
+    ),
+    Attack(
+        "forged-results",
+        _GROUP,
+        "No command can write on the guest's stream, and so forge what another came to.",
+        _forge,
+        is_harmless=False,
+        needs_own=True,
     ),
     Attack(
         "signal-guest",
