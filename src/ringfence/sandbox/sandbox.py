@@ -85,8 +85,7 @@ class Sandbox:
     ) -> AsyncIterator["Sandbox"]:
         """Open a sandbox; leaving the context kills everything inside.
 
-        Without a placement it is protected as in a run: the workspace is held while it may be written, git inside works
-        on a private directory that goes with the sandbox, and what the host trusts is read-only.
+        Without a placement the workspace is held and guarded as in a run, with a private git directory (`standalone`).
 
         Args:
             spec: What is asked for.
@@ -94,34 +93,28 @@ class Sandbox:
                 table of `sandbox.workspace.ownership`.
             sandbox_id: Name of the sandbox; None makes one.
             run_id: The run it is for, if it is for one.
-            has_gate: The caller opens the ways out that the spec names (`egress.gate.opened_gate`).
+            has_gate: The caller opens the ways out of the spec (`egress.gate.opened_gate`); else they are refused.
 
         Raises:
-            UsageError: The spec names ways out that nobody opens.
-            PolicyRefused: The spec breaks a rule, a limit that was asked for cannot be enforced, or another writes to
-                the workspace.
+            PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another writes to the workspace.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.config.paths import state_dir
         from ringfence.sandbox.loader import guest_arguments
         from ringfence.sandbox.policy import Surroundings, check_spec
-        from ringfence.sandbox.registry import choose_backend, why_unseen
-        from ringfence.sandbox.workspace.standalone import check_standalone, standalone
+        from ringfence.sandbox.registry import choose_backend
+        from ringfence.sandbox.workspace.standalone import standalone
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
-        if placement is None and not has_gate:
-            check_standalone(spec)
-        unseen = await why_unseen(spec) if placement is None and spec.workspace else None
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
         async with AsyncExitStack() as stack:
             async with backend.starter() as start:
-                if placement is None:
-                    own = standalone(spec, name=name, state=state_dir(), unseen=unseen)
-                    placement = await stack.enter_async_context(own)
-                fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
-            opened = cls.over(fence, spec, placement, sandbox_id=name, chosen_because=why)
-            yield await stack.enter_async_context(opened)
+                own = standalone(spec, name, state_dir(), has_gate=has_gate)
+                place = await stack.enter_async_context(own) if placement is None else placement
+                fence = await start(Launch(name, spec, place, guest_arguments(), run_id))
+            async with cls.over(fence, spec, place, sandbox_id=name, chosen_because=why) as sandbox:
+                yield sandbox
 
     @classmethod
     @asynccontextmanager

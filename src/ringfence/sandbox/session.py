@@ -185,7 +185,8 @@ class GuestSession:
         if self.fence.facts.covers_guest and hello.get("covered") != "1":
             raise SandboxStartFailed(
                 "the sandbox did not start: in this version of the container's runtime every command can open the "
-                "guest's descriptors in /proc/1/fd, and so forge what others came to; install gVisor's runsc of 2024 or later, or use `--sandbox docker`"
+                "guest's descriptors in /proc/1/fd, and so forge what others came to; install gVisor's runsc of "
+                "2024 or later, or use `--sandbox docker`"
             )
 
     def configure(self) -> None:

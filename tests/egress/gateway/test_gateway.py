@@ -456,6 +456,44 @@ async def test_a_model_without_a_price_that_answers_ends_the_run(gateway_at: Ope
     assert len(api.seen) == 1
 
 
+COSTLY: dict[str, dict[str, Any]] = {
+    "/v1/messages": {"messages": [{"role": "user", "content": "word " * 100_000}]},
+    "/v1/responses": {"input": "word " * 100_000},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "word " * 100_000}]},
+}
+
+
+@pytest.mark.parametrize("path", COSTLY)
+async def test_a_prompt_that_costs_more_than_is_left_is_not_sent(gateway_at: OpenGateway, path: str):
+    """What it takes is known before, and is paid for however short the answer is; smaller ones go on."""
+    budget = Budget(cost_usd=0.01, pricing=PriceList({"m": Price(input=1, output=10)}))
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url, budget=budget) as gateway:
+        got = await gateway.answer(request(COSTLY[path], path=path))
+        assert isinstance(gateway.stopped, LimitReached)
+        assert gateway.stopped.limit == "cost_usd"
+    assert got.status in (403, 429)
+    assert api.seen == []
+
+
+async def test_a_picture_is_no_long_prompt(gateway_at: OpenGateway):
+    """The bytes of a picture are no tokens: a limit does not count them as text."""
+    data = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
+    content = [{"type": "image", "source": data}, {"type": "text", "text": "what is it?"}]
+    budget = Budget(cost_usd=0.02, pricing=PriceList({"m": Price(input=1, output=10)}))
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url, budget=budget) as gateway:
+        status, _ = await whole(gateway, request({"messages": [{"role": "user", "content": content}]}))
+    assert status == 200
+
+
+async def test_thinking_that_does_not_fit_is_named(gateway_at: OpenGateway, record: Record):
+    """Thinking that is taken out of a request under a small budget is in the record as such."""
+    asked = {"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 2000}}
+    async with serving(answer(MESSAGE)) as api, gateway_at(api.url, budget=Budget(tokens=500)) as gateway:
+        assert (await whole(gateway, request(asked)))[0] == 200
+    assert "thinking" not in api.seen[0].body
+    assert record.asked[0].stripped == ["thinking"]
+
+
 STREAMED_ERRORS = {
     "/v1/messages": b'event: error\ndata: {"type": "error", "error": {"type": "permission_error"',
     "/v1/responses": b'event: response.failed\ndata: {"type": "response.failed"',

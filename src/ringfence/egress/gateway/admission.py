@@ -26,6 +26,8 @@ _UNSAID = 64_000
 """Tokens that an answer may have, where the client sets no bound and there is a limit."""
 
 _CHARS_PER_TOKEN = 4
+_MOST_OF_DATA = 5_000
+"""Tokens of a picture; a document in base64 is counted as one, since its bytes say nothing of its pages."""
 _MOST_PARTS = 1_000_000
 """Of a body's lists and mappings; each takes some hundred bytes of memory once it is read."""
 
@@ -100,9 +102,14 @@ def admit(
         if is_turn:
             _check_turn(route.provider, budget)
         wanted = _wanted_tokens(route, body)
-        max_tokens, choices = _bound(route, body, budget, _left(route.provider, budget, model))
+        left = _left(route.provider, budget, model)
+        prompt = len(asked.body) // _CHARS_PER_TOKEN
+        if budget.is_bounded:
+            _check_prompt(route.provider, budget, model, _prompt_tokens(body))
+        has_thinking = "thinking" in body
+        max_tokens, choices = _bound(route, body, budget, left)
+        stripped = (*stripped, "thinking") if has_thinking and "thinking" not in body else stripped
         if budget.is_bounded and max_tokens is not None:
-            prompt = len(asked.body) // _CHARS_PER_TOKEN
             most = Usage(input_tokens=prompt, output_tokens=max_tokens * choices)
             budget.check_free(model, most)
         if not isinstance(body.get("stream", False), bool | None):
@@ -158,6 +165,35 @@ def _left(provider: Provider, budget: Budget, model: str) -> int | None:
         raise Denied(
             FORBIDDEN, f"the price of {model!r} is not known, so the limit on cost could not be kept"
         ) from None
+
+
+def _check_prompt(provider: Provider, budget: Budget, model: str, prompt: int) -> None:
+    """See that the prompt by itself does not pass what is left: it is paid for however short the answer is.
+
+    Raises:
+        OverBudget: It does.
+    """
+    try:
+        budget.check_prompt(model, Usage(input_tokens=prompt))
+    except LimitReached as exc:
+        raise OverBudget(provider, exc) from exc
+
+
+def _prompt_tokens(body: dict[str, Any]) -> int:
+    """About how many tokens a prompt has, by its texts; what is in base64 counts no more than a picture."""
+    tokens, waiting = 0, list[Any]([body])
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            most = _MOST_OF_DATA if value.startswith("data:") else len(value)
+            tokens += min(len(value) // _CHARS_PER_TOKEN, most)
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            is_data = value.get("type") == "base64" and isinstance(value.get("data"), str)
+            tokens += min(len(value["data"]) // _CHARS_PER_TOKEN, _MOST_OF_DATA) if is_data else 0
+            waiting += [each for key, each in value.items() if not (is_data and key == "data")]
+    return tokens
 
 
 def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> tuple[int | None, int]:

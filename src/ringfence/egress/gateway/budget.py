@@ -30,9 +30,9 @@ class Budget:
     """Counts, and refuses what would go beyond.
 
     A request is admitted while there is room, and what its answer may have at most is held for it until that is over:
-    however many are asked at once, together they have no more than is left. Its prompt is not known before it was sent,
-    so the last one may go over by what its prompt takes, and by fees for what the provider does meanwhile; the tokens of
-    its answer never do.
+    however many are asked at once, together they have no more than is left. Its prompt is only estimated before it is
+    sent: one that by itself costs more than is left is refused, and the last one may go over by what its prompt takes,
+    and by fees for what the provider does meanwhile; the tokens of its answer never do.
 
     A turn is a request that an API answered; while others are being answered, no more are admitted than turns are left.
 
@@ -119,6 +119,16 @@ class Budget:
         if affordable is not None and affordable < 1:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd)
         return affordable if left is None or affordable is None else min(left, affordable)
+
+    def check_prompt(self, model: str, prompt: Usage) -> None:
+        """See that a prompt by itself costs no more than is left; `prompt` is an estimate from before it is sent.
+
+        Raises:
+            LimitReached: It does; `used` is what it would come to.
+        """
+        usd = self.cost(model, prompt) or 0.0
+        if self.cost_usd is not None and self._used_usd + usd > self.cost_usd:
+            raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd + usd)
 
     def used_up(self) -> LimitReached:
         """The error for a rest that is too small to be of use."""

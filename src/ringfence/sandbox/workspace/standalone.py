@@ -14,6 +14,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import UsageError
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
+from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import claimed
@@ -24,7 +25,7 @@ from ringfence.sandbox.workspace.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.untrusted import why_untrusted
 
 
-def check_standalone(spec: SandboxSpec) -> None:
+def _check_ways_out(spec: SandboxSpec) -> None:
     """Refuse what only a run, or a caller who opens the gate, can give a sandbox.
 
     Raises:
@@ -45,7 +46,7 @@ def check_standalone(spec: SandboxSpec) -> None:
 
 @asynccontextmanager
 async def standalone(
-    spec: SandboxSpec, *, name: str, state: Path, unseen: str | None
+    spec: SandboxSpec, name: str, state: Path, *, has_gate: bool
 ) -> AsyncIterator[Placement]:
     """Where a sandbox without a run stands, until the context is left.
 
@@ -53,16 +54,19 @@ async def standalone(
         spec: Its workspace and mode.
         name: Of the sandbox, which others are told while it holds the workspace.
         state: The state directory.
-        unseen: Why this machine's directories cannot be mounted, if they cannot.
+        has_gate: Whether the caller opens the ways out that the spec names.
 
     Raises:
         PolicyRefused: As `ownership.place`; or another writes to the workspace (`workspace-busy`).
-        UsageError: The workspace is absent, no directory or unreadable.
+        UsageError: The workspace is absent, no directory or unreadable; or the spec names ways out that nobody opens.
         InfrastructureFault: The lock or the private git directory cannot be made.
     """
+    if not has_gate:
+        _check_ways_out(spec)
     if spec.workspace is None:
         yield place(None, spec.mode)
         return
+    unseen = await why_unseen(spec)
     with claimed(spec.workspace, spec.mode, run=name, state=state, unseen=unseen):
         placement = place(spec.workspace, spec.mode, unseen=unseen)
         if unseen is not None or placement.workspace is None or spec.backend == "host":  # nothing is mounted

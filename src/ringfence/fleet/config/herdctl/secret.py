@@ -27,8 +27,8 @@ _SHAPE = re.compile(
     r"|(?i:[?&][a-z_-]*(?:token|key|secret|password|sig|signature)=[^&\s]{4,})"
     r"|(?i:\b(?:authorization|x-api-key)[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|bot|token)\s+[^\s\"'$]{4,})"
 )
-_SHORTEST_SECRET = 8
-"""Characters; a default that is shorter says that there is none."""
+_PLACEHOLDERS = frozenset({"none", "null", "unset", "missing", "empty", "changeme", "placeholder", "todo"})
+"""Defaults that say that there is no secret."""
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 _SCHEME = re.compile(r"(?i)\s*(?:bearer|basic|bot|token)?\s*")
 
@@ -98,7 +98,7 @@ def _known(text: str) -> str:
 
     def default_of(match: re.Match[str]) -> str:
         default = match["default"] or ""
-        return default if len(default) >= _SHORTEST_SECRET else ""
+        return "" if default.lower() in _PLACEHOLDERS else default
 
     return _REFERENCE.sub(default_of, text)
 
