@@ -12,6 +12,10 @@ _HEAD = """\
 with the code of the error that stopped it; `exec` and `shell` pass on the code of the command inside,
 `claude` and `codex` that of the program.
 """
+_OTHERWISE = """\
+With `--require-verified`, `unverified` gives 3; with `--no-verify` (`run.verify: none`) it gives 0. `ended` gives the
+code of the program on the terminal.
+"""
 
 
 def page() -> str:
@@ -28,7 +32,7 @@ def page() -> str:
             _HEAD,
             "## How a run ends\n",
             table(("state", "exit code", "meaning"), states),
-            "With `--require-verified`, `unverified` gives 3.\n",
+            _OTHERWISE,
             "Before that it passes through:\n",
             table(("state", "meaning"), running),
             "## By code\n",

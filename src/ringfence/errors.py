@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     REFUSED = 4
     LIMIT = 5
     BLOCKED = 6
+    UNVERIFIED = 9
     INFRASTRUCTURE = 75
     AUTHENTICATION = 77
     CONFIGURATION = 78

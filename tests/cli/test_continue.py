@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def run(ringfence: Cli, workspace: Path) -> Cli:
     """Run a task in the workspace."""
-    return lambda model, *options: ringfence("run", "go", "-C", workspace, "--model", model, *options)
+    return lambda model, *options: ringfence(
+        "run", "go", "-C", workspace, "--no-verify", "--model", model, *options
+    )
 
 
 @pytest.fixture

@@ -338,7 +338,7 @@ def test_no_secret_of_any_source_is_shown_or_kept(
     ended = ringfence("run", f"use {said}", "-C", workspace, *form)
     run = run_dirs()[0]
     kept = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file()).decode("utf-8", "replace")
-    assert ended.code == 0, ended.err
+    assert ended.code == 9, ended.err
     assert [one for one in forms if one in ended.out + ended.err + kept] == []
     told = [event["event"] for event in events()]
     assert ("secret.leased" in told, "secret.revoked" in told) == (True, True)

@@ -187,7 +187,7 @@ def test_by_default_an_agent_finds_no_credential(
     probe = "env | grep -c ANTHROPIC; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c ANTHROPIC_API_KEY; true"
     ended = ringfence("run", "x", "-C", workspace, "--model", script(says("look", probe), says("bye")))
     (result,) = [event["data"]["content"] for event in events() if event["event"] == "tool.returned"]
-    assert (ended.code, json.loads(result)["stdout"]) == (0, "0\n0\n")
+    assert (ended.code, json.loads(result)["stdout"]) == (9, "0\n0\n")
 
 
 @pytest.mark.slow

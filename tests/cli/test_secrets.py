@@ -29,7 +29,7 @@ def test_no_secret_is_shown_or_kept(ringfence: Cli, workspace: Path, leaky: str,
     ended = ringfence("run", f"use {SECRET}", "-C", workspace, "--model", leaky, *form)
     run = run_dirs()[0]
     kept = b"".join(path.read_bytes() for path in run.rglob("*.json*"))
-    assert (ended.code, SECRET in ended.out + ended.err, SECRET.encode() in kept) == (0, False, False)
+    assert (ended.code, SECRET in ended.out + ended.err, SECRET.encode() in kept) == (9, False, False)
 
 
 def test_no_secret_is_in_an_error(ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):

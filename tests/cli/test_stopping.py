@@ -175,7 +175,7 @@ def test_the_next_command_closes_a_killed_run(killed: str, ringfence: Cli, works
 def test_a_killed_run_is_gone_on_with(killed: str, ringfence: Cli, workspace: Path, script: Cli, says: Cli):
     """Its conversation is whole: the call without a result is answered as not run."""
     model = script(says(expect={"messages": 3, "last_tool_result": "not run"}))
-    assert ringfence("run", "more", "-C", workspace, "--model", model, "--continue").code == 0
+    assert ringfence("run", "more", "-C", workspace, "--model", model, "--continue").code == 9
 
 
 def test_a_killed_run_is_undone_after_a_look(killed: str, ringfence: Cli, workspace: Path):

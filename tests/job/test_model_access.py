@@ -8,7 +8,7 @@ import pytest
 from ringfence.config import load
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import ConfigurationError, PolicyRefused
-from ringfence.events import Event, ModelExchanged, Usage
+from ringfence.events import Event, ModelExchanged, ModelReplied, Usage
 from ringfence.job.agent import access_for
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.recorder import Recorder
@@ -62,13 +62,9 @@ async def test_a_model_that_may_not_be_asked_starts_no_run():
         await access_for(request, credentials=[KEY])
 
 
-@pytest.mark.parametrize(
-    ("ended_by", "counted"), [("closed", (15, 0.5)), ("limit", (30, 1.0))], ids=["whole", "cut"]
-)
-async def test_what_is_asked_inside_counts_as_the_runs(
-    tmp_path: Path, ended_by: str, counted: tuple[int, float]
-):
-    """What the agent's own loop asks is counted by its replies alone, but for an answer that a limit cut."""
+@pytest.mark.parametrize("ended_by", ["closed", "limit", "upstream"], ids=["whole", "cut", "broken off"])
+async def test_what_is_asked_inside_counts_as_the_runs(tmp_path: Path, ended_by: str):
+    """What is asked through the gateway counts, be it inside or of the agent's own loop, and once."""
     journal = Journal.create(tmp_path / "run", "run")
     recorder = Recorder(journal, Redactor(), None)
     for sandbox_id in ("s", ""):
@@ -79,8 +75,14 @@ async def test_what_is_asked_inside_counts_as_the_runs(
                 duration_ms=2, answer_bytes=3,
             )
         )  # fmt: skip
+    await recorder.emit(
+        ModelReplied(
+            model="m", message_id="1", content=[], stop_reason="end_turn", usage=Usage(input_tokens=10),
+            cost_usd=0.4, duration_ms=2, request_digest="",
+        )
+    )  # fmt: skip
     await anyio.to_thread.run_sync(journal.close)
-    assert recorder.used.known == counted
+    assert recorder.used.known == (30, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -396,3 +396,39 @@ def test_continue_without_a_session(product: Product) -> None:
 def test_resume_of_what_is_not_there(shared: Product) -> None:
     """A conversation that is not there is a usage error that names it."""
     shared.run(shared.script(says("x"), name="gone"), "--resume", "ffffffff").fails_as("usage", "ffffffff")
+
+
+def test_an_end_that_nothing_checked_is_no_success(product: Product) -> None:
+    """A run without a check ends with 9, so that `&&` stops; with `--no-verify` it ends with 0."""
+    model = product.script(says("done"))
+    assert product.run(model).code == 9
+    assert product.run(model, "--no-verify").code == 0
+    assert [product.ended(run)["exit_code"] for run in product.runs()] == [0, 9]
+    product.configure(product.settings, run={"verify": "none"})
+    assert product.run(model).code == 0
+    product.run(model, "--verify", "true", "--no-verify").fails_as("usage", "--no-verify")
+
+
+def test_a_project_cannot_say_that_no_check_is_wanted(product: Product) -> None:
+    """An untrusted project's file cannot make an unchecked end a success."""
+    product.configure(run={"verify": "none"})
+    assert product.run(product.script(says("done"))).code not in {0, 9}
+
+
+@pytest.mark.parametrize("words", [(), ("--no-verify",)], ids=["no check", "none wanted"])
+def test_a_required_check_that_is_not_there(product: Product, words: tuple[str, ...]) -> None:
+    """A run that requires a check and has none is refused before an agent starts, with no run made."""
+    model = product.script(says("done"))
+    product.run(model, "--require-verified", *words).fails_as("usage", "--require-verified")
+    product.configure(product.settings, run={"require_verified": True})
+    meaning = "usage" if words else "configuration"
+    product.run(model, *words).fails_as(meaning, "require_verified")
+    assert product("runs ls", "--json").json == []
+
+
+def test_the_time_limit_bounds_the_check(product: Product) -> None:
+    """A check that is not over in time ends the run as timed out, and the option that gives it more is named."""
+    words = ("--timeout", "4s", "--verify", "exec sleep 600")
+    ended = product.run(product.script(says("done")), *words)
+    assert ended.ends_as("timed out")
+    assert "--timeout" in product.ended()["reason"]

@@ -148,7 +148,8 @@ def task_of(
     runtime = RUNTIMES.get(name, name)
     client = clients["codex" if runtime == "codex-cli" else "claude"]
     program = () if client.program is None or runtime == "api" else ("--cli-path", str(client.program))
-    options = (*client.sandbox, *program, "--workspace", str(place), *extra)
+    check = () if "--verify" in extra else ("--no-verify",)  # what the client does is tried, not the check
+    options = (*client.sandbox, *program, *check, "--workspace", str(place), *extra)
     return (*COMMAND, "run", "--json", "--runtime", runtime, *options, "--", prompt)
 
 

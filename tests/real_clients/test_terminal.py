@@ -112,6 +112,13 @@ def test_a_prompt_is_there_at_once_and_is_answered(desk: Desk, name: str):
     assert "1 file changed" in shown
     assert "ringfence undo last" in shown
     kinds = [event["event"] for event in desk.events()]
+    end = next(event["data"] for event in desk.events() if event["event"] == "job.ended")
+    # A person watched, and nothing checked it: neither a success nor a failure.
+    assert (end["state"], end["turns"] >= 2, f"exited with code {end['exit_code']}" in end["reason"]) == (
+        "ended",
+        True,
+        True,
+    )
     assert kinds.count("model.exchanged") >= 2
     assert {"message.sent", "model.replied", "tool.called", "tool.returned", "session.kept"} <= set(kinds)
 

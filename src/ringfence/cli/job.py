@@ -244,7 +244,22 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
     print_answer(job, [f"{job['id']}  {job['state']}  {job['reason']}"], json=json)
     if not json:
         _tell_copy(job)
-    return exit_code(JobState(job["state"]), require_verified=False)
+    recorded = _recorded_exit_code(job)
+    return exit_code(JobState(job["state"]), require_verified=False) if recorded is None else recorded
+
+
+def _recorded_exit_code(job: dict[str, Any]) -> int | None:
+    """The exit code of a job's last run, which its settings decide, too; None where its record is not here."""
+    from ringfence.events import JobEnded
+    from ringfence.journal import read, run_dir
+
+    if not job["run_id"]:
+        return None
+    try:
+        ends = [record.event for record in read(run_dir(job["run_id"])) if isinstance(record.event, JobEnded)]
+    except RecordError:
+        return None
+    return ends[-1].exit_code if ends and ends[-1].state == job["state"] else None
 
 
 def _tell_copy(job: dict[str, Any]) -> None:

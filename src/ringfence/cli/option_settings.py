@@ -23,6 +23,8 @@ class SettingOption:
     """Empty for a switch."""
     help_text: str
     short: str = ""
+    value: str | None = None
+    """Of the key, where the option is a switch that sets no boolean."""
 
 
 SETTINGS: Mapping[str, SettingOption] = {
@@ -99,6 +101,9 @@ SETTINGS: Mapping[str, SettingOption] = {
         "client.force", bool, "", "Try a client whose version is outside of the tested range."
     ),
     "verify": SettingOption("run.verify", str, "CMD", "Check that decides the outcome, in a new sandbox."),
+    "no_verify": SettingOption(
+        "run.verify", bool, "", "No check is wanted: an end without one is 0, not 9.", value="none"
+    ),
     "require_verified": SettingOption("run.require_verified", bool, "", "Exit 3 unless a check has passed."),
     "max_turns": SettingOption("limits.turns", int, "N", "Replies of the model."),
     "max_tool_calls": SettingOption("limits.tool_calls", int, "N", "Calls of tools."),

@@ -28,7 +28,7 @@ _LIMIT_BYTES = 16 * 1024**2
 @takes_settings(
     "sandbox", "image", "engine", "mode", "model", "runtime", "toolset", "system_prompt", "system_append",
     "allow_tool", "deny_tool", "permission_mode", "output_schema", "idle_timeout", "cli_path", "cli_arg",
-    "plugin", "settings_source", "force", "verify", "require_verified", "memory", "cpus", "pids", "disk",
+    "plugin", "settings_source", "force", "verify", "no_verify", "require_verified", "memory", "cpus", "pids", "disk",
     "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
     "forward", "allow", "env", "auth",
 )  # fmt: skip
@@ -64,6 +64,8 @@ def run(
         raise UsageError(
             f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
         )
+    if verify is not None and settings["no_verify"]:
+        raise UsageError(f"--verify {verify!r} and --no-verify contradict each other; leave one of them out")
     go_on = going_on(continue_=continue_, resume=resume, fork=fork)
     effective = load_settings(workspace, **settings)
     warn_about(effective)

@@ -35,7 +35,10 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
         for name, value in options.items()
         if value not in (None, [], {}) and value is not False
     }
-    flags = [Flag(SETTINGS[name].key, f"--{name.replace('_', '-')}", value) for name, value in said.items()]
+    flags = [
+        Flag(SETTINGS[name].key, f"--{name.replace('_', '-')}", SETTINGS[name].value or value)
+        for name, value in said.items()
+    ]
     return fall_back(load(workspace.absolute(), flags=flags))
 
 

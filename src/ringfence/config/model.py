@@ -143,9 +143,10 @@ class RunSettings(_Section):
     output_schema: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """File with a JSON Schema of the answer."""
     verify: Text | None = None
-    """Shell command that decides the outcome, run in a new sandbox after the agent's has ended."""
+    """Shell command that decides the outcome, run in a new sandbox after the agent's has ended; `none`: no check is
+    wanted, and an end without one has exit code 0."""
     require_verified: bool = False
-    """Exit non-zero unless a check has passed."""
+    """Exit with 3 unless a check has passed; refused where there is no check."""
 
 
 class LimitSettings(_Section):
@@ -160,7 +161,7 @@ class LimitSettings(_Section):
     cost_usd: PositiveNumber | None = None
     """Cost in US dollars; needs a known price for the model. null: no bound."""
     wall_clock: Seconds = 1800.0
-    """Time from start to end."""
+    """Time from start to end, with the check."""
 
 
 class PriceSettings(_Section):

@@ -1,5 +1,7 @@
 """What becomes of the work when what was inside has ended: brought out, checked, told."""
 
+import math
+import time
 from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -39,6 +41,8 @@ KEEP_S = 600.0
 """How long keeping the state of the workspace may take."""
 _PATCH_NAME = "work.patch"
 _END_S = 30.0
+_SLACK_S = 10.0
+"""After its deadline: for a check to be ended in order, and its output to be recorded."""
 
 
 @frozen
@@ -103,21 +107,34 @@ class Delivery:
         except SandboxError as exc:
             return BroughtOut({}, (f"{NOT_TAKEN}: {exc}",))
 
-    async def check(self, command: str, work: Finished) -> Outcome:
+    async def check(self, command: str, work: Finished, *, deadline: float = math.inf) -> Outcome | None:
         """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.
+
+        Args:
+            command: The check.
+            work: What was brought out.
+            deadline: When it must be over, by the monotonic clock.
+
+        Returns:
+            What it decides; None if it was not over in time.
 
         Raises:
             RingfenceError: It could not be run to its end.
         """
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return None
         try:
-            return await self._verify(command, work)
+            with anyio.move_on_after(left_s + _SLACK_S):
+                return await self._verify(command, work, deadline)
+            return None
         finally:
             with anyio.move_on_after(_END_S, shield=True):
                 again = await finish_again(self.prepared, work)
                 if again is not None:
                     await self._tell(again, "checked")
 
-    async def _verify(self, command: str, work: Finished) -> Outcome:
+    async def _verify(self, command: str, work: Finished, deadline: float) -> Outcome | None:
         """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
         placement = self.prepared.placement
         with self.stops.gentle():
@@ -132,7 +149,7 @@ class Delivery:
                     )
                     placement = await stack.enter_async_context(replica)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
-                return await verify(command, sandbox, self.recorder, changes.caveats)
+                return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
         return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")
 
     async def _tell(self, work: Finished, when: str) -> None:

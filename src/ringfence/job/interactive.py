@@ -18,6 +18,7 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
+from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.client.base import Client, Place, Program
 from ringfence.runtime.client.program import checked_inside
@@ -99,7 +100,11 @@ async def run_client(
             suspends=True,
             on_output=kept.keeper.touch,
         )
-    return replace(outcome, reason=outcome.reason.replace("the command", client.title, 1))
+    reason = outcome.reason.replace("the command", client.title, 1)
+    has_ended = (
+        outcome.state in (JobState.SUCCEEDED, JobState.FAILED) and outcome.command_exit_code is not None
+    )
+    return replace(outcome, state=JobState.ENDED if has_ended else outcome.state, reason=reason)
 
 
 @contextmanager

@@ -76,8 +76,10 @@ _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
 
 CONTEXT_FULL = "the conversation does not fit the model's window any more"
 """How the reason of a run begins that ended so."""
+NOT_CHECKED = "nothing checked it"
+"""How the reason of a run ends that has no check."""
 _AGENT_ENDS = {
-    "done": Outcome(JobState.UNVERIFIED, "the agent says it is done; nothing checked it"),
+    "done": Outcome(JobState.UNVERIFIED, f"the agent says it is done; {NOT_CHECKED}"),
     "denied": Outcome(
         JobState.UNVERIFIED, "the agent says it is done, though it was not permitted all that it wanted to do"
     ),

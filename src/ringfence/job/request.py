@@ -21,6 +21,9 @@ from ringfence.secret import KnownSecret, Lease
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
 
+NO_CHECK = "none"
+"""In place of the command of a check: none is wanted."""
+
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
 Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
@@ -39,13 +42,13 @@ class RunRequest:
     """`workspace` and `mode` in it are the user's; the run prepares the placement."""
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
-    """Of the part inside; bringing out and checking come after it."""
+    """Of the part inside and the check; the work is brought out in any case."""
     wait_s: float = 0.0
     """How long it waits for another run to leave the workspace."""
     on_wait: Callable[[str], None] | None = None
     """Told once, when it begins to wait, who is in the way."""
     verify: str | None = None
-    """Shell command that decides the outcome, in a new sandbox."""
+    """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
     require_verified: bool = False
     loosenings: Sequence[tuple[str, str]] = ()
     """(what, by whom): weaker than the default, asked for by name."""
@@ -73,6 +76,11 @@ class RunRequest:
     continues: str | None = None
     """Run that is gone on with."""
     session_id: str | None = None
+
+    @property
+    def check(self) -> str | None:
+        """The command of the check; None if there is none."""
+        return None if self.verify == NO_CHECK else self.verify
 
 
 @frozen

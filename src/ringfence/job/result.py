@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import ExitCode
 from ringfence.events import JobEnded, WorkExported
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState
@@ -17,7 +16,8 @@ class JobResult:
     run_dir: Path
     state: JobState
     reason: str
-    exit_code: ExitCode
+    exit_code: int
+    """An `ExitCode`; of a session on a terminal that of its program."""
     final_text: str
     ended: JobEnded
     """The end as it was recorded, with what was used."""

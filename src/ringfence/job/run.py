@@ -1,5 +1,6 @@
 """One run in a fence: prepared, worked, brought out, checked, ended once."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from ringfence import __version__
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
 from ringfence.egress.gate import Gate
-from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError
+from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.claiming import claim
 from ringfence.job.closing import unapplied_work
@@ -20,9 +21,9 @@ from ringfence.job.crash import keep_crash
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.host import HOST, check_host
 from ringfence.job.lending import lent, meanwhile
-from ringfence.job.outcome import Outcome, outcome_of, root_cause
+from ringfence.job.outcome import NOT_CHECKED, Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
-from ringfence.job.request import Part, RunRequest
+from ringfence.job.request import NO_CHECK, Part, RunRequest
 from ringfence.job.result import JobResult
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState, exit_code
@@ -44,6 +45,8 @@ class _Progress:
     state: JobState = JobState.QUEUED
     began: float = field(default_factory=time.monotonic)
     is_begun: bool = False
+    deadline: float = math.inf
+    """By the monotonic clock: of the part inside and the check."""
 
 
 class JobRun:
@@ -117,7 +120,7 @@ class JobRun:
             run_dir=self.dir,
             state=outcome.state,
             reason=outcome.reason,
-            exit_code=ExitCode(ended.exit_code),
+            exit_code=ended.exit_code,
             final_text=recorder.final_text,
             structured_output=recorder.structured_output,
             ended=ended,
@@ -256,6 +259,7 @@ class JobRun:
     ) -> Outcome:
         """The part inside, once `checked`, in its own sandbox, which is dead when this returns."""
         limit_s = self._request.wall_clock_s
+        self._progress.deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
         try:
             with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
                 opened = sandboxes.opened(self._request.purpose, placement, checked=checked)
@@ -267,17 +271,28 @@ class JobRun:
         except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is brought out
             return self._outcome_of(exc)
         if clock.cancelled_caught:
-            limit = format_duration(limit_s or 0)
-            advice = "raise it with --timeout, or limits.wall_clock in ringfence.yaml"
-            return Outcome(JobState.TIMED_OUT, f"the time limit of {limit} was reached; {advice}")
+            return self._timed_out("")
         return Outcome(JobState.CANCELLED, self._stops.reason)
+
+    def _timed_out(self, when: str) -> Outcome:
+        limit = format_duration(self._request.wall_clock_s or 0)
+        advice = "raise it with --timeout, or limits.wall_clock in ringfence.yaml"
+        return Outcome(JobState.TIMED_OUT, f"the time limit of {limit} was reached{when}; {advice}")
 
     async def _after(self, outcome: Outcome, delivery: Delivery) -> Outcome:
         """Bring the work out, whatever the outcome; check it if the agent came to its end."""
         work = await delivery.bring_out()
-        if outcome.state is not JobState.UNVERIFIED or self._request.verify is None:
+        if outcome.state is not JobState.UNVERIFIED:
             return outcome
-        return await delivery.check(self._request.verify, work)
+        if self._request.check is None:
+            return self._unchecked(outcome)
+        checked = await delivery.check(self._request.check, work, deadline=self._progress.deadline)
+        return self._timed_out(" before the check was over") if checked is None else checked
+
+    def _unchecked(self, outcome: Outcome) -> Outcome:
+        if self._request.verify is None:
+            return outcome
+        return replace(outcome, reason=outcome.reason.replace(NOT_CHECKED, "no check was wanted"))
 
     def _move(self, state: JobState) -> None:
         if not self._store.move(self.id, self._progress.state, state):
@@ -289,7 +304,12 @@ class JobRun:
     async def _end(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
         ended = JobEnded(
             state=outcome.state,
-            exit_code=exit_code(outcome.state, require_verified=self._request.require_verified),
+            exit_code=exit_code(
+                outcome.state,
+                require_verified=self._request.require_verified,
+                is_check_wanted=self._request.verify != NO_CHECK,
+                command_exit_code=outcome.command_exit_code,
+            ),
             reason=outcome.reason,
             turns=recorder.used.turns,
             tool_calls=recorder.tool_calls,

@@ -19,6 +19,8 @@ class JobState(StrEnum):
     """The agent ended and a check by something else passed."""
     UNVERIFIED = "unverified"
     """The agent says it is done; nothing checked it."""
+    ENDED = "ended"
+    """A session on a person's terminal is over; its exit code is the program's own."""
     FAILED = "failed"
     """The agent or the model's API declined, or the task made no sense."""
     CHECK_RED = "check_red"
@@ -55,7 +57,8 @@ class JobState(StrEnum):
 
 EXIT_CODES: Mapping[JobState, ExitCode] = {
     JobState.SUCCEEDED: ExitCode.OK,
-    JobState.UNVERIFIED: ExitCode.OK,
+    JobState.UNVERIFIED: ExitCode.UNVERIFIED,
+    JobState.ENDED: ExitCode.OK,
     JobState.FAILED: ExitCode.FAILED,
     JobState.CHECK_RED: ExitCode.CHECK_RED,
     JobState.REFUSED: ExitCode.REFUSED,
@@ -69,7 +72,8 @@ EXIT_CODES: Mapping[JobState, ExitCode] = {
     JobState.CANCELLED: ExitCode.CANCELLED,
     JobState.INTERRUPTED: ExitCode.INFRASTRUCTURE,
 }
-"""The end of a job, and the exit code that tells it. `unverified` gives 3 with `--require-verified`."""
+"""The end of a job, and the exit code that tells it. `unverified` gives 3 with `--require-verified`, and 0 where no
+check is wanted; `ended` that of the program."""
 
 _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
@@ -81,8 +85,25 @@ def may_follow(before: JobState, after: JobState) -> bool:
     return after.is_terminal or _LIVE.index(after) == _LIVE.index(before) + 1
 
 
-def exit_code(state: JobState, *, require_verified: bool) -> ExitCode:
-    """The exit code of a terminal state."""
+def exit_code(
+    state: JobState,
+    *,
+    require_verified: bool,
+    is_check_wanted: bool = True,
+    command_exit_code: int | None = None,
+) -> int:
+    """The exit code of a terminal state.
+
+    Args:
+        state: The state.
+        require_verified: Whether an end without a check counts as a failed one.
+        is_check_wanted: Whether a check is missed where there is none.
+        command_exit_code: Of the program on a person's terminal.
+    """
     if state is JobState.UNVERIFIED and require_verified:
         return ExitCode.CHECK_RED
+    if state is JobState.UNVERIFIED and not is_check_wanted:
+        return ExitCode.OK
+    if state is JobState.ENDED and command_exit_code is not None:
+        return command_exit_code
     return EXIT_CODES[state]

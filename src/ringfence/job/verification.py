@@ -1,5 +1,6 @@
 """The check of a run: what it is run on, what its runner reports, and what it decides."""
 
+import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -149,25 +150,36 @@ async def refuse_check(command: str, decisive: Collection[str], recorder: Record
 
 
 async def verify(
-    command: str, sandbox: Sandbox, recorder: Recorder, caveats: Collection[str] = ()
-) -> Outcome:
-    """Run the check, read its runner's report where the runner is known, and say what it decides."""
+    command: str,
+    sandbox: Sandbox,
+    recorder: Recorder,
+    caveats: Collection[str] = (),
+    *,
+    deadline: float = math.inf,
+) -> Outcome | None:
+    """Run the check, read its runner's report where the runner is known, and say what it decides.
+
+    Returns:
+        What it decides; None if it was not over at the deadline, a time of the monotonic clock.
+    """
     # The runners bring a parser for each report, which a run without a check does not need.
     from ringfence.check.suite.running import run_check
 
     await recorder.emit(VerificationStarted(command=command))
     began = time.monotonic()
     async with output_feed(recorder.emit, "") as feed:
-        check = Check("test", "the check", command, TIMEOUT_S, runner_of(command), feed.take)
+        check = Check("test", "the check", command, _left_s(deadline), runner_of(command), feed.take)
         report = await run_check(check, sandbox, canary=False)
-    check = replace(check, on_output=None)
+    is_late = report.ended_by == "timeout" and time.monotonic() >= deadline
     problem = _problem(check, report)
     has_canary = False
     if problem is None and check.runner in _PYTHON_RUNNERS:
         from ringfence.check.suite.python import why_nothing_fails
 
-        problem = await why_nothing_fails(check, sandbox)
+        again = replace(check, timeout_s=_left_s(deadline), on_output=None)
+        problem = await why_nothing_fails(again, sandbox)
         has_canary = problem is None
+        is_late = problem is not None and time.monotonic() >= deadline
     outcomes = [each.outcome for each in report.results.values()] if check.runner else []
     tests: dict[str, int] = {name: outcomes.count(name) for name in sorted(set(outcomes))}
     await recorder.emit(
@@ -184,9 +196,16 @@ async def verify(
             caveats=[*([] if check.runner else ["only its exit code was checked"]), *caveats],
         )
     )
+    if is_late:
+        return None
     if problem is None:
         return Outcome(JobState.SUCCEEDED, f"the check passed: {command} ({_proof(check, tests)})")
     return Outcome(JobState.CHECK_RED, problem)
+
+
+def _left_s(deadline: float) -> float:
+    """How long a check may still take."""
+    return max(0.001, min(TIMEOUT_S, deadline - time.monotonic()))
 
 
 def _proof(check: Check, tests: Mapping[str, int]) -> str:

@@ -58,7 +58,7 @@ def works(make_crew: Make) -> Crew:
 @pytest.mark.parametrize(
     ("agent", "code", "state"),
     [
-        ("good", 0, "unverified"),
+        ("good", 9, "unverified"),
         ("red", 3, "check_red"),
         ("limited", 5, "limit"),
         ("broken", 78, "configuration"),
@@ -170,11 +170,11 @@ def test_logs_follow_a_job_through_its_attempts(crew: Crew):
 
 def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
     """Whoever waits for a job, or shows it, is told the command that brings its changes into the workspace."""
-    waited = works.does("fleet", "trigger", "writes", "--wait")
+    waited = works.run("fleet", "trigger", "writes", "--wait")
     run = works.job(waited.out.split()[0])["run_id"][-8:]
     told = f"ringfence: the work is on a private copy: bring it in with `ringfence apply {run}`\n"
     assert (waited.err, works.does("job", "show", waited.out.split()[0]).err) == (told, told)
-    assert works.does("fleet", "trigger", "good", "--wait").err == ""
+    assert works.run("fleet", "trigger", "good", "--wait").err == ""
 
 
 def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: Crew):

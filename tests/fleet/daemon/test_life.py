@@ -43,7 +43,7 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
     _write(crew)
     crew.up()
-    job = crew.does("fleet", "trigger", "a", "--wait", "--json").json["id"]
+    job = crew.run("fleet", "trigger", "a", "--wait", "--json").json["id"]
     crew.does("fleet", "down")
     folder = crew.state / "fleet"
     (folder / "fleet.db").rename(folder / "crew.db")

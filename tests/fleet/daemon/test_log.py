@@ -16,7 +16,7 @@ def test_each_line_of_the_log_is_an_event(crew: Crew):
         agents={"a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}},
     )
     crew.up()
-    job = crew.does("fleet", "trigger", "a", "--wait", "--json").json
+    job = crew.run("fleet", "trigger", "a", "--wait", "--json").json
     crew.does("fleet", "down")
     said = [json.loads(line) for line in crew.log.splitlines() if line]
     assert {"time", "level", "event", "message"} <= set.intersection(*map(set, said))

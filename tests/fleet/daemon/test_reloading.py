@@ -29,7 +29,7 @@ def test_a_reload_prints_what_changed_and_disturbs_no_job(crew: Crew):
     assert any(line.startswith("agents.b.prompt: is ") for line in pending)
     assert crew.does("fleet", "reload", "--json").json["changes"] == pending
     assert crew.does("fleet", "diff").out == "nothing has changed\n"
-    assert crew.does("fleet", "trigger", "b", "--wait", "--json").json["answer"] == "as it is"
+    assert crew.run("fleet", "trigger", "b", "--wait", "--json").json["answer"] == "as it is"
     ended = crew.ends(job)
     assert (ended["answer"], ended["attempt"], crew.status()["pid"]) == ("as it was", 1, pid)
 

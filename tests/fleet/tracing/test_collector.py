@@ -75,7 +75,7 @@ def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
 
 def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver):
     """Job, run, sandbox, model and tool; those inside know the trace; a collector that was busy is asked again."""
-    job = works.does("fleet", "trigger", "a", "--wait", "--json").json
+    job = works.run("fleet", "trigger", "a", "--wait", "--json").json
     wanted = {"invoke_agent a", "chat scripted", "execute_tool shell", "start sandbox bubblewrap"}
     found, headers = _spans(collector, "a", *wanted)
     assert headers["x-key"] == "letmein"
@@ -88,7 +88,7 @@ def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver)
 
 def test_hooks_are_in_the_trace(works: Crew, collector: Receiver):
     """Each once, below its job, with the run that it was; one that failed is an error."""
-    job = works.does("fleet", "trigger", "hooked", "--wait", "--json").json
+    job = works.run("fleet", "trigger", "hooked", "--wait", "--json").json
     found, _ = _spans(collector, "hooked", "hook before_run", "hook after_run")
     spans = [found["hook before_run"], found["hook after_run"]]
     assert {(span.trace_id, span.parent_span_id) for span in spans} == {
@@ -108,7 +108,7 @@ def test_a_collector_that_is_away_harms_no_job(crew: Crew):
     """A job ends as it would, and the daemon does too."""
     _write(crew, "http://127.0.0.1:9")
     crew.up()
-    ended = crew.does("fleet", "trigger", "a", "--wait", "--json").json
+    ended = crew.run("fleet", "trigger", "a", "--wait", "--json").json
     crew.does("fleet", "down")
     assert ended["state"] == "unverified"
 

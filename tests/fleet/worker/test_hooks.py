@@ -68,14 +68,14 @@ def test_a_required_hook_stops_a_job(works: Crew):
 
 def test_another_hook_that_fails_is_only_told(works: Crew):
     """A hook that nothing depends on does not hold its job up; the log says that it failed."""
-    ended = works.does("fleet", "trigger", "warned", "--wait", "--json").json
+    ended = works.run("fleet", "trigger", "warned", "--wait", "--json").json
     assert ended["state"] == "unverified"
     works.waits(lambda: works.log, lambda log: f"job {ended['id']}: hook before_run 1" in log)
 
 
 def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
     """It has the facts on its stdin, and its run is recorded as any other: sealed, with its command and exit code."""
-    job = works.does("fleet", "trigger", "looking", "--wait", "--json").json["id"]
+    job = works.run("fleet", "trigger", "looking", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 1: run " in log)
     run = log.partition(f"job {job}: hook after_run 1: run ")[2].partition(":")[0]
     records = works.does("audit", "show", "--json", run).out
@@ -86,7 +86,7 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
 
 def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: Crew):
     """Each has a copy of its own, with what the run and the hooks before it made; the workspace stays as it is."""
-    job = works.does("fleet", "trigger", "making", "--wait", "--json").json["id"]
+    job = works.run("fleet", "trigger", "making", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 2: run " in log)
     (told,) = [line for line in log.splitlines() if f"job {job}: hook after_run 2: run " in line]
     assert "6" in told.rpartition(": ")[2]
@@ -101,7 +101,7 @@ def test_a_hook_that_hangs_is_ended(works: Crew):
 
 def test_a_hook_on_the_host_has_the_facts_too(works: Crew):
     """Where the configuration names it, a hook runs outside of any fence."""
-    job = works.does("fleet", "trigger", "host", "--wait", "--json").json["id"]
+    job = works.run("fleet", "trigger", "host", "--wait", "--json").json["id"]
     facts = works.waits(lambda: works.home / "facts.json", lambda file: file.exists() and file.read_text())
     told = json.loads(facts.read_text())
     assert (told["event"], told["job"]["id"], told["answer"]) == ("on_success", job, "the answer")
@@ -129,7 +129,7 @@ def test_a_message_is_sent_again_until_it_is_taken(crew: Crew):
         }
         crew.write(agents={"a": agent}, run={"model": crew.script("quick", {"text": "done"})})
         crew.up()
-        crew.does("fleet", "trigger", "a", "--wait")
+        crew.run("fleet", "trigger", "a", "--wait")
         first, second = told.take(), told.take()
     assert first[0]["x-ringfence-delivery"] == second[0]["x-ringfence-delivery"]
     assert json.loads(second[1])["event"] == "on_success"

@@ -92,7 +92,7 @@ def works(make_crew: Make) -> Crew:
 
 def _tokens(crew: Crew, agent: str) -> list[str]:
     """The runs of two jobs one after the other, and what the second one's record says it goes on with."""
-    jobs = [crew.does("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
+    jobs = [crew.run("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
     assert [job["state"] for job in jobs] == ["unverified"] * 2
     return [str(jobs[0]["run_id"]), crew.does("audit", "show", "--json", jobs[1]["run_id"]).out]
 
@@ -108,12 +108,12 @@ def test_a_policy_says_whether_a_job_goes_on(works: Crew, agent: str, goes_on: b
 
 def test_no_agent_has_anothers_home(works: Crew):
     """What one leaves in its home is not there for another on the same workspace."""
-    left = works.does("fleet", "trigger", "leaving", "--wait", "--json").json
+    left = works.run("fleet", "trigger", "leaving", "--wait", "--json").json
     assert (left["state"], works.does("job", "logs", left["id"]).out.count("No such file")) == (
         "unverified",
         0,
     )
-    looked = works.does("fleet", "trigger", "looking", "--wait", "--json").json
+    looked = works.run("fleet", "trigger", "looking", "--wait", "--json").json
     said = works.does("audit", "show", "--json", looked["run_id"]).out
     assert "nothing of others" in said
     assert "No such file" in said
@@ -129,9 +129,9 @@ def test_a_session_that_is_too_long_is_begun_anew(works: Crew):
 
 def test_a_session_that_is_gone_is_begun_anew(works: Crew):
     """Where the last conversation cannot be had any more, a job begins a new one, and the log says so."""
-    first = works.does("fleet", "trigger", "always", "--wait", "--json").json
+    first = works.run("fleet", "trigger", "always", "--wait", "--json").json
     subprocess.run(["rm", "-rf", works.state / "runs" / first["run_id"]], check=True)
-    second = works.does("fleet", "trigger", "always", "--wait", "--json").json
+    second = works.run("fleet", "trigger", "always", "--wait", "--json").json
     assert second["state"] == "unverified"
     assert f"job {second['id']}: it begins a new session" in works.log
 
@@ -151,7 +151,7 @@ def test_hooks_and_run_have_one_clone(works: Crew):
     """What a hook prepares is there for the run, and what the run made for the hooks after it; its patch is kept."""
     runs = []
     for _ in range(2):
-        job = works.does("fleet", "trigger", "making", "--wait", "--json").json
+        job = works.run("fleet", "trigger", "making", "--wait", "--json").json
         assert job["state"] == "succeeded", job["reason"]
         mark = f"job {job['id']}: hook after_run 1: run "
         works.waits(partial(_said, works, mark), bool)

@@ -51,7 +51,7 @@ async def agent_run(
     Raises:
         UsageError: What it is to go on with is not there, is in use, or is another workspace's or runtime's.
         AuthenticationFailed, InfrastructureFault: As `lent_to_run`.
-        ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`.
+        ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`; a check is required, and there is none.
     """
     import anyio.to_thread
 
@@ -62,6 +62,7 @@ async def agent_run(
     from ringfence.job.clients import provider_of, with_client
     from ringfence.model.registry import needs_credential
 
+    _check_verification(effective)
     place = await anyio.to_thread.run_sync(workspace.resolve)
     spec = spec_of(effective, place)
     check_image(spec)
@@ -80,6 +81,25 @@ async def agent_run(
             agent = replace(agent, model_access=access, session=session)
             request = _run_request(agent, effective, spec, earlier, lent)
             yield replace(request, precheck=None) if is_checked else request, agent
+
+
+def _check_verification(effective: "Effective") -> None:
+    """See that a check that is required is there.
+
+    Raises:
+        UsageError, ConfigurationError: It is not; by where that was asked for.
+    """
+    from ringfence.job.request import NO_CHECK
+
+    run = effective.settings.run
+    if not run.require_verified or run.verify not in (None, NO_CHECK):
+        return
+    places = [effective.origins[key] for key in ("run.require_verified", "run.verify")]
+    place = next((each for each in places if each.kind == "flag"), places[0])
+    raise place.error(
+        "a check must pass (require_verified), and there is none; name its command with --verify, or run.verify in "
+        "ringfence.yaml"
+    )
 
 
 def _answering_by(schema: dict[str, Any] | None, agent: "AgentRequest") -> "AgentRequest":
