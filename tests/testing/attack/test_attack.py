@@ -17,6 +17,7 @@ from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
 from ringfence.sandbox.cgroup import plan
 from ringfence.testing.attack import (
     ATTACKS,
+    commits,
     exhaustion,
     host_files,
     kernel_files,
@@ -184,6 +185,7 @@ MODULES = (
     network,
     host_files,
     workspace_files,
+    commits,
     lifetime,
     exhaustion,
 )

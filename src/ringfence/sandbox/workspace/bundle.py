@@ -31,6 +31,7 @@ _CONFIG = """[core]
 	bare = true
 	hooksPath = /dev/null
 	fsmonitor = false
+	bigFileThreshold = 8m
 """
 _WHICH = """set -e; umask 077; mkdir -p "$1/refs"; printf %s "$2" >"$1/config"
 printf '%s\\n' 'ref: refs/heads/none' >"$1/HEAD"

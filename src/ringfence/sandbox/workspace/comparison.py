@@ -5,8 +5,8 @@ from dataclasses import replace
 from ringfence.sandbox.workspace.git import Git, GitBoundReached
 
 _OPTIONS = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv")
-_WITHOUT_LINES = ("core.bigFileThreshold=1",)
-"""Git compares every file as binary then, which takes next to no memory and time."""
+_COARSER = ("64k", "1")
+"""Sizes from which git compares files as binary: from the last one on all of them, which takes next to nothing."""
 _COMPARE_S = 120.0
 
 
@@ -16,13 +16,17 @@ async def compare_trees(git: Git, earlier: str, later: str, *, output_limit_byte
     Raises:
         GitBoundReached: There is more than may be printed, or git took too long.
     """
-    try:
-        return await _compare(git, earlier, later, output_limit_bytes)
-    except GitBoundReached as exc:
-        if exc.bound == "output":
-            raise
-        coarse = replace(git, options=(*git.options, *_WITHOUT_LINES))
-        return await _compare(coarse, earlier, later, output_limit_bytes)
+    attempts = [
+        git,
+        *(replace(git, options=(*git.options, f"core.bigFileThreshold={size}")) for size in _COARSER),
+    ]
+    for attempt in attempts[:-1]:
+        try:
+            return await _compare(attempt, earlier, later, output_limit_bytes)
+        except GitBoundReached as exc:
+            if exc.bound == "output":
+                raise
+    return await _compare(attempts[-1], earlier, later, output_limit_bytes)
 
 
 async def _compare(git: Git, earlier: str, later: str, output_limit_bytes: int) -> bytes:

@@ -12,6 +12,7 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.ownership import place
 from ringfence.testing.attack import (
+    commits,
     exhaustion,
     host_files,
     kernel_files,
@@ -34,6 +35,7 @@ ATTACKS: tuple[Attack, ...] = (
     *network.ATTACKS,
     *host_files.ATTACKS,
     *workspace_files.ATTACKS,
+    *commits.ATTACKS,
     *lifetime.ATTACKS,
     *exhaustion.ATTACKS,
 )
