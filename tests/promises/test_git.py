@@ -131,12 +131,28 @@ def test_diff_shows_what_only_commits_change(product: Product) -> None:
     assert "planted" not in product.does("diff", "last", "--raw").out
 
 
-def test_a_file_of_an_earlier_commit_is_flagged(product: Product) -> None:
-    """A file that one commit adds and the next removes is named: single commits can be taken, too."""
-    product.shell(
-        f"{_commit_by_plumbing('.envrc')}; unset GIT_INDEX_FILE; git reset -q; git commit -qm b --allow-empty"
-    )
+_ADD_AND_REMOVE = (
+    "echo x > .envrc && git add -f .envrc && git commit -qm add && git rm -q .envrc && git commit -qm remove"
+)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "true",
+        (
+            "git checkout -qb other && git commit -q --allow-empty -m other && git checkout -q - && "
+            "git commit -q --allow-empty -m more && git merge -q --no-commit other"
+        ),
+    ],
+    ids=["commit", "merge"],
+)
+def test_a_file_of_an_earlier_commit_is_flagged(before: str, product: Product) -> None:
+    """A file that one commit, or merge, adds and the next removes is named: single commits can be taken, too."""
+    ended = product.shell(f"{before} && {_ADD_AND_REMOVE}")
+    assert ended.code == 0, ended
     assert product.recorded("work.exported")[0]["runs_on_your_machine"] == [".envrc"]
+    assert "in a commit before the last" in product.does("diff", "last").err
 
 
 def test_ordinary_commits_are_not_counted_twice(product: Product) -> None:

@@ -100,11 +100,11 @@ async def _last(git: Git, ref: str, tip: str, bases: Sequence[str]) -> dict[str,
 
 
 async def _names(git: Git, tip: str, bases: Sequence[str]) -> set[str]:
-    """Paths that any of the new commits changes, merges aside."""
+    """Paths that any of the new commits changes; of a merge, those that are as in none of its parents."""
     is_commit = bases[0] not in _EMPTY_TREES.values()
     known = [f"^{base}" for base in bases] if is_commit else []
-    listed = await git.run("rev-list", "--no-merges", tip, *known, output_limit_bytes=_LISTING_BYTES)
-    options = ("--stdin", "-r", "-z", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    listed = await git.run("rev-list", tip, *known, output_limit_bytes=_LISTING_BYTES)
+    options = ("--stdin", "-r", "-c", "-z", "--root", "--no-commit-id", "--name-only", "--no-renames")
     told = await git.run("diff-tree", *options, stdin=listed.stdout, output_limit_bytes=_LISTING_BYTES)
     return set(told.stdout.decode("utf-8", "surrogateescape").split("\0")) - {""}
 

@@ -103,7 +103,6 @@ def read_agent_refs(directory: Path, id_length: int) -> Refs:
 def _agent_files(directory: Path, notes: list[str]) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
     """Contents of `packed-refs`, of each loose branch, and of HEAD."""
     found: dict[bytes, bytes] = {}
-    loose = list[tuple[bytes, bytes]]()
     try:
         with Tree(directory, unlock=stat.S_IRWXU) as tree:
             for name, limit in ((b"HEAD", _SMALL), (b"packed-refs", _PACKED_LIMIT)):
@@ -118,8 +117,16 @@ def _agent_files(directory: Path, notes: list[str]) -> tuple[bytes, list[tuple[b
                 notes.append("refs that git keeps in another format than files were passed over")
     except OSError as exc:
         notes.append(f"refs could not be read: {exc.strerror}")
-    with suppress(OSError), Tree(directory / "refs", unlock=stat.S_IRWXU) as tree:
+    loose = _agent_branches(directory / "refs", notes)
+    return found.get(b"packed-refs", b""), loose, found.get(b"HEAD", b"")
+
+
+def _agent_branches(directory: Path, notes: list[str]) -> list[tuple[bytes, bytes]]:
+    """Name and contents of each branch that is a file; empty contents of what is no file."""
+    found, seen = list[tuple[bytes, bytes]](), 0
+    with suppress(OSError), Tree(directory, unlock=stat.S_IRWXU) as tree:
         for folder, names in tree.walk(_MAX_AGENT_REFS):
+            seen += len(names)
             if folder != b"heads" and not folder.startswith(b"heads/"):
                 continue
             for entry in names:
@@ -129,8 +136,10 @@ def _agent_files(directory: Path, notes: list[str]) -> tuple[bytes, list[tuple[b
                     continue
                 is_small = status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL
                 text = tree.read(path, _SMALL)[0] if is_small else b""
-                loose.append((b"refs/" + path, text.strip()))
-    return found.get(b"packed-refs", b""), loose, found.get(b"HEAD", b"")
+                found.append((b"refs/" + path, text.strip()))
+    if seen >= _MAX_AGENT_REFS:
+        notes.append(f"of more than {_MAX_AGENT_REFS} refs the rest was passed over")
+    return found
 
 
 def is_ref_name(name: str) -> bool:
