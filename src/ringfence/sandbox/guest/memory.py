@@ -1,4 +1,4 @@
-"""How much memory processes inside use together, where no control group counts it."""
+"""How much memory everything inside uses together, where no control group counts it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PAGE = 4096
+_FEW_SOCKETS = 256
+_SOCKET_BUFFER = 212_992
+"""What a socket's queue holds by default (net.core.wmem_default)."""
 
 
 def private_of(pid: int) -> int:
@@ -31,6 +34,20 @@ def shared_between(pids: Iterable[int], in_tmpfs: int) -> int:
         mapped += _field_kb("/proc/%d/smaps_rollup" % pid, b"Pss_Shmem:") * 1024
         files.update(_memory_files(pid))
     return max(mapped, sum(files.values()) + _system_v() + in_tmpfs)
+
+
+def in_sockets() -> int:
+    """Bytes that the sockets of our network namespace may hold; the first few, which every program has, for nothing.
+
+    How much is queued in them is told to nobody here, only how many there are. One whose buffer was enlarged, as far as
+    the machine allows (net.core.wmem_max), may hold more.
+    """
+    try:
+        with open("/proc/net/sockstat", "rb") as file:
+            words = file.readline().split()  # sockets: used 12
+        return max(0, int(words[2]) - _FEW_SOCKETS) * _SOCKET_BUFFER
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def mapped_at_most(pids: Iterable[int]) -> int:

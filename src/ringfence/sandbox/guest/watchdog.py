@@ -1,7 +1,7 @@
 """Limits by measuring, for where the kernel cannot enforce them; and the sandbox's own time limit.
 
-What is soft here: memory is what processes hold, by themselves and shared, four times a second; disk is the
-size of files changed since the start. A burst between two looks gets through.
+What is soft here: memory is what processes hold, by themselves and shared, and sockets by their number, four times a
+second; disk is the size of files changed since the start. A burst between two looks gets through.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Watchdog:
     def _memory_is_over(self, families: dict[int, list[int]]) -> bool:
         pids = [pid for family in families.values() for pid in family]
         private, in_tmpfs, limit = sum(map(memory.private_of, pids)), self._in_tmpfs(), self._limits["memory"]
-        return private + memory.shared_between(pids, in_tmpfs) > limit
+        # On the bare host, the sockets that are counted are the machine's.
+        in_sockets = memory.in_sockets() if os.getpid() == 1 else 0
+        return private + memory.shared_between(pids, in_tmpfs) + in_sockets > limit
 
     def _in_tmpfs(self) -> int:
         total = 0

@@ -56,6 +56,22 @@ def segment(size):
     ctypes.memset(address, 120, size)
     LIBC.shmdt(address)
     return number
+def queued(size):
+    # Sockets whose buffers hold so many bytes: they are in no process's account either.
+    made = []
+    while size > 0:
+        made += socket.socketpair()
+        for end in made[-2:]:
+            end.setblocking(False)
+            try:
+                while True:
+                    size -= end.send(b"x" * 4096)
+            except BlockingIOError:
+                pass
+    return made
+import resource
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 step, taken, kept = 16 * 1024**2, 0, []
 while taken < FACTS["bound"]:
     FILL
@@ -70,6 +86,7 @@ _FILLS = {
     "file": "kept.append(os.memfd_create('x')); os.write(kept[-1], b'x' * step)",
     "shared": "kept.append(mmap.mmap(-1, step)); kept[-1].write(b'x' * step)",
     "segment": "kept.append(segment(step))",
+    "socket": "kept += queued(step)",
 }
 
 _FLOOD = """
@@ -172,6 +189,10 @@ async def _memory_segments(scene: Scene) -> Verdict:
     return await _memory(scene, "segment")
 
 
+async def _memory_sockets(scene: Scene) -> Verdict:
+    return await _memory(scene, "socket")
+
+
 async def _flood(scene: Scene) -> Verdict:
     async with scene.open_sandbox() as sandbox:
         growth, result = await _watch_memory(
@@ -265,6 +286,14 @@ ATTACKS = (
         _GROUP,
         "Memory in System V segments, which no process holds, counts too.",
         _memory_segments,
+        is_harmless=False,
+        needs_own=True,
+    ),
+    Attack(
+        "memory-sockets",
+        _GROUP,
+        "Buffers of sockets count towards the limit.",
+        _memory_sockets,
         is_harmless=False,
         needs_own=True,
     ),
