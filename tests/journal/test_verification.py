@@ -192,6 +192,17 @@ def test_cutting_whole_lines_off_is_found_by_the_index(kept: int, make_run: Make
     assert (found.status, found.reason) == ("truncated", f"{7 - kept} lines at the end were cut off")
 
 
+@pytest.mark.parametrize("left", [b"", b"{", None], ids=["emptied", "a byte", "first line torn"])
+def test_a_journal_without_a_line_is_found_by_the_index(left: bytes | None, make_run: MakeRun) -> None:
+    """A journal of which no whole line is left is called truncated, too, also where it was never sealed."""
+    directory = make_run(seal=False)
+    journal = directory / "journal.jsonl"
+    first = journal.read_bytes().splitlines()[0]
+    journal.write_bytes(first[:-1] if left is None else left)
+    found = verify(directory)
+    assert (found.status, found.reason) == ("truncated", "6 lines at the end were cut off")
+
+
 def test_a_rewritten_journal_is_found_by_the_index(make_run: MakeRun) -> None:
     """An open journal that was written anew, with a right chain, is not the one that the index knows."""
     directory = make_run(seal=False)

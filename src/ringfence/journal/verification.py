@@ -182,6 +182,9 @@ class _Walk:
         self.tail = replace(self.tail, torn_bytes=torn[0], torn_sha256=torn[1])
 
     def outcome(self) -> Verification:
+        if self.tail.next_seq == 0:
+            # No line says whose it was; what is in a run's directory is that run's.
+            self.heads = known_heads(self.path.absolute().parent.name)
         last_known = max(self.heads, default=-1)
         if last_known >= self.tail.next_seq:
             missing = last_known + 1 - self.tail.next_seq
