@@ -32,3 +32,17 @@ def test_a_state_directory_of_another_user_is_refused(
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path))
     with pytest.raises(PolicyRefused, match="user 1500"):
         state_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_state_directory_behind_a_link_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user into whose home root is led has nothing removed or written elsewhere."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("elsewhere")
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "link" / "ringfence"))
+    assert state_dir() == tmp_path / "link" / "ringfence"
+    os.chown(tmp_path / "link", 1500, 1500, follow_symlinks=False)
+    with pytest.raises(PolicyRefused, match="link of another user"):
+        state_dir()

@@ -1,10 +1,13 @@
 """The record of each run: what it holds, who can read it, and what is found when it was tampered with."""
 
 import json
+import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -283,6 +286,24 @@ def test_old_runs_are_collected(product: Product) -> None:
     newest, _ = product.runs()
     product.does("gc", "--older-than", "1ms", "--keep", "1")
     assert product.runs() == [newest]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
+def test_a_full_disk_is_cleared(product: Product) -> None:
+    """`gc` makes room on a disk that is so full that no database can be written."""
+    product.state.mkdir(parents=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0700", "tmpfs", str(product.state)], check=True
+    )
+    try:
+        product.exec("head", "-c", "900000", "/dev/zero")
+        with suppress(OSError), (product.state / "fill").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        product.does("gc", "--older-than", "1ms", "--keep", "0")
+        assert product.runs() == []
+    finally:
+        subprocess.run(["umount", "-l", str(product.state)], check=True)
 
 
 def test_young_runs_stay(product: Product) -> None:

@@ -143,6 +143,8 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         abandoned_sessions,
         clear_removed,
         expired_runs,
+        is_disk_full,
+        make_room,
         remove_all,
         remove_runs,
     )
@@ -151,12 +153,18 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
 
     # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
     containers, named = await _clear_engines(dry_run=dry_run)
+    if not dry_run and is_disk_full():
+        # No database can be written before there is room.
+        early = await _not_a_crews(expired_runs(seconds, keep))
+        await make_room(early)
+    else:
+        early = []
     store = await close_the_dead(say)
     if not dry_run:
         await _clear_holders()
         await revoke_the_dead(say)
         await clear_scratch_directories()
-    paths = await _not_a_crews(expired_runs(seconds, keep))
+    paths = [*early, *await _not_a_crews(expired_runs(seconds, keep))]
     if not dry_run:
         await clear_removed()
         await remove_runs(paths, store)

@@ -26,6 +26,13 @@ def state_dir() -> Path:
 
 def _ours(path: Path) -> Path:
     """The directory, if nobody else can write there: he could change records, and have us talk to his processes."""
+    link = _link_of_another(path)
+    if link is not None:
+        raise PolicyRefused(
+            f"the state directory {str(path)!r} is refused: {str(link)!r} on the way to it is a link of another user; "
+            "name one of your own by RINGFENCE_STATE_DIR",
+            rule="state-directory",
+        )
     try:
         status = path.stat()
     except OSError:
@@ -41,6 +48,18 @@ def _ours(path: Path) -> Path:
             rule="state-directory",
         )
     return path
+
+
+def _link_of_another(path: Path) -> Path | None:
+    """A link on the way to `path` that neither root nor the caller made, and that may lead elsewhere tomorrow."""
+    for place in (*reversed(path.parents), path):
+        try:
+            status = place.lstat()
+        except OSError:
+            return None  # the rest is not there, or cannot be used
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            return place
+    return None
 
 
 def user_config_file() -> Path:

@@ -1,6 +1,7 @@
 """How long runs are kept: their records, clones and checkpoints go together."""
 
 import secrets
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from ringfence.runtime.session.home import is_held, sessions_dir
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 _YOUNG_S = 3600.0
+_FULL_BYTES = 1024**2
 _GOING = ".removed-"
 """Begins the names of records that are being removed: a record is there whole, or not at all."""
 
@@ -28,6 +30,28 @@ def expired_runs(older_than_s: float, keep: int) -> list[Path]:
     oldest_kept = time.time() - older_than_s
     paths = [Path(summary.path) for summary in list_runs()[keep:] if summary.is_sealed]
     return [path for path in reversed(paths) if path.stat().st_mtime < oldest_kept and not is_alive(path)]
+
+
+def is_disk_full() -> bool:
+    """Whether the disk of the state directory has next to no room, so that no database can be written there."""
+    try:
+        return shutil.disk_usage(state_dir()).free < _FULL_BYTES
+    except OSError:
+        return False
+
+
+async def make_room(paths: list[Path]) -> None:
+    """Remove records of runs, and what removals left, without writing anything; `remove_runs` does the rest afterwards.
+
+    Raises:
+        InfrastructureFault: A directory could not be removed.
+    """
+    await clear_removed()
+    for path in paths:
+        going = path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}")
+        with suppress(OSError):  # on a disk that full, some file systems cannot even rename
+            path.rename(going)
+    await clear_removed()
 
 
 async def remove_runs(paths: list[Path], store: JobStore) -> None:
