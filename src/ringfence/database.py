@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -12,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.filesystem import keep_database_private
 
 Answer = TypeVar("Answer")
 _BUSY_S = 10
@@ -121,6 +123,7 @@ def _engine(url: str, what: str) -> Engine:
         ) from exc
     if parsed.get_backend_name() == "sqlite":
         engine = create_engine(parsed, connect_args={"timeout": _BUSY_S})
+        event.listen(engine, "do_connect", _make_private)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin)
         return engine
@@ -135,6 +138,11 @@ def _engine(url: str, what: str) -> Engine:
     raise UsageError(
         f"{what} cannot be {parsed.get_backend_name()!r}; write sqlite:///FILE or postgresql://HOST/NAME"
     )
+
+
+def _make_private(_dialect: Any, _record: Any, words: list[Any], _options: Any) -> None:
+    if words and words[0] != ":memory:":
+        keep_database_private(Path(words[0]))
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

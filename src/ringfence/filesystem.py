@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,6 +84,22 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def keep_database_private(file: Path) -> None:
+    """Create the file of an SQLite database for its owner only, or take others' rights off one that is the caller's.
+
+    What goes wrong is left to SQLite to find and tell. SQLite gives the files beside it the same mode.
+    """
+    with suppress(OSError):
+        # Never opened once it is there: closing it would release the locks of this process.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return
+    for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+                path.chmod(0o600)
 
 
 @contextmanager

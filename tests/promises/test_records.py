@@ -77,7 +77,7 @@ def test_only_the_owner_reads(kept: Product) -> None:
     """The state directory and those of runs are closed to others, and journals and the signing key are the owner's."""
     for folder in (kept.state, journal(kept).parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    for file in (journal(kept), kept.file("public key").with_suffix("")):
+    for file in (journal(kept), kept.file("public key").with_suffix(""), *kept.state.glob("**/*.db*")):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.filesystem import remote_kind
+from ringfence.filesystem import keep_database_private, remote_kind
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState, may_follow
 
@@ -123,6 +123,7 @@ class JobStore:
             yield database
 
     def _connect(self) -> sqlite3.Connection:
+        keep_database_private(self._file)
         database = sqlite3.connect(self._file, timeout=_BUSY_S)
         try:
             self._make(database)
