@@ -1,6 +1,7 @@
 """What a run changed: `diff`, `undo`, `apply`, and checkpoints by hand."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -343,3 +344,17 @@ def test_the_index_and_head_stay(product: Product) -> None:
     product.does("undo", "last")
     product.does("apply", "last")
     assert state() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root acts as the one to whom a workspace belongs")
+def test_undo_in_a_workspace_that_root_took(product: Product) -> None:
+    """Where the workspace came to belong to root since, `undo` prints the command that gives it back, and then works."""
+    owner = product.project.stat().st_uid
+    product.exec("touch", "made")
+    subprocess.run(["chown", "-R", "0:0", str(product.project)], check=True)
+    ended = product("undo", "last")
+    assert ended.ends_as("infrastructure")
+    assert f"belonged to user {owner}" in ended.err
+    subprocess.run(shlex.split(ended.err.split("`")[1]), check=True)
+    product.does("undo", "last")
+    assert not (product.project / "made").exists()

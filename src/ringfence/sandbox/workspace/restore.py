@@ -9,8 +9,10 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import stat
 from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -313,5 +315,18 @@ async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) ->
         name = errno.errorcode.get(exc.errno or 0, "?")
         at = "" if exc.filename is None else f", {os.fsdecode(exc.filename)!r}"
         raise InfrastructureFault(
-            f"could not write in {str(root)!r}: {exc.strerror} ({name}{at}); mend that and try again"
+            f"could not write in {str(root)!r}: {exc.strerror} ({name}{at}); {_next_step(exc, root, actor)}"
         ) from exc
+
+
+def _next_step(error: OSError, root: Path, actor: Actor) -> str:
+    """What to do about it; root writes in the workspace of another as that user, and with his rights only."""
+    with suppress(OSError):
+        owner = root.stat().st_uid
+        if error.errno in (errno.EACCES, errno.EPERM) and actor.switches and owner != actor.uid:
+            back = f"chown -R {actor.uid}:{actor.gid} {shlex.quote(str(root))}"
+            return (
+                f"it belonged to user {actor.uid}, with whose rights it is written, and belongs to user {owner} now: "
+                f"`{back}` gives it back, then try again"
+            )
+    return "mend that and try again"
