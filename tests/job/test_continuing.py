@@ -6,7 +6,7 @@ import pytest
 
 from ringfence.errors import UsageError
 from ringfence.events import JobCreated
-from ringfence.job.continuing import differences, run_of
+from ringfence.job.continuing import differences, last_run_of, run_of
 from ringfence.journal import Journal, run_dir
 
 
@@ -110,3 +110,23 @@ def test_no_run_is_picked_where_several_are_meant(
         return
     with pytest.raises(UsageError, match=f"{meant}.*; give more of its id"):
         run_of(reference)
+
+
+@pytest.mark.parametrize("runtime", ["standing", "exec", "shell"])
+def test_a_sandbox_without_an_agent_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str
+):
+    """What goes on is the newest agent's run, whatever was opened on the workspace since."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for number, each in enumerate(("api", runtime)):
+        run_id = f"2026-01-28T10-00-0{number}-ab000000"
+        created = JobCreated(
+            job_id=run_id, session_id=run_id, prompt="p", model="a", runtime=each, toolset="", workspace="/w",
+            version="1", configuration={},
+        )  # fmt: skip
+        with Journal.create(run_dir(run_id), run_id) as journal:
+            journal.append(created)
+            journal.seal()
+    assert last_run_of(Path("/w")).run_id == "2026-01-28T10-00-00-ab000000"
+    with pytest.raises(UsageError, match="no agent's"):
+        run_of("2026-01-28T10-00-01")

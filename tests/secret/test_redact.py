@@ -44,6 +44,38 @@ def test_printed_forms_are_found(form: str) -> None:
     assert shown.endswith(" after")
 
 
+SPELLINGS = [
+    lambda char: char,
+    lambda char: "".join(f"%{byte:02x}" for byte in char.encode()),
+    lambda char: "".join(f"%{byte:02X}" for byte in char.encode()),
+    lambda char: "".join(f"\\x{byte:02x}" for byte in char.encode()),
+    lambda char: "".join(f"\\u{unit:04x}" for unit in units(char)),
+    lambda char: "".join(f"\\u{unit:04X}" for unit in units(char)),
+]
+
+
+def units(char: str) -> list[int]:
+    """A character in UTF-16."""
+    wide = char.encode("utf-16-be")
+    return [int.from_bytes(wide[start : start + 2]) for start in range(0, len(wide), 2)]
+
+
+@given(st.lists(st.sampled_from(SPELLINGS), min_size=30, max_size=30))
+def test_escaped_characters_are_found_in_any_mixture(spellings: list[Any]) -> None:
+    """Whichever characters of a secret are escaped, and how, it is found in text and in bytes."""
+    secret = "sk-ant-api03/Zm9v-A+b_c"
+    shown = "".join(spell(char) for spell, char in zip(spellings, secret, strict=False))
+    assert Redactor([secret]).redact(f"<{shown}>") == "<[redacted]>"
+    assert Redactor([secret]).redact(f"<{shown}>".encode()) == b"<[redacted]>"
+
+
+@pytest.mark.parametrize("spell", SPELLINGS[1:])
+def test_escaped_letters_of_other_scripts_are_found(spell: Any) -> None:
+    """Letters beyond ASCII, too, and those beyond the first plane."""
+    secret = "geheim-schlüssel-\U0001f511"
+    assert Redactor([secret]).redact("".join(map(spell, secret))) == "[redacted]"
+
+
 @pytest.mark.parametrize("prefix", ["", "u", "us", "user:", "user"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_base64_is_found_at_every_alignment(prefix: str, encode: Any) -> None:

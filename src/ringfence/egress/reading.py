@@ -18,8 +18,9 @@ _NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _HEAD = re.compile(
     _NAME + rb" [\x21-\x7e]++ HTTP/1\.[01]\r\n(?:" + _NAME + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+\r\n"
 )
-_LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
-"""A line end of one character, or a line that goes on with the one before: readers differ about both."""
+LOOSE_LINE = re.compile(rb"(?<!\r)\n|\r[^\n]|\n[ \t]")
+"""A line end of one character, or a line that goes on with the one before: readers differ about both. What the next
+byte decides is found when that has come. The one rule for everything that reads a head."""
 
 _LENGTH = re.compile("[0-9]{1,18}")
 _IN_CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -113,7 +114,7 @@ class RequestReader:
         end = len(self._head) if found < 0 else found + len(_END)
         if end > _HEAD_BYTES:
             raise Unreadable(431, f"the request's head is larger than {_HEAD_BYTES} bytes")
-        if _LOOSE_LINE.search(self._head, known, end):
+        if LOOSE_LINE.search(self._head, known, end):
             raise Unreadable(400, "the request's head has lines that do not end, or that go on")
         if not 0x21 <= self._head[0] <= 0x7E:
             raise Unreadable(400, "the request is no HTTP")

@@ -18,7 +18,7 @@ _TOLD = 20
 _SHOWN = 60
 _NOT_TOLD = ("run.model", "run.runtime")
 """Told as `model`; the session's own, whatever the settings say."""
-_NO_AGENT = frozenset({"", "exec", "shell", "claude", "codex", "imported"})
+_NO_AGENT = frozenset({"", "exec", "shell", "standing", "claude", "codex", "imported"})
 """Runtimes of runs that cannot be gone on with; an agent of one's own has no name."""
 
 

@@ -89,8 +89,7 @@ class Sandbox:
 
         Args:
             spec: What is asked for.
-            placement: Where the workspace comes from, when a run has prepared one; None decides by the
-                table of `sandbox.workspace.ownership`.
+            placement: Where the workspace comes from, when a run has prepared one.
             sandbox_id: Name of the sandbox; None makes one.
             run_id: The run it is for, if it is for one.
             has_gate: The caller opens the ways out of the spec (`egress.gate.opened_gate`); else they are refused.

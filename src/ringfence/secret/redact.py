@@ -1,8 +1,9 @@
 """Takes secrets out of everything that is recorded or shown, by value: wherever one stands, it is replaced.
 
 Found are the value itself and the forms in which programs usually print it: JSON-escaped (once or twice), percent-
-encoded, hexadecimal, base64 (standard and URL-safe, at each of the three alignments it can have inside a longer
-text). Not found: a value cut in two, compressed, encrypted, or spelled out of order.
+encoded, with any of its characters escaped by a percent sign or by a backslash with `u` or `x`, hexadecimal, base64
+(standard and URL-safe, at each of the three alignments it can have inside a longer text). Not found: a value cut in two,
+compressed, encrypted, or spelled out of order.
 Redaction is the second wall; the first is that secrets do not enter the fence.
 """
 
@@ -21,6 +22,8 @@ MINIMUM_LENGTH = 8
 """Shorter values are not looked for: they would stand in innocent text, and be guessed from the gaps."""
 
 REPLACEMENT = "[redacted]"
+_HINT = r"%[0-9a-fA-F]{2}|\\[ux][0-9a-fA-F]{2}"
+"""Only a text in which characters are escaped is searched for a secret whose characters are."""
 
 _remembered: set[str] = set()
 """Every secret that this process has had from a source, for its error messages."""
@@ -42,17 +45,29 @@ def remembered() -> tuple[str, ...]:
 class _Finder(Generic[AnyStr]):
     """Replaces any of several forms in text of one kind."""
 
-    def __init__(self, forms: Iterable[AnyStr], bar: AnyStr, replacement: AnyStr) -> None:
+    def __init__(
+        self,
+        forms: Iterable[AnyStr],
+        bar: AnyStr,
+        replacement: AnyStr,
+        *,
+        hint: AnyStr,
+        escaped: Iterable[AnyStr] = (),
+    ) -> None:
         # The longest first, so that no part of a longer one is left over.
         self.forms: list[AnyStr] = sorted(set(forms), key=lambda form: (-len(form), form))
         self._pattern: re.Pattern[AnyStr] = re.compile(bar.join(re.escape(form) for form in self.forms))
         self._replacement: AnyStr = replacement
+        self._hint: re.Pattern[AnyStr] = re.compile(hint)
+        self._escaped: re.Pattern[AnyStr] = re.compile(bar.join(escaped))
 
     def replace(self, text: AnyStr) -> AnyStr:
         # Sixty searches for one form each are five times faster than one search for any of sixty.
-        if not any(form in text for form in self.forms):
-            return text
-        return self._pattern.sub(lambda _: self._replacement, text)
+        if any(form in text for form in self.forms):
+            text = self._pattern.sub(lambda _: self._replacement, text)
+        if self._escaped.pattern and self._hint.search(text):
+            text = self._escaped.sub(lambda _: self._replacement, text)
+        return text
 
 
 class Redactor:
@@ -84,11 +99,15 @@ class Redactor:
                 )
         self.ignored, self._secrets = tuple(ignored), secrets
         forms = {form for secret in secrets for form in _forms(secret)}
-        self._in_bytes = _Finder[bytes](forms, b"|", REPLACEMENT.encode())
+        escaped = sorted((_escaped(secret) for secret in secrets), key=lambda form: (-len(form), form))
+        in_bytes = [form.encode() for form in escaped]
+        self._in_bytes = _Finder[bytes](
+            forms, b"|", REPLACEMENT.encode(), hint=_HINT.encode(), escaped=in_bytes
+        )
         decoded = {
             form.decode("utf-8", handler) for form in forms for handler in ("surrogateescape", "replace")
         }
-        self._in_text = _Finder[str](decoded, "|", REPLACEMENT)
+        self._in_text = _Finder[str](decoded, "|", REPLACEMENT, hint=_HINT, escaped=escaped)
 
     def redact(self, value: T) -> T:
         """`value` without secrets; the very same object where there are none.
@@ -152,6 +171,29 @@ def _forms(secret: bytes) -> Iterator[bytes]:
         core = _base64_core(secret, offset)
         yield core
         yield core.translate(bytes.maketrans(b"+/", b"-_"))
+
+
+def _escaped(secret: bytes) -> str:
+    """An expression for a secret of which any characters are escaped, each in any of the ways that are known."""
+    text = secret.decode("utf-8", "replace")
+    return "".join(map(_any_spelling, text))
+
+
+def _any_spelling(char: str) -> str:
+    percent = "".join(f"%{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
+    octets = "".join(rf"\\{{1,4}}x{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
+    wide = char.encode("utf-16-be", "replace")
+    units = [int.from_bytes(wide[start : start + 2]) for start in range(0, len(wide), 2)]
+    unicode = "".join(rf"\\{{1,4}}u{_hex(unit, 4)}" for unit in units)
+    plain = rf"\\{{0,4}}{re.escape(char)}" if char in "\"'/" else re.escape(char)
+    return f"(?:{plain}|{percent}|{octets}|{unicode})"
+
+
+def _hex(value: int, digits: int) -> str:
+    """A number in hexadecimal, its letters in either case."""
+    return "".join(
+        f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{value:0{digits}x}"
+    )
 
 
 def _json_forms(text: str) -> Iterator[bytes]:

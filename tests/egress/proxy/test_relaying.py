@@ -22,6 +22,9 @@ async def pair() -> tuple[SocketStream, SocketStream]:
     [
         "X-HTTP-Method-Override: DELETE",
         "x-http-method: DELETE",
+        "X-Forwarded-Host: other.example",
+        "Forwarded: host=other.example",
+        "X-Original-Host: other.example",
         "X-Method-Override: DELETE",
         "X-Original-URL: /admin",
         "X-Rewrite-URL: /admin",

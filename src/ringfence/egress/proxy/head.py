@@ -9,14 +9,12 @@ from anyio.abc import ByteStream
 
 from ringfence.config.host import read_host
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT, Wanted
+from ringfence.egress.reading import LOOSE_LINE
 
 HEAD_BYTES = 32 * 1024
 HEAD_S = 20.0
 _READ = 16 * 1024
 _END = b"\r\n\r\n"
-_LOOSE_LINE = re.compile(rb"(?<!\r)\n|\r[^\n]|\n[ \t]")
-"""A line end of one character, or a line that goes on with the one before: readers differ about both. What the next
-byte decides is found when that has come."""
 _METHOD = re.compile(rb"[A-Z]{1,20}( |$)|[A-Z]{1,20}$")
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 _URL_AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]@]+)(:(?P<port>[0-9]{0,5}))?", re.ASCII)
@@ -98,7 +96,7 @@ async def _raw_head(inside: ByteStream, early: bytes) -> tuple[bytes, bytes]:
             )
         end = data.find(_END, max(0, looked - len(_END)))
         stop = end + len(_END) if end >= 0 else len(data)
-        if _LOOSE_LINE.search(data, max(0, looked - len(_END)), stop):
+        if LOOSE_LINE.search(data, max(0, looked - len(_END)), stop):
             raise Unreadable(400, "the request's head has lines that do not end properly, or that go on")
         if stop > HEAD_BYTES:
             raise Unreadable(431, f"the request's head is longer than {HEAD_BYTES} bytes")

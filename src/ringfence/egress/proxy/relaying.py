@@ -23,9 +23,15 @@ _OURS = frozenset({b"host", b"expect"})
 _OTHER_REQUEST = frozenset(
     {
         b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url",
+        b"x-original-method", b"x-original-host", b"x-original-uri", b"x-forwarded-host", b"x-forwarded-server",
+        b"x-forwarded-port", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-prefix", b"x-forwarded-uri",
+        b"x-forwarded-path", b"x-forwarded-method", b"x-forwarded-for", b"x-forwarded-by", b"x-host",
+        b"x-http-host-override", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"true-client-ip",
+        b"cf-connecting-ip", b"forwarded", b"via",
     }
 )  # fmt: skip
-"""By which some servers take a request for one of another method or path than it was judged by."""
+"""By which some servers take a request for one of another method, host, path or client than it was judged by: only a
+proxy of theirs may say so, and none is inside."""
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _PROXY_WANTS_PASSWORD = 407
 Headers = list[tuple[bytes, bytes]]
