@@ -202,7 +202,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
 def _rules() -> dict[str, object]:
     from ringfence.sandbox.policy import RULES
     from ringfence.sandbox.seccomp.compile import explain
-    from ringfence.sandbox.workspace.protected import PROTECTED
+    from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
     from ringfence.sandbox.workspace.refusals import REFUSALS
 
     return {

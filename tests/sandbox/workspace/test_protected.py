@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.protected import PROTECTED, flag, guard_git, overlays_for, reason
+from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protected import flag, guard_git, overlays_for, reason
 
 
 @pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)
 def test_each_row_is_reported_and_has_a_reason(entry):
     """A change to any file of the table, or below it, is named, whatever the case of its letters."""
-    below = f"{entry.path}/inner"
-    assert flag([entry.path, below, entry.path.upper()]) == sorted([entry.path, below, entry.path.upper()])
+    spellings = {entry.path, f"{entry.path}/inner", entry.path.upper(), entry.path.lower()}
+    assert flag(spellings) == sorted(spellings)
     assert reason(entry.path) == entry.because
 
 

@@ -16,8 +16,9 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.known import Names
-from ringfence.sandbox.workspace.protected import PROTECTED, TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.protected import TRUSTED_NAMES, is_trusted
 from ringfence.sandbox.workspace.remembered import DIRECTORY, FILE, LINK, SPECIAL, Folders, Held, Remembered
 from ringfence.sandbox.workspace.tree import MAX_DEPTH, Tree
 
