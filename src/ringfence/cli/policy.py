@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ringfence.egress.proxy.decision import Decision, Rules
     from ringfence.sandbox import SandboxSpec
+    from ringfence.sandbox.base import Overlay
 
 
 policy_app = typer.Typer(
@@ -165,7 +166,6 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     from ringfence.sandbox.policy import effective_policy
     from ringfence.sandbox.registry import limit_refusal, why_unseen
     from ringfence.sandbox.workspace.ownership import decide_for
-    from ringfence.sandbox.workspace.protected import overlays_for
     from ringfence.sandbox.workspace.refusals import check_workspace
 
     assert spec.workspace is not None
@@ -181,7 +181,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
             workspace,
             workspace,
             workspace_read_only=decision.mode == "read_only",
-            overlays=overlays_for(workspace, protect=protect) if decision.mode != "read_only" else (),
+            overlays=_overlays(workspace, protect) if decision.mode != "read_only" else (),
         )
     mode = "bind" if spec.backend == HOST else decision.mode
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
@@ -197,6 +197,13 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
             "workspace_is": mode,
             "refused": refused,
         }
+
+
+def _overlays(workspace: Path, protect: "Sequence[str]") -> "tuple[Overlay, ...]":
+    from ringfence.sandbox.workspace.ownership import check_own_program
+    from ringfence.sandbox.workspace.protected import overlays_for
+
+    return overlays_for(workspace, git_entries=check_own_program(workspace), protect=protect)
 
 
 def _rules() -> dict[str, object]:

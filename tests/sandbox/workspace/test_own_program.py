@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import ringfence
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.workspace.ownership import check_own_program
 
@@ -62,3 +64,85 @@ def test_modules_in_the_workspace_are_refused(tmp_path: Path):
     command = [sys.executable, "-c", code, str(tmp_path / "lib"), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert "SandboxSpec(mode='read_only')" in ended.stderr
+
+
+_OPEN = """
+import sys
+import anyio
+from pathlib import Path
+from ringfence.sandbox import Sandbox, SandboxSpec
+
+async def main():
+    spec = SandboxSpec(backend="bubblewrap", workspace=Path(sys.argv[1]))
+    async with Sandbox.open(spec) as sandbox:
+        for command in sys.argv[2:]:
+            result = await sandbox.run(["sh", "-c", command])
+            print(result.exit_code)
+
+anyio.run(main)
+"""
+
+
+@pytest.fixture
+def project(workspace: Path, own: Callable[..., None]) -> Path:
+    """A user's project with a virtual environment that ringfence can be run from, and a directory."""
+    environment = workspace / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python3*/site-packages")
+    for path in sys.path:
+        if path.endswith("site-packages"):
+            copied = [
+                each for each in Path(path).iterdir() if each.name != "__editable__" and each.suffix != ".pth"
+            ]
+            for each in copied:
+                (site / each.name).symlink_to(each)
+    (site / "ringfence").symlink_to(Path(ringfence.__file__).parent)
+    (workspace / "sub").mkdir()
+    own(workspace)
+    return workspace
+
+
+def _open(project: Path, program: str, *commands: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [program, "-c", _OPEN, str(project), *commands]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_the_projects_own_environment_is_read_only(project: Path):
+    """Ringfence in the project's virtual environment runs; what it runs from cannot be changed, the project can."""
+    ended = _open(
+        project, ".venv/bin/python", "echo x > new", "echo x > .venv/new", "mv .venv .away", cwd=project
+    )
+    assert ended.stdout.split() == ["0", "2", "1"], ended
+    assert (project / "new").exists()
+    assert not (project / ".venv" / "new").exists()
+
+
+@pytest.mark.slow
+def test_an_environment_beside_the_project(project: Path, ground: Path):
+    """One that is named by a path through the parent of the project is no part of it."""
+    beside = ground / "venv"
+    (project / ".venv").rename(beside)
+    ended = _open(project, "../venv/bin/python", "echo x > new", cwd=project)
+    assert ended.stdout.split() == ["0"], ended
+
+
+def test_a_module_path_through_the_project(tmp_path: Path):
+    """A way through a directory of the project and back is refused: an agent could put a link there."""
+    (tmp_path / "sub").mkdir()
+    code = "import sys; sys.path.insert(1, sys.argv[1]); from ringfence.sandbox.workspace.ownership import *"
+    code += "\ncheck_own_program(__import__('pathlib').Path(sys.argv[2]))"
+    way = f"{tmp_path}/sub/../../elsewhere"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, way, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert "ringfence itself runs from" in ended.stderr
+
+
+@pytest.mark.slow
+def test_an_environment_behind_a_link(project: Path, ground: Path):
+    """One that a link of the project leads to is refused: an agent could lead it elsewhere."""
+    (project / ".venv").rename(ground / "venv")
+    (project / ".venv").symlink_to(ground / "venv")
+    ended = _open(project, ".venv/bin/python", "true", cwd=project)
+    assert "ringfence itself runs from" in ended.stderr

@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -133,19 +134,25 @@ def decide_for(
     return decision
 
 
-def check_own_program(workspace: Path) -> None:
+def check_own_program(workspace: Path) -> tuple[bytes, ...]:
     """See that what runs now on the host does not lie where an agent is about to write.
 
-    The directory of the script that runs may lie there: it is the user's own. From now on it is searched last,
-    so that nothing an agent puts there can take the place of a module that is imported later.
+    The virtual environment that ringfence runs from may lie there, as it can be mounted read-only. So may the directory
+    of the script that runs: it is the user's own. From now on it is searched last, so that nothing an agent puts there
+    can take the place of a module that is imported later.
+
+    Returns:
+        What has to be read-only inside, relative to the workspace.
 
     Raises:
-        PolicyRefused: Ringfence, its interpreter or a module path lies in the workspace.
+        PolicyRefused: Ringfence, its interpreter or a module path lies elsewhere in the workspace.
     """
     resolved = os.path.realpath(workspace)
     own = _own_places()
     lies_inside = {path: _lies_in(path, resolved) for path in {*own, *sys.path}}
-    inside = [path for path in own if lies_inside[path]]
+    environment = _environment_in(resolved)
+    is_read_only = {path: environment is not None and _lies_in(path, environment) for path in lies_inside}
+    inside = [path for path in own if lies_inside[path] and not is_read_only[path]]
     if inside:
         raise PolicyRefused(
             f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use mode "
@@ -153,7 +160,16 @@ def check_own_program(workspace: Path) -> None:
             "ringfence outside of the project",
             rule="workspace-runs-ringfence",
         )
-    sys.path.sort(key=lies_inside.__getitem__)
+    sys.path.sort(key=lambda path: lies_inside[path] and not is_read_only[path])
+    return () if environment is None else (os.fsencode(os.path.relpath(environment, resolved)),)
+
+
+def _environment_in(workspace: str) -> str | None:
+    """The virtual environment of this interpreter, if it is a directory below the workspace that no link leads to."""
+    prefix = os.path.normpath(sys.prefix)
+    is_environment = sys.prefix != sys.base_prefix and os.path.isfile(f"{prefix}/pyvenv.cfg")  # noqa: PTH113 -- a text
+    is_below = prefix.startswith(workspace.rstrip("/") + "/")
+    return prefix if is_environment and is_below and os.path.realpath(prefix) == prefix else None
 
 
 def _own_places() -> list[str]:
@@ -171,9 +187,20 @@ def _lies_in(path: str, workspace: str) -> bool:
         place = str(Path(path).absolute())
     except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
         return False
-    # Both ways: a venv's python is a link that leads out of the workspace, and lies in it all the same.
+    # All ways: a venv's python is a link that leads out of the workspace, and lies in it all the same; and who goes
+    # through a directory in it and back (`project/sub/../../venv`) goes where an agent may put a link.
     inner = workspace.rstrip("/") + "/"
-    return any(f"{way}/".startswith(inner) for way in (place, os.path.realpath(place)))
+    ways = (*_passed(place), os.path.realpath(place))
+    return any(way.startswith(inner) for way in ways) or os.path.normpath(place) == inner.rstrip("/")
+
+
+def _passed(path: str) -> Iterator[str]:
+    """Each place that a path goes through, `..` taken back: what lies above the workspace is no part of it."""
+    place = "/"
+    for part in path.split("/"):
+        if part not in ("", "."):
+            place = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 -- `..` of a text is wanted
+            yield place
 
 
 def check_reserved(reserved: int) -> None:
@@ -237,7 +264,7 @@ def place(
     found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
     refuse_unseen(workspace, found.blindness)
     if decision.mode == "bind":
-        guarded = (*sorted(found.git_entries), *shut_in(found.closed), *fixed)
+        guarded = (*sorted(found.git_entries), *shut_in(found.closed), *fixed, *check_own_program(workspace))
         reachable = [path for path in found.specials if private is None or not path.startswith(b".git/")]
         git = guard_git(workspace) if private is None else private.overlays
         overlays = git + overlays_for(workspace, git_entries=guarded, covered=reachable)

@@ -15,7 +15,7 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.ignore import escape
-from ringfence.sandbox.workspace.ownership import Decision, decide_for, owner_of
+from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for, owner_of
 from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
@@ -128,6 +128,7 @@ async def prepare(
             *(note for submodule in submodules for note in submodule.notes),
             *left_out,
             *(_told(before, guards, decision) if guards else ()),
+            *(_own_note(workspace) if guards and decision.mode == "bind" else ()),
             *_carried_note(unseen, decision),
             *_obeyed_note(settings),
         ],
@@ -208,7 +209,8 @@ def _guards(
     if mode != "clone":
         refuse_unseen(ground.workspace, before.blindness)
     shut = shut_in({os.fsencode(path): why for path, why in before.skipped.items()}) if mode == "bind" else ()
-    read_only = (*before.git_entries, *_fixed(settings), *shut) if mode == "bind" else ()
+    own = check_own_program(ground.workspace) if mode == "bind" else ()
+    read_only = (*before.git_entries, *_fixed(settings), *shut, *own) if mode == "bind" else ()
     return _Guards(read_only, _reachable(before.specials, private), protect)
 
 
@@ -305,6 +307,11 @@ def _placement(
         overlays=tuple(overlays),
         carry="both" if ground.is_carried else "none",
     )
+
+
+def _own_note(workspace: Path) -> tuple[str, ...]:
+    own = [os.fsdecode(path) for path in check_own_program(workspace)]
+    return tuple(f"{path!r} is read-only inside: ringfence itself runs from it" for path in own)
 
 
 def _carried_note(unseen: str | None, decision: Decision) -> tuple[str, ...]:
