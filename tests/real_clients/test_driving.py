@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.testing.scripted_model import in_prompt, parse_script
+from ringfence.testing.scripted_model import Script, in_prompt, parse_script
 
 from .clients import Client, task_of
 from .conftest import Lab
@@ -47,10 +47,10 @@ async def test_one_interrupt_ends_a_client_in_order(
 
 @CLIENTS
 async def test_turns_are_bounded_from_outside(lab: Lab, workspace: Path, name: str):
-    """The client is ended where it would go on; the outcome is a limit. What it does until it obeys is counted."""
+    """The request after the last turn is refused, and the run ends with the limit."""
     ended = await lab.task(name, does("touch one"), workspace, "--max-turns", "1")
     last = ended.named("job.ended")[0]
-    assert (ended.code, last["state"], last["turns"] in (1, 2)) == (5, "limit", True), last
+    assert (ended.code, last["state"], last["turns"]) == (5, "limit", 1), last
     assert "turns" in last["reason"]
 
 
@@ -61,6 +61,17 @@ async def test_tokens_are_bounded_by_the_gateway(lab: Lab, workspace: Path, name
     last = ended.named("job.ended")[0]
     assert (ended.code, last["state"]) == (5, "limit")
     assert "tokens" in last["reason"]
+
+
+async def test_codex_rejects_no_command_by_itself(lab: Lab, workspace: Path):
+    """It may do all that the fence allows, though it rejects some commands by itself elsewhere."""
+    commands = ["rm -f note.txt", "X=made; touch $X; for each in $X; do rm -rf $each; done | cat"]
+    turns = [{"tools": [{"run": command}]} for command in commands]
+    script = Script.model_validate({"turns": [*turns, {"text": "Done."}]})
+    ended = await lab.task("codex", f"Do it. {in_prompt(script)}", workspace)
+    left = [name for name in ("note.txt", "made") if (workspace / name).exists()]
+    assert (ended.code, left) == (0, []), ended
+    assert [event["is_error"] for event in ended.named("tool.returned")] == [False, False]
 
 
 async def test_what_claude_was_not_permitted_is_told(lab: Lab, workspace: Path):
@@ -74,7 +85,7 @@ async def test_what_claude_was_not_permitted_is_told(lab: Lab, workspace: Path):
 
 @CLIENTS
 async def test_usage_is_what_the_gateway_saw(lab: Lab, workspace: Path, name: str):
-    """Turns and tool calls by the client's word, tokens by the exchanges."""
+    """Tool calls by the client's word, turns and tokens by the exchanges."""
     ended = await lab.task(name, does("touch one"), workspace)
     last = ended.named("job.ended")[0]
     seen = [event["usage"] for event in ended.named("model.exchanged")]

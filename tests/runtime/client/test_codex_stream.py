@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from ringfence.events import (
     MessageSent,
     ModelReplied,
@@ -55,11 +57,14 @@ def test_an_mcp_tools_result_is_its_text() -> None:
     assert (returned.tool, returned.content[:5]) == ("mcp__tiny__add", "sum 5")
 
 
-def test_a_command_that_goes_on_never_returns() -> None:
-    """It is begun, and codex says no more of it; the answer comes in spite of that."""
+@pytest.mark.parametrize("ends", [None, -1], ids=["turn ends", "output ends"])
+def test_a_command_that_goes_on_returns_at_the_end(ends: int | None) -> None:
+    """Codex says no more of it; each call in the record has an end all the same, once."""
     stream = CodexStream()
-    events = read(stream, captured("codex", "long"))
-    assert (len(of(events, ToolCalled)), of(events, ToolReturned)) == (1, [])
+    events = read(stream, captured("codex", "long")[:ends])
+    (called,), (returned,) = of(events, ToolCalled), of(events, ToolReturned)
+    assert (returned.call_id, returned.tool) == (called.call_id, called.tool)
+    assert "did not tell its end" in returned.content
     assert stream.final_text == "done"
 
 

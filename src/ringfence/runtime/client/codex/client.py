@@ -16,6 +16,15 @@ from ringfence.runtime.client.codex.stream import CodexStream
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _NO_DAEMON = "--no-daemon"
+_RULES = b"""\
+prefix_rule(pattern = [["rm", "/bin/rm", "/usr/bin/rm", "sudo"]], decision = "allow")
+prefix_rule(
+    pattern = [["bash", "/bin/bash", "/usr/bin/bash", "sh", "/bin/sh", "/usr/bin/sh", "zsh", "/bin/zsh"], ["-c", "-lc"]],
+    decision = "allow",
+)
+"""
+"""The second is for scripts that codex cannot take apart."""
+
 _OURS = {
     "--json": "it is there already",
     "--model": "use --model of ringfence",
@@ -81,7 +90,10 @@ class CodexClient(Client):
         if task.session is not None and task.session.resumed_id is not None:
             argv += ["fork" if task.session.is_forked else "resume"]
         argv += ["--json", "--skip-git-repo-check", *_fenced(place), "--model", task.model]
-        files = {f"{self.state_dir(place)}/config.toml": configuration(place, options, self.state_dir(place))}
+        files = {
+            f"{self.state_dir(place)}/config.toml": configuration(place, options, self.state_dir(place)),
+            **self._rules(place),
+        }
         if options.system_prompt is not None:
             files[f"{self.state_dir(place)}/instructions.md"] = options.system_prompt.encode(
                 "utf-8", "replace"
@@ -116,7 +128,10 @@ class CodexClient(Client):
         return Launch(
             argv=(place.program, *([] if first in _COMMANDS_INSIDE else ours), *args),
             env=self.environment(place),
-            files={f"{self.state_dir(place)}/config.toml": configuration(place, None, self.state_dir(place))},
+            files={
+                f"{self.state_dir(place)}/config.toml": configuration(place, None, self.state_dir(place)),
+                **self._rules(place),
+            },
         )
 
     def stream(self) -> Stream:
@@ -130,6 +145,13 @@ class CodexClient(Client):
     def session_files(self) -> tuple[str, ...]:
         """Rollouts; its databases are not needed."""
         return ("sessions/*/*/*/rollout-*.jsonl",)
+
+    def _rules(self, place: Place) -> dict[str, bytes]:
+        """Rules by which codex lets commands run that it rejects by itself (0.169.0: all with `rm -f`).
+
+        Where there is no fence, it goes on rejecting them.
+        """
+        return {f"{self.state_dir(place)}/rules/ringfence.rules": _RULES} if place.is_fence else {}
 
     def environment(self, place: Place) -> dict[str, str]:
         """What it needs in any case, however it is started. The key, a dummy, comes from the gate."""

@@ -1,8 +1,8 @@
 """What `codex exec --json` prints, as events. Seen with 0.169.0.
 
-It prints items, not replies: what was thought and said before a call is told with the call as one reply. So calls of
-one reply that ran one after another look like several replies; the gateway counts better. A command that goes on in
-the background is begun and never ends here. Only `turn.failed` is a failure: `error` may be a retry.
+It prints items, not replies: what was thought and said before a call is told with the call as one reply, so replies are
+not counted here. Of a command that runs for longer than 10 s it tells the beginning only, as it goes on with the model
+meanwhile: such a call returns when the turn ends. Only `turn.failed` is a failure: `error` may be a retry.
 """
 
 import re
@@ -19,13 +19,20 @@ _SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 _RETRY = re.compile(r"Reconnecting\.\.\. (\d{1,4})/\d{1,4}")
 _STATUS = re.compile(r"unexpected status (\d{3})\b")
 _HELD_BLOCKS = 64
+_UNTOLD = "codex did not tell its end: it ran for longer than 10 s, or until codex ended"
+"""The result of a call that never returned; what the model saw of it is in its requests."""
 
 
 class CodexStream(RecordStream):
     """Reads its output."""
 
     def __init__(self) -> None:
-        super().__init__("codex", _Translator(_ORIGIN))
+        self._own = _Translator(_ORIGIN)
+        super().__init__("codex", self._own)
+
+    def flush(self) -> list[Event]:
+        """What waited for more, and the ends of calls that were never told."""
+        return [*super().flush(), *self._own.abandon()]
 
     def _note(self, value: JSONObject) -> None:
         kind, item = value.get("type"), dict_of(value.get("item"))
@@ -46,8 +53,6 @@ class _Translator(Translator):
         self._content: list[JSONObject] = []
         self._begun_at: Origin | None = None
         self._message = 0
-        self._is_calling = False
-        """Whether the last reply has called something that has not returned: another call is of the same reply."""
 
     def read(self, record: Record) -> list[Event]:
         kind, item = text_of(record.value.get("type")), dict_of(record.value.get("item"))
@@ -57,17 +62,28 @@ class _Translator(Translator):
         retry = _RETRY.match(text_of(record.value.get("message"))) if kind == "error" else None
         if retry is not None:
             return [*self.flush(), _retried(text_of(record.value.get("message")), int(retry[1]), origin)]
-        return [*self.flush(), self._noted(record, origin, short(kind) or "unknown", _says(record.value))]
+        ends = self.abandon() if kind in ("turn.completed", "turn.failed") else []
+        noted = self._noted(record, origin, short(kind) or "unknown", _says(record.value))
+        return [*self.flush(), *ends, noted]
+
+    def abandon(self) -> list[Event]:
+        """The ends of calls whose results are never told."""
+        open_calls, self._calls = self._calls, {}
+        origin = Origin(file=self.file, line=self._line, agent=self.agent)
+        return [
+            ToolReturned(
+                origin=origin, call_id=call_id, tool=tool, is_error=False, content=_UNTOLD, duration_ms=0.0
+            )
+            for call_id, (tool, _) in open_calls.items()
+        ]
 
     def flush(self) -> list[Event]:
         """What was thought and said, as it is."""
         content, self._content = self._content, []
         if not content or self._begun_at is None:
             return []
-        if not self._is_calling:
-            self._message += 1
+        self._message += 1
         calls = [block for block in content if block["type"] == "tool_use"]
-        self._is_calling = self._is_calling or bool(calls)
         replied = ModelReplied(
             origin=self._begun_at,
             model="",
@@ -101,9 +117,7 @@ class _Translator(Translator):
         return events if kind == "item.started" else [*events, *self._ended(call, what, item, origin)]
 
     def _hold(self, block: JSONObject, origin: Origin) -> list[Event]:
-        """Keep a piece of a reply; words after a call are of the next reply."""
-        if block["type"] != "tool_use":
-            self._is_calling = False
+        """Keep a piece of a reply."""
         if not self._content:
             self._begun_at = origin
         self._content.append(block)
@@ -111,7 +125,6 @@ class _Translator(Translator):
 
     def _ended(self, call: JSONObject, what: str, item: JSONObject, origin: Origin) -> list[Event]:
         tool, duration_ms = self._call_of(call["id"], origin.at)
-        self._is_calling = bool(self._calls)
         content, is_error = _result(what, item)
         result: JSONObject = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
         return [
