@@ -43,6 +43,18 @@ async def test_files_together_do_not_grow_beyond_the_disk_limit(workspace: Path)
     assert told.ended_by == "disk"
 
 
+async def test_a_program_that_aborts_for_lack_of_processes_ends_by_their_limit():
+    """Where the kernel counts them, and the program cannot do without another one."""
+    spec = SandboxSpec(backend="bubblewrap", pids=20, soft_limits=True)
+    async with Sandbox.open(spec) as sandbox:
+        if (await sandbox.stats()).forks_refused is None:
+            pytest.skip("no control group of version 2 counts processes here")
+        calm = await sandbox.run(["sh", "-c", "kill -ABRT $$"])
+        line = "(for i in $(seq 40); do sleep 30 & done) 2>/dev/null; kill -ABRT $$"
+        crowded = await sandbox.run(["sh", "-c", line])
+    assert (calm.ended_by, crowded.ended_by) == ("signal", "pids")
+
+
 async def test_processes_are_limited_where_only_the_kernels_own_limit_can_be_had():
     """Each command has it, where no control group counts processes."""
     placement = Placement(os.getuid(), os.getgid(), None, None)

@@ -78,6 +78,8 @@ class ResourceUse:
     cpu_s: float | None = None
     pids: int | None = None
     oom_kills: int | None = None
+    forks_refused: int | None = None
+    """How often the limit on processes kept one from being started."""
 
 
 @frozen

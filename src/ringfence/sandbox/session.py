@@ -29,6 +29,7 @@ _LEAVE_S = 10.0
 _MAX_COMMANDS = 200
 """Each takes four descriptors of the guest's, which usually has 1024."""
 _KILLED_CODE = 128 + 9
+_ABORTED_CODE = 128 + 6
 
 Fields = Sequence[tuple[str, object]]
 
@@ -357,11 +358,19 @@ class GuestSession:
         return use.oom_kills or 0
 
     async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
-        """A kill that the memory limit did is told as such; a shell passes its child's on as code 137.
+        """An end that a limit of the kernel's brought about is told as such.
+
+        The memory limit kills, which a shell passes on as code 137. Where no more processes may be started, a program
+        that cannot do without another thread aborts.
 
         Where a holder relays it has done so: only it knows which kills were told of already.
         """
-        if self.fence.is_relayed or ended_by not in ("signal", "exit") or exit_code != _KILLED_CODE:
+        if self.fence.is_relayed or ended_by not in ("signal", "exit"):
+            return ended_by
+        if ended_by == "signal" and exit_code == _ABORTED_CODE:
+            refused = (await self.fence.use()).forks_refused or 0
+            return "pids" if refused else ended_by
+        if exit_code != _KILLED_CODE:
             return ended_by
         kills = await self._count_oom_kills()
         if kills > self._oom_kills:

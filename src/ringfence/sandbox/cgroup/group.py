@@ -59,6 +59,7 @@ class Cgroup:
             cpu_s=self._cpu_s(),
             pids=self._first(("pids.current", None)),
             oom_kills=self._first(("memory.events", "oom_kill"), ("memory.oom_control", "oom_kill")),
+            forks_refused=self._first(("pids.events", "max")),
         )
 
     def kill(self) -> None:

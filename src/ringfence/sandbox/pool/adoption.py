@@ -76,6 +76,7 @@ class PooledFence(HeldFence):
                 cpu_s=float(said["cpu_s"]) if "cpu_s" in said else None,
                 pids=_number(said.get("pids")),
                 oom_kills=_number(said.get("oom_kills")),
+                forks_refused=_number(said.get("forks_refused")),
             )
         return ResourceUse()
 

@@ -169,7 +169,13 @@ class _Member:
 
     async def _tell_use(self, connection: socket.socket) -> None:
         use = await self._fence.use()
-        told = {"memory": use.memory_bytes, "cpu_s": use.cpu_s, "pids": use.pids, "oom_kills": use.oom_kills}
+        told = {
+            "memory": use.memory_bytes,
+            "cpu_s": use.cpu_s,
+            "pids": use.pids,
+            "oom_kills": use.oom_kills,
+            "forks_refused": use.forks_refused,
+        }
         record = frames.encode_record((name, value) for name, value in told.items() if value is not None)
         with suppress(OSError):
             connection.send(frames.HEADER.pack(len(record), 0, frames.STATS_REPLY) + record)
