@@ -25,6 +25,17 @@ def test_an_answer_after_which_nothing_is_asked_passes_the_limit(run: Cli, scrip
     assert run(script(says("x", "true"), says()), "--max-tokens", "10").code == 5
 
 
+@pytest.mark.slow
+def test_answers_that_broke_off_are_in_the_usage(run: Cli, script: Cli, says: Cli, events: Cli):
+    """Their tokens were paid for: a run has used what all its exchanges have, and one turn."""
+    run(script({"drop": {"after_events": 3}, "text": "ok", "usage": {"input_tokens": 50}}))
+    exchanges = [event["data"] for event in events() if event["event"] == "model.exchanged"]
+    (end,) = [event["data"] for event in events() if event["event"] == "job.ended"]
+    assert [exchange["turn"] for exchange in exchanges] == [0, 1]
+    assert end["turns"] == 1
+    assert end["usage"]["input_tokens"] == sum(each["usage"]["input_tokens"] for each in exchanges) > 50
+
+
 def test_an_unknown_price_refuses_a_cost_limit_before_anything(run: Cli, workspace: Path, tmp_path: Path):
     """No sandbox is opened for a limit that cannot be kept."""
     file = tmp_path / "priceless.yaml"

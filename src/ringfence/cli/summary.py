@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ringfence.job.result import JobResult
 
-_GOOD = {"succeeded": "bold green", "unverified": "bold yellow"}
+_GOOD = {"succeeded": "bold green", "unverified": "bold yellow", "ended": "bold"}
 
 
 def print_summary(console: "Console", result: "JobResult") -> None:
