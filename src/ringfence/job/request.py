@@ -10,6 +10,7 @@ from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
+from ringfence.job.state import NO_CHECK
 from ringfence.model.price_table import Price
 from ringfence.runtime.client.base import Program
 from ringfence.runtime.limits import Limits
@@ -20,9 +21,6 @@ from ringfence.sandbox.pool.pool import PoolSize
 from ringfence.secret import KnownSecret, Lease
 from ringfence.tool.base import Tool
 from ringfence.tool.mcp_server import McpServer
-
-NO_CHECK = "none"
-"""In place of the command of a check: none is wanted."""
 
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]

@@ -23,10 +23,10 @@ from ringfence.job.host import HOST, check_host
 from ringfence.job.lending import lent, meanwhile
 from ringfence.job.outcome import NOT_CHECKED, Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
-from ringfence.job.request import NO_CHECK, Part, RunRequest
+from ringfence.job.request import Part, RunRequest
 from ringfence.job.result import JobResult
 from ringfence.job.sandboxes import Sandboxes
-from ringfence.job.state import JobState, exit_code
+from ringfence.job.state import NO_CHECK, JobState, exit_code
 from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, export, new_run_id, run_dir, write_session

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from ringfence.errors import ExitCode
 
+NO_CHECK = "none"
+"""In place of the command of a check: none is wanted."""
+
 
 class JobState(StrEnum):
     """Where a job stands. It reaches exactly one terminal state, once."""

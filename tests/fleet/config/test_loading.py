@@ -306,6 +306,14 @@ WRONG = {
         "agents: {b: {}, a: {triggers: {t: {type: after, agent: b}}}}",
         r"triggers\.t: it has no task",
     ),
+    "required-check-that-is-not-there": (
+        "agents: {a: {run: {require_verified: true}}}",
+        r"1:\d+: agents\.a\.run\.require_verified: a check must pass, and there is none",
+    ),
+    "required-check-that-is-not-wanted": (
+        "agents: {a: {run: {require_verified: true, verify: none}}}",
+        r"agents\.a\.run\.require_verified: a check must pass, and there is none",
+    ),
     "hook-to-no-service": (
         "agents: {a: {hooks: {on_failure: [{type: webhook, url: 'ftp://host/x'}]}}}",
         r":1:\d+: agents\.a\.hooks\.on_failure\.0\.url: this is no address of a service",

@@ -24,7 +24,7 @@ from ringfence.fleet.schedule.interval import IntervalSchedule
 from ringfence.fleet.schedule.slot import EPOCH, Schedule
 from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.template import PromptTemplate
-from ringfence.job.state import JobState
+from ringfence.job.state import NO_CHECK, JobState
 
 _PAYLOAD = ("payload",)
 _OF_TRIGGERS = re.compile(r"(?<!\{)\{\{[ \t]*(payload\b[\w.-]{0,100})")
@@ -56,6 +56,7 @@ def check_crew(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
 
 def _of(agent: Agent, fleet: FleetSettings, agents: Mapping[str, Agent]) -> Iterator[RingfenceError]:
     yield from _without_task(agent)
+    yield from _without_check(agent)
     yield from _schedules(agent)
     yield from unnamed_secrets(agent)
     yield from idle_keys(agent)
@@ -126,6 +127,17 @@ def _schedules(agent: Agent) -> Iterator[RingfenceError]:
                 key,
                 f"{whose} asks for {asked[1]!r}, which only triggers bring along; write a `prompt:` without it here",
             )
+
+
+def _without_check(agent: Agent) -> Iterator[RingfenceError]:
+    """A check that is required and is not there: each of its jobs would be refused."""
+    run = agent.settings.run
+    if run.require_verified and run.verify in (None, NO_CHECK):
+        yield _wrong(
+            agent,
+            "run.require_verified",
+            "a check must pass, and there is none; name its command in `run.verify`",
+        )
 
 
 def _without_task(agent: Agent) -> Iterator[RingfenceError]:

@@ -89,7 +89,7 @@ def _check_verification(effective: "Effective") -> None:
     Raises:
         UsageError, ConfigurationError: It is not; by where that was asked for.
     """
-    from ringfence.job.request import NO_CHECK
+    from ringfence.job.state import NO_CHECK
 
     run = effective.settings.run
     if not run.require_verified or run.verify not in (None, NO_CHECK):
