@@ -179,22 +179,34 @@ def down(
 
 @fleet_app.command("status")
 def status(*, json: JsonOption = False) -> None:
-    """Show how the crew stands."""
+    """Show how the crew stands. Without a daemon: what its database holds."""
     from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import NOT_RUNNING, open_reader
 
-    client = FleetClient()
+    client = open_reader()
+    is_up = isinstance(client, FleetClient)
+    active = "running" if is_up else "begun"
     answer, agents = client.get("status"), client.get("agents")
     lines = [
-        f"fleet {answer['fleet']} ({answer['file']}), process {answer['pid']}",
-        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, running {answer['active']}",
+        f"fleet {answer['fleet']} ({answer['file']}), process {answer['pid']}"
+        if is_up
+        else f"fleet of {answer['file'] or 'another machine'}: {NOT_RUNNING}",
+        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, {active} {answer['active']}",
     ]
+    if answer["unreadable"]:
+        lines.append(f"jobs that this version cannot read, left alone: {answer['unreadable']}")
     for agent in agents:
-        why = f"  waits: {agent['waits_for']}" if agent["waits_for"] and agent["queued"] else ""
+        why = f"  waits: {agent['waits_for']}" if is_up and agent["waits_for"] and agent["queued"] else ""
         state = "" if agent["is_enabled"] else "  disabled"
-        counts = f"{agent['queued']} queued, {agent['active']} running, {agent['ended']} ended"
+        ended = "".join(f", {count} {state}" for state, count in agent["outcomes"].items())
+        counts = f"{agent['queued']} queued, {agent['active']} {active}{ended}"
         lines.append(f"  {agent['name']}: {counts}{state}{why}")
     print_answer({**answer, "agents": agents}, lines, json=json)
-    if not json and answer["queued"] > sum(agent["queued"] for agent in agents):
+    if (
+        isinstance(client, FleetClient)
+        and not json
+        and answer["queued"] > sum(agent["queued"] for agent in agents)
+    ):
         tell_former(client, {agent["name"] for agent in agents})
 
 

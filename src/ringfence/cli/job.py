@@ -33,9 +33,9 @@ def ls(
     json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import open_reader
 
-    found = FleetClient().get("jobs", agent=agent, state=state, before=before, limit=limit)
+    found = open_reader().get("jobs", agent=agent, state=state, before=before, limit=limit)
     lines = (
         f"{job['id']}  {job['state']:<14} {job['agent']:<20} {job['waits_for'] or job['reason']}"
         for job in found
@@ -46,10 +46,10 @@ def ls(
 @job_app.command("show")
 def show(job: JobArgument, *, json: JsonOption = False) -> None:
     """Show one job."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import open_reader
     from ringfence.journal import run_dir
 
-    found = FleetClient().get("jobs", job)
+    found = open_reader().get("jobs", job)
     if json:
         print_answer(found, (), json=True)
         return
@@ -71,13 +71,16 @@ def logs(
 ) -> None:
     """Print what happened in a job."""
     from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import NOT_RUNNING, open_reader
     from ringfence.journal import read, run_dir
 
-    client, printer = FleetClient(), RecordPrinter(json=json)
-    found = client.get("jobs", job)
-    if follow:
-        _follow(client, found, printer)
+    reader, printer = open_reader(), RecordPrinter(json=json)
+    found = reader.get("jobs", job)
+    if follow and isinstance(reader, FleetClient):
+        _follow(reader, found, printer)
         return
+    if follow and found["ended_at"] is None:
+        say(f"nothing is followed: {NOT_RUNNING}")
     if not found["run_id"]:
         _tell_unbegun(found)
     elif _has_record(found):

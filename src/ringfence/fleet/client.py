@@ -29,6 +29,16 @@ _KINDS: Mapping[int, type[RingfenceError]] = {
 }
 
 
+class NoDaemon(UsageError):
+    """No daemon runs for the state directory."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no daemon is running for this state directory; start one with `ringfence fleet up` "
+            "(`fleet validate` and `fleet show` need none)"
+        )
+
+
 def socket_path(state: Path | None = None) -> Path:
     """Where a state directory's daemon listens."""
     return (state or state_dir()) / "fleet" / "daemon.sock"
@@ -49,6 +59,19 @@ class FleetClient:
     def __init__(self, path: Path | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._path = path or socket_path()
         self._timeout_s = timeout_s
+
+    def is_up(self) -> bool:
+        """Whether a daemon listens."""
+        connection = _Connection(self._path, self._timeout_s)
+        try:
+            connection.connect()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:  # asked anything, it says why
+            return True
+        finally:
+            connection.close()
+        return True
 
     def get(self, *parts: str, **query: Any) -> Any:
         """What it answers to a question."""
@@ -108,10 +131,7 @@ class FleetClient:
             return connection, connection.getresponse()
         except (FileNotFoundError, ConnectionRefusedError) as exc:
             connection.close()
-            raise UsageError(
-                "no daemon is running for this state directory; start one with `ringfence fleet up` "
-                "(`fleet validate` and `fleet show` need none)"
-            ) from exc
+            raise NoDaemon from exc
         except (OSError, http.client.HTTPException) as exc:
             connection.close()
             raise InfrastructureFault(

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,18 +16,33 @@ _LOCK = "daemon.lock"
 
 
 @contextmanager
-def only_one(state: Path) -> Iterator[None]:
+def only_one(state: Path, file: Path) -> Iterator[None]:
     """Hold the state directory's crew.
+
+    Args:
+        state: The state directory.
+        file: The fleet's, for advice: whose daemon the other one is decides what can be done.
 
     Raises:
         UsageError: Another process does.
     """
     with held(state) as other:
         if other is not None:
-            raise UsageError(
-                f"another daemon (process {other}) has this state directory; `ringfence fleet down` ends it"
-            )
+            raise UsageError(_taken(other, state, file))
         yield
+
+
+def _taken(other: str, state: Path, file: Path) -> str:
+    theirs = noted_file(state)
+    if theirs is None or theirs == file.absolute():
+        return (
+            f"this fleet's daemon runs already (process {other}); `ringfence fleet reload` has it read its files again, "
+            "`ringfence fleet down` ends it"
+        )
+    return (
+        f"another daemon (process {other}) has this state directory, for the fleet of {str(theirs)!r}; give this one "
+        f"a state directory of its own, such as RINGFENCE_STATE_DIR={shlex.quote(str(state))}-2, for every command"
+    )
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """What the daemon is asked and answers, as models: they are what OpenAPI describes."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ringfence.fleet.store.job import Job
 from ringfence.job.state import JobState
 
 
@@ -47,6 +49,28 @@ class JobDetail(JobAnswer):
     answer: str | None
 
 
+def job_answer(job: Job, waits_for: str | None) -> JobAnswer:
+    """A job, and why it waits, if it does."""
+    known = {name: getattr(job, name) for name in JobAnswer.model_fields if name != "waits_for"}
+    return JobAnswer(**known, waits_for=waits_for)
+
+
+def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
+    """How many jobs of an agent wait, run and have ended, and how they ended."""
+    outcomes = {state: count for state, count in counts.items() if state.is_terminal}
+    return {
+        "queued": counts.get(JobState.QUEUED, 0),
+        "active": counts.get(JobState.STARTING, 0) + counts.get(JobState.RUNNING, 0),
+        "ended": sum(outcomes.values()),
+        "outcomes": outcomes,
+    }
+
+
+def text_of(content: bytes | None) -> str | None:
+    """What is stored beside a job, as text."""
+    return None if content is None else content.decode("utf-8", "replace")
+
+
 class TriggerAnswer(Answer):
     """What makes jobs of an agent, besides its schedules."""
 
@@ -67,6 +91,8 @@ class AgentAnswer(Answer):
     queued: int
     active: int
     ended: int
+    outcomes: dict[JobState, int]
+    """Of those that have ended, how many ended so."""
     waits_for: str | None
     triggers: list[TriggerAnswer]
 
@@ -94,6 +120,8 @@ class StatusAnswer(Answer):
     agents: int
     queued: int
     active: int
+    unreadable: int
+    """Jobs in the database that this version cannot read; they are left alone."""
 
 
 class DownAnswer(Answer):

@@ -32,6 +32,9 @@ from ringfence.fleet.daemon.answers import (
     StatusAnswer,
     TriggerAnswer,
     TriggerRequest,
+    counts_of_agent,
+    job_answer,
+    text_of,
 )
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.daemon.edge import RESPONSES, guard, known_query
@@ -85,6 +88,7 @@ def _add_status(app: FastAPI, daemon: Daemon) -> None:
             agents=len(daemon.fleet.agents),
             queued=sum(count for state, count in live if state is JobState.QUEUED),
             active=sum(count for state, count in live if state in (JobState.STARTING, JobState.RUNNING)),
+            unreadable=len(await daemon.jobs.unreadable()),
         )
 
     app.get("/healthz", response_class=PlainTextResponse)(healthz)
@@ -153,7 +157,6 @@ def _add_agents(app: FastAPI, daemon: Daemon) -> None:
 
 def _agent(daemon: Daemon, name: str, counts: dict[JobState, int], *, is_enabled: bool) -> AgentAnswer:
     settings = daemon.fleet.agents[name].settings
-    active = counts.get(JobState.STARTING, 0) + counts.get(JobState.RUNNING, 0)
     return AgentAnswer(
         name=name,
         description=settings.description,
@@ -163,9 +166,7 @@ def _agent(daemon: Daemon, name: str, counts: dict[JobState, int], *, is_enabled
         if settings.workspace
         else settings.repository and settings.repository.url,
         is_enabled=settings.is_enabled and is_enabled,
-        queued=counts.get(JobState.QUEUED, 0),
-        active=active,
-        ended=sum(count for state, count in counts.items() if state.is_terminal),
+        **counts_of_agent(counts),
         waits_for=_resting(daemon, name) or daemon.dispatcher.waiting.get(name),
         triggers=[
             TriggerAnswer(name=called, type=trigger.type, when=_when(f"{name}/{called}", trigger))
@@ -191,11 +192,10 @@ def _when(path: str, trigger: Trigger) -> str:
 
 def _job(daemon: Daemon, job: Job) -> JobAnswer:
     waiting = daemon.dispatcher.waiting
-    known = {name: getattr(job, name) for name in JobAnswer.model_fields if name != "waits_for"}
     why = (
         _resting(daemon, job.agent) or waiting.get(job.agent) or waiting.get(job.workspace) or waiting.get("")
     )
-    return JobAnswer(**known, waits_for=why if job.state is JobState.QUEUED else None)
+    return job_answer(job, why if job.state is JobState.QUEUED else None)
 
 
 async def _check_known(daemon: Daemon, agent: str | None, found: Sequence[Job]) -> None:
@@ -237,8 +237,8 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         job = await daemon.jobs.resolve(reference)
         return JobDetail(
             **_job(daemon, job).model_dump(),
-            prompt=_text(await daemon.jobs.blob(job.id, "prompt")),
-            answer=_text(await daemon.jobs.blob(job.id, "answer")),
+            prompt=text_of(await daemon.jobs.blob(job.id, "prompt")),
+            answer=text_of(await daemon.jobs.blob(job.id, "answer")),
         )
 
     @app.get(
@@ -304,10 +304,6 @@ def _check_session(daemon: Daemon, job: Job) -> None:
         f"job {job.id!r} left nothing to go on with ({job.state}; {why}); "
         f"`ringfence job retry {job.id}` does its task from the start, with `-p TEXT` another one"
     )
-
-
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "replace")
 
 
 async def _events(daemon: Daemon, job_id: str, *, is_followed: bool) -> AsyncIterator[bytes]:

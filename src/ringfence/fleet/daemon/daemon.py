@@ -118,7 +118,7 @@ class Daemon:
         from ringfence.fleet.daemon.api import api
 
         assert self.engine is not None
-        with only_one(self.state):
+        with only_one(self.state, self.file):
             note_file(self.state, self.file)
             async with (
                 self._owned(),

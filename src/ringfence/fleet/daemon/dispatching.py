@@ -61,6 +61,7 @@ class Dispatcher:
         self._woken = anyio.Event()
         self._reconciled_at = float("-inf")
         self._fault = ""
+        self._unreadable: set[str] = set()
         self.is_accepting = True
         """False while the crew is let run dry: nothing new starts."""
         self.waiting: dict[str, str] = {}
@@ -131,6 +132,7 @@ class Dispatcher:
         if anyio.current_time() - self._reconciled_at < _RECONCILE_S:
             return
         self._reconciled_at = anyio.current_time()
+        await self._report_unreadable()
         for job in await self._jobs.list(states=ACTIVE, limit=_MOST):
             is_young = job.started_at is not None and now - job.started_at < timedelta(seconds=_LOST_AFTER_S)
             if job.state is JobState.STARTING and not is_young:
@@ -139,6 +141,14 @@ class Dispatcher:
             if status is not None and status.state.is_end:
                 reason = status.error or "its workflow ended without an outcome"
                 await self._jobs.end_lost(job, reason=reason)
+
+    async def _report_unreadable(self) -> None:
+        """Log each job that this version cannot read, once."""
+        for job_id in await self._jobs.unreadable():
+            if job_id not in self._unreadable:
+                self._unreadable.add(job_id)
+                line = f"job {job_id} is left alone: this version of ringfence cannot read it; use the one that wrote it"
+                self._tell(line, event="job.unreadable", job=job_id)
 
     def _day_began(self, now: datetime) -> datetime:
         return now.astimezone(self.timezone).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, and_, func, or_, select, update
 
 from ringfence.config.units import format_duration
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import ACTIVE, Job, job_of, milliseconds
-from ringfence.fleet.store.jobs import get_in
+from ringfence.fleet.store.job import ACTIVE, Job, milliseconds
+from ringfence.fleet.store.jobs import get_in, readable
 from ringfence.fleet.store.tables import AGENTS, JOBS
 from ringfence.job.state import JobState
 
@@ -119,6 +119,8 @@ class _Round:
         self._ahead: deque[Job] = deque()
         self._is_all = False
         """Whether none comes behind those that were found."""
+        self._unreadable: set[str] = set()
+        """Ids of jobs that this version cannot read: they keep no other from starting."""
         active = _active(connection)
         self._by_agent = Counter(agent for agent, _ in active)
         for _, workspace in active:
@@ -184,11 +186,13 @@ class _Round:
                 JOBS.c.not_before_ms <= milliseconds(self._now),
                 JOBS.c.agent.in_(sorted(known)),
                 JOBS.c.workspace.not_in(sorted(self._blocked.workspaces)),
+                JOBS.c.id.not_in(sorted(self._unreadable)),
             )
             .order_by(JOBS.c.priority.desc(), JOBS.c.id)
         )
         rows = self._connection.execute(query.limit(_AHEAD)).mappings().all()
-        self._ahead.extend(map(job_of, rows))
+        self._ahead.extend(readable(rows))
+        self._unreadable |= {row["id"] for row in rows} - {job.id for job in self._ahead}
         self._is_all = len(rows) < _AHEAD
 
     def _allowed(self, job: Job) -> Budget | None:

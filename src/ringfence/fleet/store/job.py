@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sqlalchemy import RowMapping
 
+from ringfence.errors import InfrastructureFault
 from ringfence.job.state import JobState
 
 TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source", "retry", "fork"]
@@ -87,8 +88,25 @@ class Job:
         return f"{self.id}.{self.admissions}"
 
 
+class JobUnreadable(InfrastructureFault):
+    """A row of the table of jobs that this version cannot read: a newer one wrote it, or another program."""
+
+
 def job_of(row: RowMapping | Mapping[str, Any]) -> Job:
-    """A row of the table of jobs as a job."""
+    """A row of the table of jobs as a job.
+
+    Raises:
+        JobUnreadable: It is none that this version knows.
+    """
+    try:
+        return _job_of(row)
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise JobUnreadable(
+            f"job {row['id']!r} cannot be read by this version of ringfence ({exc}); use the one that wrote it"
+        ) from exc
+
+
+def _job_of(row: RowMapping | Mapping[str, Any]) -> Job:
     return Job(
         id=row["id"],
         agent=row["agent"],

@@ -1,9 +1,10 @@
 """The crew's jobs: entered, found, cancelled, forgotten."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
 
 from ringfence.errors import UsageError
 from ringfence.fleet.store.adding import QueueFull, Twice, add_in, with_key_in
@@ -12,6 +13,7 @@ from ringfence.fleet.store.job import (
     ACTIVE,
     BlobKind,
     Job,
+    JobUnreadable,
     NewJob,
     TriggerKind,
     job_of,
@@ -30,6 +32,8 @@ _BESIDE = select(BLOBS.c.kind, BLOBS.c.content).where(
 )
 _DROP_BESIDE = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
 _ADD_BESIDE = insert(BLOBS)
+_STATES = [state.value for state in JobState]
+_MOST_UNREADABLE = 1000
 _ACTIVE = select(JOBS).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
 
 
@@ -109,8 +113,12 @@ class Jobs:
         return await self._database.read(lambda connection: _jobs(connection, query))
 
     async def counts(self) -> dict[str, dict[JobState, int]]:
-        """How many jobs there are of each agent in each state."""
-        query = select(JOBS.c.agent, JOBS.c.state, func.count()).group_by(JOBS.c.agent, JOBS.c.state)
+        """How many jobs there are of each agent in each state that this version knows."""
+        query = (
+            select(JOBS.c.agent, JOBS.c.state, func.count())
+            .where(JOBS.c.state.in_(_STATES))
+            .group_by(JOBS.c.agent, JOBS.c.state)
+        )
 
         def act(connection: Connection) -> dict[str, dict[JobState, int]]:
             found: dict[str, dict[JobState, int]] = {}
@@ -119,6 +127,11 @@ class Jobs:
             return found
 
         return await self._database.read(act)
+
+    async def unreadable(self) -> Sequence[str]:
+        """Ids of jobs whose state this version does not know."""
+        query = select(JOBS.c.id).where(JOBS.c.state.not_in(_STATES)).limit(_MOST_UNREADABLE)
+        return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
     async def blob(self, job_id: str, kind: BlobKind) -> bytes | None:
         """What is stored beside a job."""
@@ -212,7 +225,9 @@ class Jobs:
 
         def act(connection: Connection) -> int:
             query = (
-                select(JOBS).where(JOBS.c.is_followed.is_(False), JOBS.c.ended_ms.is_not(None)).limit(limit)
+                select(JOBS)
+                .where(JOBS.c.is_followed.is_(False), JOBS.c.ended_ms.is_not(None), JOBS.c.state.in_(_STATES))
+                .limit(limit)
             )
             ended = _jobs(connection, query)
             if not ended:
@@ -300,7 +315,16 @@ def _with_key(connection: Connection, new: NewJob) -> Job:
 
 
 def _jobs(connection: Connection, query: Select[tuple[object, ...]]) -> list[Job]:
-    return [job_of(row) for row in connection.execute(query).mappings()]
+    return readable(connection.execute(query).mappings())
+
+
+def readable(rows: Iterable[RowMapping]) -> list[Job]:
+    """Rows of the table of jobs as jobs, without those that this version cannot read."""
+    jobs = []
+    for row in rows:
+        with suppress(JobUnreadable):  # `unreadable` names them
+            jobs.append(job_of(row))
+    return jobs
 
 
 def now_ms() -> int:

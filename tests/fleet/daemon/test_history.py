@@ -1,0 +1,90 @@
+"""What can be read of a fleet without its daemon, and how status tells ends apart."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from tests.fleet.crew import Crew
+
+pytestmark = pytest.mark.slow
+
+
+def _write(crew: Crew) -> None:
+    ends_well = crew.script("well", {"text": "done"})
+    crew.write(
+        fleet={"name": "c", "drain": "1s"},
+        run={"model": ends_well},
+        agents={
+            "good": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}},
+            "bad": {
+                "prompt": "do it",
+                "workspace": ".",
+                "sandbox": {"mode": "clone"},
+                "run": {"verify": "false"},
+            },
+        },
+    )
+
+
+def _change(crew: Crew, statement: str, *values: str) -> None:
+    with closing(sqlite3.connect(crew.state / "fleet" / "fleet.db")) as link, link:
+        link.execute(statement, values)
+
+
+def test_jobs_are_read_without_a_daemon(crew: Crew):
+    """`job ls`, `job show`, `job logs` and `fleet status` read database and records, and say that no daemon runs."""
+    _write(crew)
+    crew.up()
+    good, bad = (crew.ends(crew.trigger(name))["id"] for name in ("good", "bad"))
+    told = crew.does("fleet", "status").out
+    assert "good: 0 queued, 0 running, 1 unverified" in told
+    assert "bad: 0 queued, 0 running, 1 check_red" in told
+    with_daemon = [crew.does("job", *words, "--json").json for words in (("ls",), ("show", bad))]
+    logs = crew.does("job", "logs", good).out
+    crew.does("agent", "disable", "good")
+    waiting = crew.trigger("good")
+    crew.does("fleet", "down")
+    status = crew.does("fleet", "status")
+    assert "no daemon is running; `ringfence fleet up` starts it" in status.out
+    assert "good: 1 queued, 0 begun, 1 unverified" in status.out
+    assert crew.does("fleet", "status", "--json").json["pid"] is None
+    jobs = crew.does("job", "ls", "--json").json["jobs"]
+    assert [job["id"] for job in jobs] == [waiting, bad, good]
+    assert [{"jobs": jobs[1:]}, crew.does("job", "show", bad[-8:], "--json").json] == [
+        {"jobs": with_daemon[0]["jobs"]},
+        with_daemon[1],
+    ]
+    assert crew.does("job", "logs", good).out == logs
+    assert "no daemon is running" in crew.does("job", "logs", "--follow", waiting).err
+    assert [job["id"] for job in crew.does("job", "ls", "--state", "check_red", "--json").json["jobs"]] == [
+        bad
+    ]
+
+
+def test_a_job_that_cannot_be_read_stops_no_other(crew: Crew):
+    """What a newer version wrote is left alone: the log and the status say so, and other jobs start and end."""
+    _write(crew)
+    crew.up()
+    first = crew.ends(crew.trigger("good"))["id"]
+    _change(crew, "UPDATE crew_jobs SET state = 'of_tomorrow', is_followed = 0 WHERE id = ?", first)
+    assert crew.ends(crew.trigger("good"))["state"] == "unverified"
+    assert crew.does("fleet", "status", "--json").json["unreadable"] == 1
+    crew.waits(lambda: crew.log, lambda log: f"job {first} is left alone" in log)
+    assert first not in [job["id"] for job in crew.does("job", "ls", "--json").json["jobs"]]
+
+
+def test_another_fleet_is_not_told_to_end_the_first(crew: Crew):
+    """A second fleet in a state directory is told whose that is, and to take another; the same one, that it runs."""
+    _write(crew)
+    crew.up()
+    again = crew.run("fleet", "up")
+    assert (again.code, "fleet reload" in again.err) == (2, True), again
+    other = crew.home / "other"
+    other.mkdir()
+    (other / "ringfence.yaml").write_text("fleet: {name: other}\nagents: {a: {prompt: x}}\n")
+    crew.run("trust", str(other / "ringfence.yaml"), "--yes")
+    second = crew.run("fleet", "up", cwd=other)
+    assert second.code == 2
+    assert str(crew.file) in second.err
+    assert "RINGFENCE_STATE_DIR=" in second.err
+    assert "fleet down" not in second.err
