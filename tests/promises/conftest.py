@@ -123,3 +123,11 @@ def fence(request: pytest.FixtureRequest) -> Fence:
     if request.param == "docker":
         return ("--sandbox", "docker", "--image", need_docker())
     return ("--sandbox", str(request.param))
+
+
+@pytest.fixture
+def with_pytest(product: Product) -> Product:
+    """A product whose sandboxes are shown the pytest of these tests."""
+    packages = {"source": str(Path(pytest.__file__).parents[1]), "target": "/packages"}
+    product.configure(product.settings, sandbox={"mounts": [packages], "env": {"PYTHONPATH": "/packages"}})
+    return product

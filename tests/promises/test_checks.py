@@ -1,7 +1,5 @@
 """What the check of a run proves: an agent that makes the check pass without doing the work does not succeed."""
 
-from pathlib import Path
-
 import pytest
 from tests.promises.needs import Fence
 from tests.promises.product import Product, says
@@ -48,14 +46,6 @@ TRICKS = {
     ),
     "script-of-the-check": ("sh check.sh", "rm -f check.sh; echo true > check.sh"),
 }
-
-
-@pytest.fixture
-def with_pytest(product: Product) -> Product:
-    """A product whose sandboxes are shown the pytest of these tests."""
-    packages = {"source": str(Path(pytest.__file__).parents[1]), "target": "/packages"}
-    product.configure(product.settings, sandbox={"mounts": [packages], "env": {"PYTHONPATH": "/packages"}})
-    return product
 
 
 @pytest.fixture

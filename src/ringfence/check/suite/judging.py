@@ -2,7 +2,8 @@
 
 from collections.abc import Collection
 
-from ringfence.check.suite.model import Report, TestResult
+from ringfence.check.suite.collection import is_test_file, why_not_collected
+from ringfence.check.suite.model import RED, Check, Report, TestResult
 from ringfence.check.suite.reason import Project, broken_because
 
 _MOST = 20
@@ -10,31 +11,35 @@ _MOST = 20
 
 def red_for_the_right_reason(
     report: Report,
-    new_test_files: Collection[str],
+    written: Collection[str],
     baseline: Report | None = None,
     *,
     project: Project | None = None,
+    checks: Collection[Check] = (),
 ) -> list[str]:
     """Why new tests, run on the base, are not the red that a story begins with; empty: they are.
 
-    Each new file must have been collected and hold a new test; each new test must fail because what is to be built
-    is absent or does otherwise, and none because the test itself is broken.
+    At least one new or changed test must have been collected. Each of them must fail because what is to be built is
+    absent or does otherwise, and none because the test itself is broken. The other files that were written may be
+    packages, fixtures, helpers and data: they need not hold a test.
 
     Args:
         report: Of a run on the base with the new tests.
-        new_test_files: Their paths, relative to the workspace.
-        baseline: Of a run on the base without them; its tests are none of the new ones. None: there was none.
+        written: Paths of the files that were written, relative to the workspace.
+        baseline: Of a run on the base without them. None: there was none.
         project: What counts as the project's own; None: only what is imported by a relative path.
+        checks: What ran the tests: a file that was not collected is compared with the rules of their runners.
     """
     complaints = (
         [] if report.is_complete else [f"the run of the new tests is no proof: {why}" for why in _why(report)]
     )
-    own = project or Project()
-    old = baseline.results if baseline is not None else {}
-    for file in sorted(new_test_files):
-        complaints += _of_file(report, file, old, own)
-    if not new_test_files:
+    own, new = project or Project(), _new_tests(report, written, baseline)
+    for file in sorted({each.file or each.id for each in new}):
+        complaints += _of_file(file, [each for each in new if (each.file or each.id) == file], own)
+    if not written:
         complaints.append("no file with tests was written")
+    elif not new:
+        complaints += _without_tests(report, written, checks, own)
     if len(complaints) > _MOST:
         complaints[_MOST:] = [f"and {len(complaints) - _MOST} more"]
     return complaints
@@ -44,15 +49,45 @@ def _why(report: Report) -> tuple[str, ...]:
     return report.problems or (f"it was ended by {report.ended_by}",)
 
 
-def _of_file(report: Report, file: str, old: Collection[str], project: Project) -> list[str]:
-    here = [each for each in report.results.values() if each.file == file]
-    new = sorted((each for each in here if each.id not in old), key=lambda each: each.id)
-    if not here:
-        return [
-            f"{file}: none of its tests was collected; is it where the runner looks, with names that it takes?"
-        ]
-    if not new:
-        return [f"{file}: holds no new test"]
+def _new_tests(report: Report, written: Collection[str], baseline: Report | None) -> list[TestResult]:
+    """New tests, wherever they are collected from, and those of the written files that have become red.
+
+    A file that passes as one result holds no tests: node reports a helper so.
+    """
+    found = []
+    for each in sorted(report.results.values(), key=lambda one: one.id):
+        is_written = each.file in written
+        before = baseline.results.get(each.id) if baseline is not None else None
+        if each.id == each.file:
+            is_new = is_written and (each.outcome in RED or (each.outcome == "skipped" and before is None))
+        elif before is None:
+            is_new = is_written or (baseline is not None and is_new_test(each, baseline))
+        else:
+            is_new = is_written and each.outcome in RED and before.outcome not in RED
+        found += [each] if is_new else []
+    return found
+
+
+def is_new_test(result: TestResult, baseline: Report) -> bool:
+    """Whether it is one test, of a known file, that was not run before: also where data brought it about."""
+    return result.file not in (None, result.id) and result.id not in baseline.results
+
+
+def _without_tests(
+    report: Report, written: Collection[str], checks: Collection[Check], project: Project
+) -> list[str]:
+    """Why none of the written files brought a new test: those that look like tests, else all."""
+    collected = {each.file for each in report.results.values() if each.id != each.file}
+    tests = [file for file in sorted(written) if is_test_file(file, checks)] or sorted(written)
+    return [
+        f"{file}: holds no new test"
+        if file in collected
+        else f"{file}: none of its tests was collected; {why_not_collected(file, checks, project.files)}"
+        for file in tests
+    ]
+
+
+def _of_file(file: str, new: list[TestResult], project: Project) -> list[str]:
     if all(each.outcome == "skipped" for each in new):
         return [f"{file}: all its new tests are skipped"]
     complaints = []

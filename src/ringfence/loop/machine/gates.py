@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ringfence.check.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
+from ringfence.check.suite.collection import may_hold_tests
+from ringfence.check.suite.judging import is_new_test, missing
 from ringfence.check.suite.reason import Project
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
@@ -13,6 +15,7 @@ from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.reports import dumped, loaded
 from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
 from ringfence.loop.machine.turns import pause_before
+from ringfence.loop.repository import Tree
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.rows import StoryRow
 
@@ -118,18 +121,21 @@ class Gates:
         if not told:
             return unproved
         before, after = merged(_of(earlier, told)), merged(_of(later, told))
-        if silent and not unproved:  # what no runner tells of may be what the others are red by
-            written = [file for file in written if any(each.file == file for each in after.results.values())]
-            if not written:
-                return []
-        own = {each.id for each in after.results.values() if each.file in files}
-        broken = [each for each in new_failures(after, before) if each.id not in own]
         tree, story = await self._clones.tree(row, commit), self._loop.story(row.id)
         about = "\n".join((story.title, story.description, *story.criteria))
         project = Project((*tree.files, *story.files), about)
+        complaints = red_for_the_right_reason(after, written, before, project=project, checks=told)
+        if silent and not unproved and not any(each.file in written for each in after.results.values()):
+            return []  # a command of which only the exit code is known shows that they fail
+        own = {each.id for each in after.results.values() if each.file in files or is_new_test(each, before)}
+        broken = [each for each in new_failures(after, before) if each.id not in own]
         return [
-            *red_for_the_right_reason(after, written, before, project=project),
+            *complaints,
             *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_SHOWN]),
+            *(
+                f"the test {each} is not run any more; leave the other tests as they are"
+                for each in _removed(after, before)[:_SHOWN]
+            ),
         ]
 
     async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
@@ -142,7 +148,7 @@ class Gates:
         complaints, told = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
-            complaint = _about(check, report, earlier, own) or _not_run(check, report, written)
+            complaint = _about(check, report, earlier, own) or _not_run(check, report, earlier, written)
             was_red = earlier is not None and not earlier.is_green
             told[check.name] = (
                 "red" if complaint else "red, as before" if was_red and not report.is_green else "green"
@@ -152,11 +158,13 @@ class Gates:
 
     async def _written(self, row: StoryRow) -> dict[str, str]:
         """The story's own files with tests, and the check that ran each when it was red."""
+        assert row.tests is not None
+        tree = await self._clones.tree(row, row.tests)
         return {
             each.file: check
             for check, report in (await self._last_red(row)).items()
             for each in report.red()
-            if each.file is not None and await self._is_new(row, each.file)
+            if each.file is not None and await self._is_new(row, each.file) and _holds_tests(tree, each.file)
         }
 
     async def _is_new(self, row: StoryRow, file: str) -> bool:
@@ -183,17 +191,34 @@ class Gates:
         return {check: loaded(report) for check, report in last.result["reports"].items()}
 
 
+def _removed(after: Report, before: Report) -> list[str]:
+    """Tests that passed and are not run any more, unless a file that cannot be loaded yet is the cause."""
+    if any(each.file in (None, each.id) for each in after.red()):
+        return []
+    return missing(after, {each.id for each in before.results.values() if each.outcome == "passed"}, before)
+
+
 def _branch(row: StoryRow) -> StoryRow:
     """In a story's place, the loop's branch."""
     return replace(row, id="", generation=1)
 
 
-def _not_run(check: Check, report: Report, written: Mapping[str, str]) -> str:
-    """Which of the story's own files with tests were not run whole; empty: all were."""
+def _holds_tests(tree: Tree, file: str) -> bool:
+    item = tree.read(file)
+    return item is None or may_hold_tests(file, item.data)
+
+
+def _not_run(check: Check, report: Report, before: Report | None, written: Mapping[str, str]) -> str:
+    """Which of the story's own files with tests were not all run; empty: each was.
+
+    Tests that did not pass before the story are not counted.
+    """
+    old = {each.id for each in before.results.values() if each.outcome != "passed"} if before else set[str]()
     told = []
     for file, named in written.items():
         if named == check.name:
-            outcomes = {each.outcome for each in report.results.values() if each.file == file}
+            here = [each for each in report.results.values() if each.file == file]
+            outcomes = {each.outcome for each in here if each.id not in old}
             if outcomes != {"passed"}:
                 told.append(f"{file}: its tests are {', '.join(sorted(outcomes)) or 'not run'}")
     return "\n".join(told)
