@@ -1,7 +1,7 @@
 """Runs tests and other checks inside a sandbox, and says what each test came to."""
 
 from ringfence.check.suite.detecting import detect
-from ringfence.check.suite.feedback import feedback
+from ringfence.check.suite.feedback import feedback, summary
 from ringfence.check.suite.judging import new_failures, red_for_the_right_reason
 from ringfence.check.suite.model import Check, Report, TestResult
 from ringfence.check.suite.running import run_check
@@ -15,4 +15,5 @@ __all__ = [
     "new_failures",
     "red_for_the_right_reason",
     "run_check",
+    "summary",
 ]

@@ -1,9 +1,12 @@
 """What an agent is told of a check: bounded, what failed first, with a word on what is left out."""
 
+from collections import Counter
+
 from ringfence.check.suite.judging import missing, new_failures
-from ringfence.check.suite.model import Check, Report, TestResult
+from ringfence.check.suite.model import Check, Outcome, Report, TestResult
 
 _LEAST_DETAIL = 300
+_OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
 _MOST_IDS = 50
 
 
@@ -37,10 +40,34 @@ def feedback(
     text = "\n".join(parts)
     text = text[: most_chars // 2] + ("\n[cut]" if len(text) > most_chars // 2 else "")
     text += _details(failing, most_chars - len(text) - 200)
-    if not failing and not gone and report.output:
+    if not failing and not gone and report.output and not report.shows_own_tests:
         room = max(0, most_chars - len(text) - 100)
         text += f"\n\nThe end of its output:\n{report.output[-room:] if room else ''}"
     return text[:most_chars]
+
+
+def summary(check: Check, report: Report, *, most_chars: int = 8000) -> str:
+    """What a check came to, for those who judge the work, in at most `most_chars` characters.
+
+    Where the runner's report is read, it is made of that: the counts, and the tests that did not pass. The runner's own
+    output also has the tests that are run to find out whether the runner can be believed. Of a command of which only
+    the exit code is known it is the code and the end of the output.
+    """
+    end = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
+    if check.runner is None:
+        text = f"{check.command}: {end}\n{report.output}"
+        return (
+            text
+            if len(text) <= most_chars
+            else f"{check.command}: {end}\n{_tail(report.output, most_chars - 500)}"
+        )
+    counts = Counter(each.outcome for each in report.results.values())
+    counted = (
+        ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome]) or "no tests"
+    )
+    is_complete = "complete" if report.is_complete else f"not complete: {'; '.join(report.problems)}"
+    rest = [f"- {each.outcome}: {each.id}" for each in report.results.values() if each.outcome != "passed"]
+    return "\n".join([f"{check.command}: {counted}; the report is {is_complete}", *rest])[:most_chars]
 
 
 def _head(check: Check, report: Report, failing: list[TestResult]) -> str:

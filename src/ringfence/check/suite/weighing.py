@@ -40,15 +40,18 @@ def weigh(
         _weigh_guarded(gathered, canary, guarded, by_directory=by_directory)
     results = {name: each for name, each in gathered.results.items() if not canary or canary not in name}
     notes = () if results else ("no test was found",)
+    output = output_of(ended, most_output)
     return Report(
         results=results,
         is_complete=not gathered.problems,
         exit_code=ended.exit_code,
         ended_by=ended.ended_by,
-        output=output_of(ended, most_output),
+        output=output,
         problems=(*gathered.problems, *notes),
         altered=tuple(sorted(gathered.altered)),
         altered_by_project=tuple(sorted(gathered.altered_by_project)),
+        shows_own_tests=bool(canary)
+        and (canary in output or any(canary in name for name in (*gathered.results, *gathered.collected))),
     )
 
 

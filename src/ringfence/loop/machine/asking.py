@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringfence.check.freeze import Item
-from ringfence.check.suite import Report
+from ringfence.check.suite import Report, summary
 from ringfence.errors import Unparseable
 from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.instructions import NOTE
@@ -146,7 +146,12 @@ class Asking:
         patch = await self._loop.repository.patch(row.tests, commit, slot=slot)
         diff = "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
         reports = await self._reports(row, attempt)
-        said = {name: report.output[-_OUTPUT_CHARS:] for name, report in reports.items()}
+        checks = self._loop.checks_of(self._loop.story(row.id))
+        said = {
+            check.name: summary(check, reports[check.name], most_chars=_OUTPUT_CHARS)
+            for check in checks
+            if check.name in reports
+        }
         results = {each.id: each.outcome for report in reports.values() for each in report.results.values()}
         tests = {**await self._written(row, tree), **await self._changed_tests(row)}
         return await self._briefing(
