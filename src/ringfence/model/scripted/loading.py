@@ -153,7 +153,10 @@ def _unreachable(script: Script) -> Iterator[tuple[_Location, str]]:
                 yield ("cases", number), problem
 
 
-_NO_SUCH_KEY = "no such key; see docs/reference/scripted-model.md"
+_NO_SUCH_KEY = (
+    f"no such key; a script has {', '.join(name for name in Script.model_fields if name not in _SET_BY_US)}, "
+    f"a turn {', '.join(Turn.model_fields)}"
+)
 
 
 def _complaint(error: Any) -> str:

@@ -120,8 +120,8 @@ CAUSES = (
         "cgroup",
         r"cgroups? .{0,120}(not supported|permission denied|read-only file system|not mounted)|"
         r"crun: .{0,120}cgroup|invalid slice name",
-        "the engine cannot use this machine's control groups; see docs/how-to/use-containers.md, "
-        "or use `--sandbox bubblewrap`",
+        "the engine cannot use this machine's control groups; have systemd delegate them to a rootless engine, run the "
+        "engine as root, or use `--sandbox bubblewrap`",
     ),
     _row(
         "rlimit",
