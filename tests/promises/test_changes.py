@@ -358,3 +358,13 @@ def test_undo_in_a_workspace_that_root_took(product: Product) -> None:
     subprocess.run(shlex.split(ended.err.split("`")[1]), check=True)
     product.does("undo", "last")
     assert not (product.project / "made").exists()
+
+
+def test_binary_files_are_folded(product: Product) -> None:
+    """`diff` shows text first, and of a binary file its name and size only; the patch that is kept has all of it."""
+    product.shell("head -c 3000 /dev/urandom > a.bin; echo readable > z.txt")
+    shown = product.does("diff", "last").out
+    assert shown.index("+readable") < shown.index("a.bin")
+    assert "3000 bytes" in shown
+    assert len(shown) < 1000
+    assert len(product.does("diff", "last", "--raw").stdout) > 3000

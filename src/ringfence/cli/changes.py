@@ -11,7 +11,7 @@ from ringfence.cli.saying import say
 from ringfence.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ringfence.sandbox.workspace.committed import CommittedFile
     from ringfence.sandbox.workspace.difference import Diff, FileChange
@@ -45,12 +45,36 @@ def show_committed(files: "Sequence[CommittedFile]") -> None:
 
 
 def show_patch(patch: bytes, *, raw: bool) -> None:
-    """Print a patch, for people or as it is."""
+    """Print a patch as it is, or for people: files of text first, of binary ones no more than name and size."""
     if raw:
         sys.stdout.buffer.write(patch)
         return
-    for line in patch.decode("utf-8", "replace").splitlines():
-        typer.echo(visible(line))
+    files = [_folded(file) for file in _files_of(patch.splitlines())]
+    for lines, _ in sorted(files, key=lambda file: file[1]):
+        for line in lines:
+            typer.echo(visible(line.decode("utf-8", "replace")))
+
+
+def _files_of(lines: "Iterable[bytes]") -> "Iterator[list[bytes]]":
+    """The lines of a patch, file by file. No line of a file's contents begins as the first line of its part does."""
+    part: list[bytes] = []
+    for line in lines:
+        if line.startswith(b"diff --git ") and part:
+            yield part
+            part = []
+        part.append(line)
+    if part:
+        yield part
+
+
+def _folded(lines: list[bytes]) -> tuple[list[bytes], bool]:
+    """What is shown of a file's part of a patch, and whether the file is binary."""
+    start = next((number for number, line in enumerate(lines) if line == b"GIT binary patch"), None)
+    if start is None:
+        return lines, False
+    kind, _, size = lines[start + 1].partition(b" ") if start + 1 < len(lines) else (b"", b"", b"")
+    what = b"%s bytes" % size if kind == b"literal" else b"changed"
+    return [*lines[:start], b"binary file, %s; --raw shows it" % what], True
 
 
 def _stat_line(change: "FileChange") -> str:

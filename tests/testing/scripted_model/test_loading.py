@@ -10,7 +10,10 @@ from ringfence.testing.scripted_model import load_script, parse_script
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "scripted-model.md"
 
 WRONG = {
-    "an unknown key": ("turns:\n  - txt: x", "s.yaml:2:5: turns.0.txt: no such key; a script has turns, cases, price, a turn expect"),
+    "an unknown key": (
+        "turns:\n  - txt: x",
+        "s.yaml:2:5: turns.0.txt: no such key; a script has turns, cases, price, a turn expect",
+    ),
     "an unknown key in a part": (
         "turns:\n  - text: x\n    drop: {after: 2}",
         "s.yaml:3:12: turns.0.drop.after",
