@@ -109,6 +109,23 @@ def test_the_report_is_read_in_each_sandbox(product: Product, fence: Fence) -> N
     assert product.recorded("verification.ended")[0]["canary"] is True
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        "grep -q pytest needs.txt",
+        "true && echo pytest",
+        "python3 -c 'name = \"pytest\"'",
+        "test ! -e .pytest_cache",
+    ],
+)
+def test_a_runner_that_is_only_named(product: Product, check: str) -> None:
+    """A command that names a test runner and does not call it is judged by its exit code."""
+    product.write("needs.txt", "pytest\n")
+    ended = product.run(product.script(says("done")), "--verify", check)
+    assert ended.ends_as("succeeded"), ended
+    assert product.recorded("verification.ended")[0]["runner"] is None
+
+
 def test_no_test_is_no_success(product: Product) -> None:
     """A test runner that runs no test proves nothing."""
     ended = product.run(product.script(says("done")), "--verify", "python3 -m unittest || true")
