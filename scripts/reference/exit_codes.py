@@ -21,11 +21,7 @@ code of the program on the terminal.
 def page() -> str:
     """The page."""
     meaning = attribute_docs(JobState)
-    states = [
-        (f"`{state}`", EXIT_CODES[state].value, meaning[state.name])
-        for state in JobState
-        if state.is_terminal
-    ]
+    states = [(f"`{state}`", _code_of(state), meaning[state.name]) for state in JobState if state.is_terminal]
     running = [(f"`{state}`", meaning[state.name]) for state in JobState if not state.is_terminal]
     return "\n".join(
         [
@@ -44,10 +40,14 @@ def page() -> str:
     )
 
 
+def _code_of(state: JobState) -> str:
+    return "the program's" if state is JobState.ENDED else str(EXIT_CODES[state].value)
+
+
 def _by_code() -> list[tuple[int, str, str]]:
     rows = []
     for code in ExitCode:
-        states = ", ".join(f"`{state}`" for state, value in EXIT_CODES.items() if value is code)
+        states = ", ".join(f"`{state}`" for state in EXIT_CODES if _code_of(state) == str(code.value))
         own = ", ".join(f"`{kind.__name__}`" for kind in _kinds() if kind.exit_code is code)
         rows.append((code.value, states, own))
     return rows
