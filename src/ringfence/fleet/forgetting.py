@@ -41,27 +41,31 @@ async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[s
     Raises:
         ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.
     """
-    url = _url(state, environ)
-    if url is None or not run_ids:
-        return frozenset()
-    async with _opened(url) as database:
-        return await runs_of_jobs(database, run_ids)
+    named = _url(state, environ)
+    urls = {f"sqlite:///{file}" for file in (state / "fleet").glob("fleet*.db")} | (
+        {named} if named else set()
+    )
+    found: frozenset[str] = frozenset()
+    for url in urls if run_ids else ():
+        async with _opened(url) as database:
+            found |= await runs_of_jobs(database, run_ids)
+    return found
 
 
 def _url(state: Path, environ: Mapping[str, str]) -> str | None:
     """Of the database; on a machine with mere workers the environment names it."""
     file = noted_file(state)
     if file is not None and file.exists():
-        return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state)
+        return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state, file)
     if environ.get(DATABASE):
         return environ[DATABASE]
-    return sqlite_url(state) if fleet_database(state / "fleet").exists() else None
+    return sqlite_url(state, file) if fleet_database(state / "fleet").exists() else None
 
 
 async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:
     from ringfence.engine.opening import open_engine
 
-    url = fleet.settings.engine.url or sqlite_url(state)
+    url = fleet.settings.engine.url or sqlite_url(state, fleet.file)
     async with _opened(url) as database, open_engine(url) as engine:
         retention = Retention(database, engine)
         return await _rounds(

@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import anyio
 
 from ringfence import __version__
-from ringfence.config.old_names import fleet_database
+from ringfence.config.discovery import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
 from ringfence.fleet.client import FleetClient, NoDaemon, socket_path
 from ringfence.fleet.config.loading import load_trusted
 from ringfence.fleet.daemon.answers import JobAnswer, JobDetail, counts_of_agent, job_answer, text_of
 from ringfence.fleet.forgetting import DATABASE
-from ringfence.fleet.noted import noted_file
+from ringfence.fleet.noted import database_file, noted_file, owns_first
 from ringfence.fleet.store.adding import is_job_id
 from ringfence.fleet.store.agents import AgentStates
-from ringfence.fleet.store.database import Database, sqlite_url
+from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
@@ -39,15 +39,27 @@ def open_reader(state: Path | None = None) -> "FleetClient | History":
     client = FleetClient(socket_path(place))
     if client.is_up():
         return client
-    url = _url(place, os.environ)
+    file = _file(place)
+    url = _url(place, file, os.environ)
     if url is None:
         raise NoDaemon
-    return History(url, file=noted_file(place))
+    return History(url, file=file)
 
 
-def _url(state: Path, environ: Mapping[str, str]) -> str | None:
+def _file(state: Path) -> Path | None:
+    """The file of the fleet whose history is read: that of the project here, if it has one; else the last one's."""
+    here = find_project_file(Path.cwd())
+    folder = state / "fleet"
+    if here is not None and database_file(folder, here) != database_file(folder, None):
+        return here if database_file(folder, here).exists() else noted_file(state)
+    if here is not None and owns_first(folder, here):
+        return here
+    return noted_file(state)
+
+
+def _url(state: Path, file: Path | None, environ: Mapping[str, str]) -> str | None:
     """Of the database; on a machine with mere workers the environment names it. None: there is no fleet yet."""
-    file, own = noted_file(state), fleet_database(state / "fleet")
+    own = database_file(state / "fleet", file)
     named = environ.get(DATABASE) or None
     if file is not None and file.exists():
         try:
@@ -55,7 +67,7 @@ def _url(state: Path, environ: Mapping[str, str]) -> str | None:
         except (ConfigurationError, PolicyRefused):
             if not own.exists():
                 raise
-    return named or (sqlite_url(state) if own.exists() else None)
+    return named or (f"sqlite:///{own}" if own.exists() else None)
 
 
 class History:

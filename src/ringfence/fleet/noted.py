@@ -1,18 +1,21 @@
-"""Whose a state directory's crew is: the one daemon that has it, and the file that it was last started with."""
+"""Whose a state directory is: the daemon that has it, the fleet it was last started for, and each fleet's database."""
 
 import fcntl
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
+from ringfence.config.old_names import fleet_database
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import UsageError
 from ringfence.filesystem import replace_file
 from ringfence.flock import try_lock
 
 _LOCK = "daemon.lock"
+_OWNER = "owner"
 
 
 @contextmanager
@@ -74,8 +77,50 @@ def _holder(path: Path) -> str:
 
 
 def note_file(state: Path, file: Path) -> None:
-    """Note the crew's file, for those who look when no daemon runs."""
-    replace_file(make_private_dir(state / "fleet") / "file", os.fsencode(file.absolute()))
+    """Note the crew's file, for those who look when no daemon runs; and whose the first database is."""
+    folder = make_private_dir(state / "fleet")
+    owner = _owner(folder) or _directory(file)
+    replace_file(folder / _OWNER, os.fsencode(owner))
+    replace_file(folder / "file", os.fsencode(file.absolute()))
+
+
+def database_file(folder: Path, file: Path | None) -> Path:
+    """The own database of a fleet, so that no two of one state directory share jobs, sessions or budgets.
+
+    The first fleet has `fleet.db`; a fleet of another directory has one that is named for it. A directory that is gone
+    owns nothing: its fleet has moved, and takes its jobs along to where it is started next.
+
+    Args:
+        folder: The `fleet` folder of the state directory.
+        file: The fleet's file; None: the first fleet's.
+    """
+    first = fleet_database(folder)
+    if file is None or _owner(folder) in (None, _directory(file)):
+        return first
+    return folder / f"fleet-{sha256(os.fsencode(_directory(file))).hexdigest()[:12]}.db"
+
+
+def owns_first(folder: Path, file: Path) -> bool:
+    """Whether the first database is that of a file's fleet."""
+    return _owner(folder) == _directory(file)
+
+
+def _owner(folder: Path) -> Path | None:
+    """The directory of the fleet that has the first database; None: it is nobody's."""
+    if not fleet_database(folder).exists():
+        return None
+    try:
+        owner = Path(os.fsdecode((folder / _OWNER).read_bytes()))
+    except FileNotFoundError:  # made by a version that had one database for all
+        noted = noted_file(folder.parent)
+        if noted is None:
+            return None
+        owner = _directory(noted)
+    return owner if owner.is_dir() else None
+
+
+def _directory(file: Path) -> Path:
+    return file.absolute().parent.resolve()
 
 
 def noted_file(state: Path) -> Path | None:

@@ -88,3 +88,25 @@ def test_another_fleet_is_not_told_to_end_the_first(crew: Crew):
     assert str(crew.file) in second.err
     assert "RINGFENCE_STATE_DIR=" in second.err
     assert "fleet down" not in second.err
+
+
+def test_histories_of_two_fleets_do_not_mix(crew: Crew):
+    """Two fleets that take turns in one state directory have jobs of their own, also where agents are called alike."""
+    _write(crew)
+    crew.up()
+    first = crew.ends(crew.trigger("good"))["id"]
+    crew.does("fleet", "down")
+    other = crew.home / "other"
+    other.mkdir()
+    (other / "ringfence.yaml").write_text(crew.file.read_text())
+    crew.does("trust", str(other / "ringfence.yaml"), "--yes")
+    begun = crew.run("fleet", "up", "--detach", cwd=other)
+    assert begun.code == 0, begun
+    assert crew.does("job", "ls", "--json").json["jobs"] == []
+    second = crew.ends(crew.trigger("good"))["id"]
+    crew.does("fleet", "down")
+    for directory, job in ((crew.project, first), (other, second)):
+        (found,) = crew.run("job", "ls", "--json", cwd=directory).json["jobs"]
+        assert found["id"] == job
+    crew.up()
+    assert [job["id"] for job in crew.jobs()] == [first]

@@ -76,7 +76,7 @@ class Daemon:
 
     def __post_init__(self) -> None:
         self.fleet = load_trusted(self.file, environ=self.environ)
-        self.url = self.fleet.settings.engine.url or sqlite_url(self.state)
+        self.url = self.fleet.settings.engine.url or sqlite_url(self.state, self.file)
         self.said_in: LogFormat = self.log_format or self.fleet.settings.log_format
         self.database = Database(self.url)
         self.jobs = Jobs(self.database)

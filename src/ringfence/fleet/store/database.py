@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from ringfence.config.old_names import fleet_database
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.database import Database as AnyDatabase
+from ringfence.fleet.noted import database_file
 from ringfence.fleet.store.tables import METADATA
 
 
-def sqlite_url(state: Path | None = None) -> str:
-    """Where the crew's own database is, when no other is named."""
-    return f"sqlite:///{fleet_database(make_private_dir((state or state_dir()) / 'fleet'))}"
+def sqlite_url(state: Path | None = None, file: Path | None = None) -> str:
+    """Where a fleet's own database is, when no other is named; of the first fleet, if no file is given."""
+    return f"sqlite:///{database_file(make_private_dir((state or state_dir()) / 'fleet'), file)}"
 
 
 class Database(AnyDatabase):
