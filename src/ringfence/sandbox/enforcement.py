@@ -36,8 +36,8 @@ def refusal(spec: SandboxSpec, lacking: Lacking) -> str | None:
     limits = " and ".join(f"limit {name}={_shown(name, getattr(spec, name))}" for name in names)
     why = "; ".join(dict.fromkeys(lacking[name] for name in names))
     return (
-        f"the {limits} cannot be enforced here ({why}); leave out what sets it, or {ACCEPTED_BY}; "
-        "`ringfence doctor` says what enforces limits on this machine"
+        f"the {limits} cannot be enforced here; leave out what sets it, or {ACCEPTED_BY}; `ringfence doctor` says what "
+        f"enforces limits on this machine; the reason: {why}"
     )
 
 
