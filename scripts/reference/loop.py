@@ -81,7 +81,8 @@ _EVENTS = """\
 [events](events.md) in the loop's record. A loop that goes on tells only what is new, after a line
 `loop.resumed`: `number`, of the last event before, and `stories`, how many there are of each state. The last line is
 `loop.summary`: `id`, `state`, `reason`, `exit_code`, `branch`, `patch`, `report`, `runs_on_your_machine` (files of the
-branch to look at first, at most 50), `outstanding` (options that asked for what is not done yet) and `next`, a list of
+branch to look at first, at most 50), `outside` (by story, files that it changed and does not name, at most 20 each),
+`outstanding` (options that asked for what is not done yet) and `next`, a list of
 commands.
 """
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ringfence.cli.outcomes import Line
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
+    from ringfence.loop.report.model import StoryReport
     from ringfence.loop.store.loops import LoopStore
     from ringfence.loop.store.rows import EventRow, LoopRow
 
@@ -163,10 +164,18 @@ class LoopView:
 
 
 def _to_look_at(report: "LoopReport") -> list[str]:
-    """Files of the branch that run or are trusted on the user's machine, a few of each reason."""
+    """Files of the branch that run or are trusted on the user's machine, and those outside of what stories name."""
     shown = [f"{WARNING}: {file.path}" for file in report.flagged[:_MOST_FLAGGED]]
     more = report.flagged_count - len(shown)
-    return [*shown, f"{WARNING}: {more} more, see the report"] if more else shown
+    rest = [f"{WARNING}: {more} more, see the report"] if more else []
+    return [*shown, *rest, *map(_outside, (story for story in report.stories if story.outside))]
+
+
+def _outside(story: "StoryReport") -> str:
+    """Files of a story that it does not name."""
+    named = ", ".join(story.outside[:_MOST_FLAGGED])
+    more = story.outside_count - len(story.outside[:_MOST_FLAGGED])
+    return f"{story.id} changed files that it does not name: {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
@@ -187,6 +196,7 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
         "patch": report.patch,
         "report": str(page) if page.is_file() else None,
         "runs_on_your_machine": [file.path for file in report.flagged[:MOST_FLAGGED]],
+        "outside": {name: [*files] for name, files in report.outside.items()},
         "outstanding": [*report.outstanding],
         "next": next_steps(report),
     }

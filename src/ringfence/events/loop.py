@@ -91,6 +91,10 @@ class StoryPassed(Event, frozen=True, kw_only=True, tag="story.passed"):
     commit: str
     """Of the loop's branch."""
     runs: list[str]
+    outside: tuple[str, ...] = ()
+    """Files that it changed outside of those that its `files` name, its tests aside; the first 20."""
+    outside_count: int = 0
+    """How many there are."""
 
 
 class StorySkipped(Event, frozen=True, kw_only=True, tag="story.skipped"):

@@ -12,9 +12,10 @@ from ringfence.frozen import frozen
 from ringfence.journal import run_dir
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.machine.loop import Loop
-from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between
+from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between, check_links, check_size
 from ringfence.loop.settings import RoleName
 from ringfence.loop.store.rows import StoryRow
+from ringfence.loop.story import names_path
 from ringfence.sandbox.workspace.work import has_record, load_record, open_store
 
 
@@ -127,11 +128,27 @@ class Clones:
         repository, title = self._loop.repository, self._loop.story(row.id).title
         slot = await repository.slot(row.slot or 0)
         placed = [Change(self._prefix + change.path, change.git_mode, change.data) for change in changes]
+        check_size(placed)
+        check_links(placed)
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role, model=model)
         message = f"{title}: tests" if role == "test_writer" else title
         return await repository.candidate(
             slot, base, placed, message=message, trailers=trailers, at_s=at_s, control=self._control()
         )
+
+    async def outside(self, row: StoryRow) -> list[str]:
+        """Files that a merged story changed outside of those that it names, its tests aside; empty if it names none."""
+        assert row.base is not None
+        assert row.tip is not None
+        named = self._loop.story(row.id).files
+        if not named:
+            return []
+        paths = await self._loop.repository.changed(row.base, row.tip)
+        changed = [os.fsdecode(path.removeprefix(self._prefix)) for path in paths]
+        found = [
+            path for path in changed if not self._loop.guard.is_test(path) and not names_path(named, path)
+        ]
+        return [path.encode("utf-8", "backslashreplace").decode() for path in found]
 
     async def for_judges(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
         """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""

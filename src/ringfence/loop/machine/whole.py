@@ -184,9 +184,10 @@ class Whole:
             await self._stories.gates.keep_as_base(row, gate, tip)
         await loop.store.change(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason="")
         runs = await loop.store.runs_of(row, [*code_steps(row.attempt), f"merge.{tip}"])
+        outside = await self._stories.clones.outside(row)
         await loop.store.tell(
             f"{row.id}.{row.generation}.ended", "story.passed", story=row.id, attempt=row.attempt, commit=found.tip,
-            runs=runs,
+            runs=runs, outside=outside[:_SHOWN], outside_count=len(outside),
         )  # fmt: skip
         return None
 

@@ -120,6 +120,8 @@ async def _story(
     attempts = await attempts_of(
         repository, row, criteria, own, [each for each in events if each.story == row.id]
     )
+    passed = [each.data for each in events if each.story == row.id and each.type == "story.passed"]
+    outside = passed[-1] if passed and row.state is StoryState.PASSED else {}
     judged = [attempt for attempt in attempts if attempt.verdict]
     return StoryReport(
         id=row.id,
@@ -139,6 +141,8 @@ async def _story(
         stat=await _merged_stat(repository, row),
         attempts=attempts,
         used=used_by(own),
+        outside=tuple(map(str, outside.get("outside", ()))),
+        outside_count=int(outside.get("outside_count", 0)),
     )
 
 

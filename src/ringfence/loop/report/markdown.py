@@ -111,8 +111,16 @@ def _story(story: StoryReport) -> Iterator[str]:
         yield f"On the branch: {stat_words(story.stat)}"
         yield ""
         yield from _files(story.stat)
+    if story.outside:
+        yield f"**Outside of the files that it names**: {', '.join(map(span, story.outside))}{_more_outside(story)}"
+        yield ""
     for attempt in story.attempts:
         yield from _attempt(attempt, story)
+
+
+def _more_outside(story: StoryReport) -> str:
+    more = story.outside_count - len(story.outside)
+    return f" and {more} more" if more > 0 else ""
 
 
 def _criteria(criteria: tuple[CriterionVerdict, ...]) -> Iterator[str]:

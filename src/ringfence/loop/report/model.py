@@ -1,5 +1,6 @@
 """A loop's report: what is shown of it, taken from its rows. Texts of agents are in it as they are, not escaped."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from ringfence.frozen import frozen
@@ -159,6 +160,9 @@ class StoryReport:
     """Of what is on the loop's branch."""
     attempts: tuple[Attempt, ...]
     used: Used
+    outside: tuple[str, ...] = ()
+    """Files that it changed outside of those that it names, its tests aside; the first 20."""
+    outside_count: int = 0
 
 
 @frozen
@@ -203,6 +207,11 @@ class LoopReport:
     """Whether the user's branch was moved forward to it, as was asked for."""
     outstanding: tuple[str, ...] = ()
     """What was asked for once every story has passed, is not done, and nobody is at: options, as `--merge`."""
+
+    @property
+    def outside(self) -> Mapping[str, tuple[str, ...]]:
+        """By story, files that it changed outside of those that it names; the first 20."""
+        return {story.id: story.outside for story in self.stories if story.outside}
 
     @property
     def passed(self) -> int:

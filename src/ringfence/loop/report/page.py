@@ -133,6 +133,11 @@ def _story(number: int, story: StoryReport) -> Html:
     parts.append(_criteria(story.criteria))
     if story.stat is not None:
         parts.append(_files(story.stat, f"On the branch: {stat_words(story.stat)}"))
+    if story.outside:
+        more = story.outside_count - len(story.outside)
+        names = _listed(_code(name) for name in story.outside)
+        rest = f" and {more} more" if more > 0 else ""
+        parts.append(element("p", "Outside of the files that it names: ", *names, rest))
     parts += [_attempt(attempt, story) for attempt in story.attempts]
     return element("section", *parts, id=f"story-{number}")
 

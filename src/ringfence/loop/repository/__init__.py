@@ -1,6 +1,6 @@
 """The git side of a loop: its own repository, a clone for each story at work, and the way back to the user."""
 
-from ringfence.loop.repository.candidate import Change, changes_between
+from ringfence.loop.repository.candidate import Change, changes_between, check_links, check_size
 from ringfence.loop.repository.looking import Look, look
 from ringfence.loop.repository.merging import Conflict, Merged
 from ringfence.loop.repository.message import Trailers
@@ -28,5 +28,7 @@ __all__ = [
     "Tree",
     "WorkRefused",
     "changes_between",
+    "check_links",
+    "check_size",
     "look",
 ]

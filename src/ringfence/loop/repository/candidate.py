@@ -9,11 +9,18 @@ from collections.abc import Collection, Sequence
 
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.loop.repository.paths import MODES, in_each_others_way, why_not, why_not_contents
+from ringfence.loop.repository.paths import (
+    MODES,
+    in_each_others_way,
+    why_not,
+    why_not_contents,
+    why_not_link,
+)
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
 from ringfence.loop.repository.slot import check_id
 from ringfence.sandbox.workspace.fast_import import quoted
 from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.store import CheckpointStore
 
 _REF = "refs/ringfence/candidate"
@@ -21,6 +28,11 @@ _AUTHOR = b"ringfence <ringfence@localhost>"
 _MANY = 200
 _MOST_BYTES = 512 * 1024**2
 _MOST_FILES = 200_000
+MOST_FILE_BYTES = 50 * 1024**2
+MOST_BYTES = 200 * 1024**2
+MOST_FILES = 5_000
+"""Of what one attempt writes."""
+_LINK = 0o120000
 _LISTING_BYTES = 512 * 1024**2
 _IMPORT_S = 600.0
 _LAST_TIME_S = 2**40
@@ -47,8 +59,11 @@ async def changes_between(store: CheckpointStore, before: str, after: str) -> li
         after: The one of what it left.
 
     Raises:
-        WorkRefused: It is more than 200,000 files or 512 MiB.
+        WorkRefused: It is more than 200,000 files or 512 MiB, or there are files that the checkpoint does not hold.
     """
+    lost = await _not_held(store, before, after)
+    if lost:
+        raise WorkRefused(lost)
     blobs, gone = await store.changes(before, after)
     size, count = sum(blob.size for blob in blobs), len(blobs) + len(gone)
     if size > _MOST_BYTES or count > _MOST_FILES:
@@ -59,6 +74,51 @@ async def changes_between(store: CheckpointStore, before: str, after: str) -> li
     async for batch in store.contents(blobs):
         changes += [Change(blob.path, blob.git_mode, data) for blob, data in batch]
     return sorted(changes, key=lambda change: change.path)
+
+
+async def _not_held(store: CheckpointStore, before: str, after: str) -> dict[str, str]:
+    """Files, and directories, of which a run changed what its checkpoint cannot hold, and why: no commit would."""
+    old, new = await store.memo(before), await store.memo(after)
+    return {
+        os.fsdecode(path): f"it cannot be taken over: {why}"
+        for path, why in new.skipped.items()
+        if why != NO_FILE and (old.skipped.get(path), old.marks.get(path)) != (why, new.marks.get(path))
+    }
+
+
+def check_size(changes: Sequence[Change]) -> None:
+    """See that what an attempt writes is of a size that a person can look at, and that servers of git accept.
+
+    Raises:
+        WorkRefused: A file, all of them or their number are beyond the bounds.
+    """
+    written = [change for change in changes if change.git_mode is not None]
+    reasons = {
+        os.fsdecode(change.path): f"it has {len(change.data)} bytes, of {MOST_FILE_BYTES} at most"
+        for change in written
+        if len(change.data) > MOST_FILE_BYTES
+    }
+    size = sum(len(change.data) for change in written)
+    if len(written) > MOST_FILES or size > MOST_BYTES:
+        told = f"{len(written)} files of {size} bytes are written"
+        reasons["*"] = f"{told}, of {MOST_FILES} files and {MOST_BYTES} bytes at most"
+    if reasons:
+        raise WorkRefused(reasons)
+
+
+def check_links(changes: Sequence[Change]) -> None:
+    """See that no symbolic link leads out of the repository.
+
+    Raises:
+        WorkRefused: Some do.
+    """
+    reasons = {
+        os.fsdecode(change.path): why
+        for change in changes
+        if change.git_mode == _LINK and (why := why_not_link(change.path, change.data)) is not None
+    }
+    if reasons:
+        raise WorkRefused(reasons)
 
 
 def check_changes(changes: Sequence[Change], *, control: Collection[bytes] = ()) -> None:

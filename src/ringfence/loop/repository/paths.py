@@ -1,11 +1,13 @@
 """Paths that no commit of a loop may hold: what git, on this or another system, would take for its own."""
 
+import os
 import re
 from collections.abc import Collection, Iterable
 
 _MOST_BYTES = 1024
 """Of a path: no file system takes longer ones whole, and with a clone's own place before it none may be too long."""
 _MOST_NAME_BYTES = 255
+_MOST_TARGET_BYTES = 4096
 _ATTRIBUTES_LINE = 2048
 _ATTRIBUTES_BYTES = 100 * 1024**2
 """git fsck refuses a longer `.gitattributes`, and one with longer lines."""
@@ -46,6 +48,29 @@ def why_not(path: bytes, *, control: Collection[bytes] = ()) -> str | None:
         return "git takes it for a file of attributes, and refuses a directory of that name"
     if any(path == one or path.startswith(one.rstrip(b"/") + b"/") for one in control):
         return "it is a file of the loop itself"
+    return None
+
+
+def why_not_link(path: bytes, target: bytes) -> str | None:
+    """Why a symbolic link is not committed: outside of the repository it would lead to files of the user's machine.
+
+    Where a target goes up behind a name, what that name is decides where it leads; so it may go up at its start only.
+    """
+    if not target or b"\0" in target or len(target) > _MOST_TARGET_BYTES:
+        return "it is a link to what cannot be a path"
+    # Windows takes a backslash for a slash, and a letter with a colon for a drive.
+    parts = [part for part in re.split(rb"[\\/]", target) if part != b"."]
+    shown = os.fsdecode(target[:_MOST_NAME_BYTES])
+    if parts[:1] == [b""] or target[1:2] == b":":
+        return (
+            f"it is a link that leads out of the repository, to {shown!r}; a target is relative to the link"
+        )
+    names = [part for part in parts if part]
+    up = next((number for number, part in enumerate(names) if part != b".."), len(names))
+    if b".." in names[up:] or up > path.count(b"/"):
+        return f"it is a link that leads out of the repository, or may: to {shown!r}"
+    if any(is_git(part.decode("utf-8", "replace")) for part in names):
+        return f"it is a link to git's own directory: to {shown!r}"
     return None
 
 

@@ -1,6 +1,7 @@
 """Which files a story names, and which of them others have taken."""
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from ringfence.loop.story.bounds import PATH_CHARS
@@ -27,6 +28,17 @@ def within(text: str) -> str:
     if ".git" in (part.lower() for part in path.parts):
         raise ValueError(f"{quoted(text)} is git's own; a story does not touch it")
     return str(path)
+
+
+def names_path(named: Iterable[str], path: str) -> bool:
+    """Whether a story's `files` name a path: itself, a directory above it, or a pattern that matches it or one above."""
+    parts = PurePosixPath(path).parts
+    places = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return any(each == "." or any(_matches(each, place) for place in places) for each in named)
+
+
+def _matches(pattern: str, place: str) -> bool:
+    return place == pattern or (not _PATTERN.isdisjoint(pattern) and fnmatchcase(place, pattern))
 
 
 class Territory:
