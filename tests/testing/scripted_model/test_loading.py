@@ -12,7 +12,7 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "scripted-model.m
 WRONG = {
     "an unknown key": (
         "turns:\n  - txt: x",
-        "s.yaml:2:5: turns.0.txt: no such key; a script has turns, cases, price, a turn expect",
+        "s.yaml:2:5: turns.0.txt: no such key; a script has turns",
     ),
     "an unknown key in a part": (
         "turns:\n  - text: x\n    drop: {after: 2}",
