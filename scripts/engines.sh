@@ -109,7 +109,7 @@ start_engine() {
     done
 }
 
-# ptrace needs neither a virtual machine nor a newer runsc. No network but loopback: Debian 12's runsc takes every
+# ptrace needs no virtual machine. No network but loopback: Debian 12's runsc takes every
 # network namespace of a newer kernel for the host's own and refuses to start.
 write_docker_settings() {
     mkdir -p "$run_dir"
@@ -126,12 +126,13 @@ SETTINGS
 start_docker() {
     ((EUID == 0)) || return 0
     command -v dockerd >/dev/null || return 1
-    local before
+    local before pid
     before=$(cat "$run_dir/daemon.json" 2>/dev/null || true)
     write_docker_settings
     # One that this script started takes other runtimes while it runs.
-    if [[ -e $run_dir/dockerd.pid && $before != "$(<"$run_dir/daemon.json")" ]] && ask "$docker_socket" _ping >/dev/null; then
-        kill -HUP "$(<"$run_dir/dockerd.pid")"
+    pid=$(cat "$run_dir/dockerd.pid" 2>/dev/null || true)
+    if [[ -n $pid && $before != "$(<"$run_dir/daemon.json")" && $(cat "/proc/$pid/comm" 2>/dev/null) == dockerd ]]; then
+        kill -HUP "$pid"
     fi
     # After a power cut its number may be another program's, and dockerd would believe that one to be itself.
     if [[ -e /run/docker.pid && $(cat "/proc/$(</run/docker.pid)/comm" 2>/dev/null) != dockerd ]]; then
