@@ -61,11 +61,12 @@ install_runsc() {
         echo "missing: $runsc; as root on Debian: $0" >&2
         return
     fi
-    local lists source options
+    local lists mirror source options
     lists=$(mktemp -d)
     chmod 755 "$lists"
     mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
-    source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $runsc_release main"
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Label: Debian' | head -n 1) # the machine's own
+    source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $runsc_release main"
     echo "$source" >"$lists/sources.list"
     options=(-o "Dir::Etc::sourcelist=$lists/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o "Dir::State::lists=$lists/lists" -o "Dir::Cache=$lists/cache" -o Dir::State::status=/dev/null
