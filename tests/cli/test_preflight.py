@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +117,7 @@ def test_a_program_that_is_missing_is_found_by_validate_and_ends_a_run_alike(
     for provider in ("ANTHROPIC", "OPENAI"):
         monkeypatch.setenv(f"{provider}_API_KEY", f"sk-{provider.lower()}-0123456789abcdef0123")
     file = write_fleet(workspace, f"{{prompt: x, run: {{runtime: {runtime}}}}}")
+    ringfence("trust", file, "--yes")
     (doubt, *_) = json.loads(ringfence("fleet", "validate", "--json").out)["doubts"]
     assert str(file) in doubt
     assert MISSING[runtime] in doubt
@@ -122,3 +125,20 @@ def test_a_program_that_is_missing_is_found_by_validate_and_ends_a_run_alike(
     ended = ringfence("run", "x", "--runtime", runtime)
     assert ended.code == 78, ended.err
     assert MISSING[runtime] in ended.err
+
+
+def test_validate_runs_and_calls_nothing_that_an_untrusted_file_names(ringfence: Cli, workspace: Path):
+    """Neither a program, which would be asked for its version, nor a container engine; once trusted, both are."""
+    program, engine = workspace / "claude", workspace / "engine.sock"
+    shutil.copy("/bin/true", program)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(engine))
+        listening.listen()
+        listening.setblocking(False)
+        container = f"backend: docker, image: a, engine: 'unix://{engine}', memory: 1g"
+        agents = f"{{prompt: x, run: {{runtime: claude-cli}}, client: {{path: {program}}}, sandbox: {{{container}}}}}"
+        write_fleet(workspace, agents)
+        found = json.loads(ringfence("fleet", "validate", "--json").out)
+        assert (found["refused"], [each for each in found["doubts"] if "run.runtime" in each]) == ([], [])
+        with pytest.raises(BlockingIOError):
+            listening.accept()

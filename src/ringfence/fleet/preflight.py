@@ -12,6 +12,9 @@ from ringfence.job.asked.sandbox import spec_of
 from ringfence.sandbox import SandboxSpec
 from ringfence.sandbox.registry import limit_refusal
 
+_LOCAL = frozenset({"auto", "bubblewrap", "host"})
+"""Backends that are this machine, whatever else a file says."""
+
 
 async def refused_limits(fleet: Fleet) -> list[str]:
     """A line for each agent with a limit that nothing on this machine can enforce, with what would allow it.
@@ -19,7 +22,10 @@ async def refused_limits(fleet: Fleet) -> list[str]:
     Empty for a fleet of several machines: its workers need not be here, and each refuses what it cannot enforce.
     """
     lines = []
+    is_trusted = not fleet.untrusted()
     for agent, spec in _specs(fleet):
+        if not is_trusted and _names_an_engine(spec):
+            continue  # whoever wrote the file would have us connect to it
         if refusal := await limit_refusal(spec):
             lines.append(f"{_place(agent, 'sandbox')}agents.{agent.name}: {refusal}")
     return lines
@@ -40,8 +46,13 @@ async def check_limits(fleet: Fleet) -> None:
 
 
 async def missing_programs(fleet: Fleet) -> list[str]:
-    """A line for each agent whose runtime is a program or package that is not installed here."""
-    lines = []
+    """A line for each agent whose runtime is a program or package that is not installed here.
+
+    Programs are asked for their version, so nothing is looked at before the user trusts the files that name them.
+    """
+    lines: list[str] = []
+    if fleet.untrusted():
+        return lines
     found: dict[tuple[object, ...], str | None] = {}
     for agent, spec in _specs(fleet):
         settings = agent.settings
@@ -81,6 +92,10 @@ async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
     except ConfigurationError as exc:
         return f"its jobs fail: {exc}"
     return None
+
+
+def _names_an_engine(spec: SandboxSpec) -> bool:
+    return spec.engine is not None or spec.image is not None or spec.backend not in _LOCAL
 
 
 def _place(agent: Agent, key: str) -> str:
