@@ -161,7 +161,7 @@ def test_ordinary_commits_are_not_counted_twice(product: Product) -> None:
     ended = product.run(model)
     (exported,) = product.recorded("work.exported")
     assert (exported["files_changed"], exported["files_changed_by_commits"]) == (1, 0)
-    assert f"git merge {exported['refs'][0]}" in ended.out + ended.err
+    assert f"git merge --ff-only {exported['refs'][0]}" in ended.out + ended.err
 
 
 def _sandboxes(product: Product) -> list[Event]:

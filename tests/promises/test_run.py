@@ -52,8 +52,10 @@ def test_no_check(product: Product) -> None:
 
 
 def test_a_check_is_required(product: Product) -> None:
-    """With `--require-verified` a run without a check is no success."""
-    assert product.run(product.script(says("done")), "--require-verified").ends_as("check failed")
+    """With `--require-verified` a run without a check is refused before the agent starts."""
+    model = product.script(says("done", "touch made"))
+    product.run(model, "--require-verified").fails_as("usage", "--verify")
+    assert not (product.project / "made").exists()
 
 
 def test_what_the_check_writes_is_undone_with_the_run(product: Product) -> None:

@@ -127,6 +127,8 @@ class VerdictReader:
         """The data of one event of a stream."""
         if data == _DONE:
             self._is_whole = True
+        elif not (data.startswith(b"{") and data.rstrip().endswith(b"}")):
+            self._take_error(_Error(code="malformed", message="an event of the stream is no JSON object"))
         elif any(mark in data for mark in _MARKS):
             self._take(data)
 
