@@ -128,3 +128,11 @@ def test_links_that_lead_out(product: Product) -> None:
     assert product.exec("cat", "link").code != 0
     product.shell("echo x > link")
     assert outside.read_text() == "secret"
+
+
+@pytest.mark.parametrize("mode", ["bind", "clone", "read_only"])
+def test_the_repositorys_configuration_is_not_read(product: Product, mode: str) -> None:
+    """A token in the address of a remote cannot be read inside, and git works there all the same."""
+    product.git("remote", "add", "origin", "https://user:hunter2@example.com/x.git")
+    read = "! grep -rq hunter2 . /run 2>/dev/null && git log --oneline > /dev/null"
+    assert product.shell(read, "--mode", mode).code == 0

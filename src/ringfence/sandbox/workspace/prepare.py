@@ -102,12 +102,15 @@ async def prepare(
     start = await _start(earlier, ground, before)
     has_private = layout is not None and decision.mode != "read_only" and is_fenced
     private = await ground.private_git(settings.identity) if has_private else None
+    # Where nothing is written, git inside works on a directory that is thrown away.
+    is_shown = layout is not None and decision.mode == "read_only" and is_fenced and unseen is None
+    shown = await ground.private_git(settings.identity) if is_shown else private
     submodules, left_out = await ground.submodules(layout if private else None, before, settings.identity)
     source = await ground.clone(start, private) if decision.mode == "clone" else workspace
     if private is not None and not private.overlays:
         private = replace(private, directory=source / ".git")
     guards = _guards(ground, before, private, settings, protect=protect) if is_fenced else None
-    placement = _placement(ground, source, private, guards)
+    placement = _placement(ground, source, shown, guards)
     placement = _with_submodules(placement, submodules)
     record = WorkRecord(
         run=run,
@@ -279,14 +282,14 @@ def _placement(
     if guards is None:
         return Placement(decision.uid, decision.gid, workspace, workspace)
     if decision.mode == "read_only":
-        covers = covers_for(workspace, guards.specials)
+        reachable = _reachable(guards.specials, private)
         return Placement(
             decision.uid,
             decision.gid,
             workspace,
             workspace,
             workspace_read_only=True,
-            overlays=covers,
+            overlays=(*(private.overlays if private else ()), *covers_for(workspace, reachable)),
             carry="in" if ground.is_carried else "none",
         )
     overlays = list(private.overlays if private else ())
