@@ -20,7 +20,8 @@ from ringfence.errors import (
 )
 from ringfence.job.outcome import outcome_of, outcome_of_agent, root_cause
 from ringfence.job.state import JobState
-from ringfence.runtime.client.ending import Ended, Ending, error_of
+from ringfence.runtime.client.ending import Ended, Ending
+from ringfence.runtime.client.ending_error import error_of
 
 CASES = [
     (UsageError("x"), JobState.FAILED),

@@ -217,10 +217,7 @@ def test_a_body_that_was_changed_is_found(kept: Product) -> None:
 @pytest.mark.parametrize("name", ["session", "patch", "work"])
 @pytest.mark.parametrize("change", ["edited", "removed"])
 def test_every_file_of_a_record_is_verified(product: Product, name: str, change: str) -> None:
-    """An edit of the session, the patch or the work record is found, and so is their removal.
-
-    Only the session file may be absent: it can be exported anew.
-    """
+    """An edit or removal of the session, the patch or the work record is found, but for a session that is absent."""
     product.run(product.script(says("I write it.", "echo two > app.py"), says("done")))
     (run,) = product.runs()
     file = product.file(name, run=run)

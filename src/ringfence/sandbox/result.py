@@ -1,8 +1,12 @@
 """What a command in a sandbox came to."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from ringfence.frozen import frozen
+
+OnOutput = Callable[[bytes, bool], None]
+"""Takes a piece of a command's output, and whether it is of stderr."""
 
 EndedBy = Literal["exit", "signal", "timeout", "cancel", "memory", "output", "pids", "disk"]
 """Why a command is over: it exited; a signal; its deadline; the caller; the memory limit; it flooded us;

@@ -1,6 +1,6 @@
 """`Sandbox`: everything one can do with an open sandbox, written once on the guest's protocol."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +18,13 @@ from ringfence.sandbox.link import MOST_CONNECTIONS
 from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.records import Failure, errno_name
 from ringfence.sandbox.refusals import Refusals
-from ringfence.sandbox.result import BoundedOutput, ExecResult
+from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 from ringfence.sandbox.session import GuestSession, is_word
 
 if TYPE_CHECKING:
     from ringfence.sandbox.spec import SandboxSpec
 
 _FLOOD_BYTES = 1024**3
-
-OnOutput = Callable[[bytes, bool], None]
-"""Takes a piece of a command's output, and whether it is of stderr."""
 
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
@@ -50,13 +47,9 @@ class Sandbox:
         """What the user should be told after its end."""
         self.refusals = Refusals()
         """What the gate refuses while commands run; the gate adds to it."""
-        self._session = GuestSession(
-            fence, spec, sandbox_id=sandbox_id, directory=self._start_directory(fence)
-        )
+        start = str(placement.workspace or fence.facts.home)
+        self._session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start)
         self._session.on_refused = self.refusals.add
-
-    def _start_directory(self, fence: Fence) -> str:
-        return str(self.placement.workspace or fence.facts.home)
 
     def lend(self, environment: Mapping[str, str]) -> None:
         """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
@@ -70,7 +63,7 @@ class Sandbox:
     @property
     def workspace(self) -> str:
         """Path of the workspace inside; where relative paths and commands start."""
-        return self._start_directory(self._session.fence)
+        return str(self.placement.workspace or self.facts.home)
 
     @classmethod
     @asynccontextmanager

@@ -10,7 +10,7 @@ from functools import partial
 
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.sandbox.output_feed import output_feed
-from ringfence.sandbox.sandbox import OnOutput
+from ringfence.sandbox.result import OnOutput
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.cut import cut_json_text
 

@@ -18,7 +18,8 @@ from ringfence.errors import (
     LimitReached,
     RingfenceError,
 )
-from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of, error_of
+from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of
+from ringfence.runtime.client.ending_error import error_of
 from ringfence.runtime.client.seen import ClientName, Seen
 
 CAPTURES: dict[tuple[ClientName, str], dict[str, Any]] = {

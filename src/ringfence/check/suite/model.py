@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.sandbox import OnOutput
+    from ringfence.sandbox.result import OnOutput
 
 Kind = Literal["test", "type", "lint", "other"]
 Outcome = Literal["passed", "failed", "error", "skipped"]

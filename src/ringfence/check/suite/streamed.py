@@ -12,7 +12,7 @@ from ringfence.check.suite.collecting import Gathered, Session
 from ringfence.errors import SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox import Connection, ExecResult, Sandbox
-from ringfence.sandbox.sandbox import OnOutput
+from ringfence.sandbox.result import OnOutput
 
 OUTPUT_BYTES = 128 * 1024
 _MOST_CONNECTIONS = 32

@@ -7,21 +7,15 @@ API. Words are read only where there is no code. What is not known is a failure.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
-from functools import partial
 from signal import Signals
 
 from ringfence.egress.gateway.verdict import MAX_TOKENS, REFUSAL, WINDOW_FULL, Verdict, verdict_of_body
 from ringfence.errors import (
     AuthenticationFailed,
-    ConfigurationError,
-    InfrastructureFault,
     LimitReached,
-    PolicyRefused,
-    RequestRefused,
     RingfenceError,
-    UsageError,
 )
 from ringfence.frozen import frozen
 from ringfence.model.failure import is_out_of_credit, is_too_long
@@ -158,7 +152,6 @@ _STOPS: Mapping[str, tuple[Ending, str]] = {
     WINDOW_FULL: (Ending.CONTEXT, "the model's window was full before its reply was whole"),
 }
 _WORTH_ANOTHER_TRY = (408, 409, 425, 429)
-_ABOUT_MODEL = re.compile(r"\bmodel|deployment", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
 _CODEX_STATUS = re.compile(r"unexpected status (\d{3})\b")
@@ -386,49 +379,3 @@ def _line_at(text: str, position: int) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:_REASON_CHARS]
-
-
-def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
-    """The error that an ending is to callers, with what to do next; None where the client came to an end of its own.
-
-    Args:
-        ended: The ending.
-        limit: Ours, if it was reached, or why the model gateway gave no more.
-    """
-    if ended.ending is Ending.LIMIT or limit is not None:
-        return limit
-    known = _ERRORS.get(ended.ending)
-    if known is None:
-        return None
-    kind, advice = known
-    if ended.ending is Ending.REQUEST and _ABOUT_MODEL.search(ended.reason):
-        advice = "see whether --model names one that the API knows"
-    return kind(f"{ended.reason.rstrip('.')}; {advice}")
-
-
-_ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
-    Ending.POLICY: (
-        partial(PolicyRefused, rule="model-gateway"),
-        "see egress.models and egress.provider_tools in ringfence.yaml",
-    ),
-    Ending.NO_INNER_SANDBOX: (
-        ConfigurationError,
-        "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",
-    ),
-    Ending.AUTHENTICATION: (
-        AuthenticationFailed,
-        "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
-    ),
-    Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
-    Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),
-    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
-    Ending.NOT_STARTED: (
-        ConfigurationError,
-        "see --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
-    ),
-    Ending.API: (InfrastructureFault, "try again later"),
-    Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
-    Ending.INTERRUPTED: (InfrastructureFault, "try again"),
-    Ending.KILLED: (InfrastructureFault, "try again"),
-    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all that it said"),
-}

@@ -15,7 +15,8 @@ from ringfence.grace import grace
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.client.base import Client, Launch, ModelWitness, Place, Program, Stream
 from ringfence.runtime.client.driving import Bounds, Drive
-from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of, error_of
+from ringfence.runtime.client.ending import Ended, Ending, Exit, ending_of
+from ringfence.runtime.client.ending_error import error_of
 from ringfence.runtime.client.seen import text_of
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.session import CarriedSession

@@ -16,9 +16,10 @@ from ringfence.sandbox.workspace.bundle import Inside
 from ringfence.sandbox.workspace.committed import beside_tree
 from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.git_layout import has_git, read_small
+from ringfence.sandbox.workspace.notes import unlocked_note
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.refs import ELSEWHERE, Refs
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore, unlocked_note
+from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.submodules import Submodule
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.untrusted import distrust_all

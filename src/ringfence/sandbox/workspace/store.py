@@ -29,6 +29,7 @@ from ringfence.sandbox.workspace.git import LARGE, Git, GitBoundReached, write_c
 from ringfence.sandbox.workspace.known import Names
 from ringfence.sandbox.workspace.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.memo import Memo, load_memo, save_memo, watched_paths
+from ringfence.sandbox.workspace.notes import set_id_notes, unlocked_note
 from ringfence.sandbox.workspace.scan import NO_FILE
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.survey import MAX_NAMES_BYTES
@@ -39,7 +40,6 @@ _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two checkpoints can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1",)
-_SHOWN = 20
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
@@ -141,7 +141,7 @@ class CheckpointStore:
             notes=(
                 *listing.notes,
                 *unlocked_note(tuple(dict.fromkeys((*listing.unlocked, *taken.unlocked)))),
-                *_set_id_notes(taken),
+                *set_id_notes(taken),
             ),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
@@ -371,32 +371,6 @@ def _too_large(exc: GitBoundReached) -> PatchTooLarge:
     return PatchTooLarge(
         f"no patch was made: {exc}; the changes are kept all the same, `ringfence diff --stat` lists them"
     )
-
-
-def unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Tell where rights were given back; nothing where they were not."""
-    return _named("rights that the owner no longer had were given back", paths)
-
-
-def _set_id_notes(taken: Taken) -> tuple[str, ...]:
-    """Tell which set-id files a run changed."""
-    return (
-        *_named("changed, and no longer set-user-ID or set-group-ID", taken.disarmed),
-        *_named(
-            "changed, and still set-user-ID or set-group-ID, as another user owns them; look at them, then "
-            "chmod ug-s as their owner",
-            taken.armed,
-        ),
-    )
-
-
-def _named(what: str, paths: tuple[bytes, ...]) -> tuple[str, ...]:
-    """A note that names files; none where there are none."""
-    if not paths:
-        return ()
-    names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return (f"{what}: {names}{more}",)
 
 
 def _try_lock(fd: int) -> bool:

@@ -1,0 +1,64 @@
+"""The error that the ending of a client is to callers, with what to do next."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    InfrastructureFault,
+    PolicyRefused,
+    RequestRefused,
+    RingfenceError,
+    UsageError,
+)
+from ringfence.runtime.client.ending import Ended, Ending
+
+_ABOUT_MODEL = re.compile(r"\bmodel|deployment", re.IGNORECASE)
+
+
+def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
+    """The error that an ending is to callers, with what to do next; None where the client came to an end of its own.
+
+    Args:
+        ended: The ending.
+        limit: Ours, if it was reached, or why the model gateway gave no more.
+    """
+    if ended.ending is Ending.LIMIT or limit is not None:
+        return limit
+    known = _ERRORS.get(ended.ending)
+    if known is None:
+        return None
+    kind, advice = known
+    if ended.ending is Ending.REQUEST and _ABOUT_MODEL.search(ended.reason):
+        advice = "see whether --model names one that the API knows"
+    return kind(f"{ended.reason.rstrip('.')}; {advice}")
+
+
+_ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
+    Ending.POLICY: (
+        partial(PolicyRefused, rule="model-gateway"),
+        "see egress.models and egress.provider_tools in ringfence.yaml",
+    ),
+    Ending.NO_INNER_SANDBOX: (
+        ConfigurationError,
+        "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",
+    ),
+    Ending.AUTHENTICATION: (
+        AuthenticationFailed,
+        "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
+    ),
+    Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
+    Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),
+    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
+    Ending.NOT_STARTED: (
+        ConfigurationError,
+        "see --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
+    ),
+    Ending.API: (InfrastructureFault, "try again later"),
+    Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
+    Ending.INTERRUPTED: (InfrastructureFault, "try again"),
+    Ending.KILLED: (InfrastructureFault, "try again"),
+    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all that it said"),
+}
