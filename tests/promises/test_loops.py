@@ -359,6 +359,22 @@ def test_a_killed_loop(product: Product) -> None:
     assert len(product.git("log", "--format=%s", f"main..{branch}").splitlines()) == 2
 
 
+def test_cancel_means_the_loop_that_was_just_started(product: Product) -> None:
+    """Beside a loop that has ended, `loop cancel` fails until the new one is begun, and then ends that."""
+    prepare(product, story("add", 1))
+    assert start(product, GOOD).code == 0
+    ended = product("loop cancel")
+    assert ended.ends_as("usage")
+    assert "succeeded" in ended.err
+    model = product.script(
+        name="loop", cases=[case("test_writer", "S1", "sleep 600")], price={"input": 0, "output": 0}
+    )
+    with product.started("loop start", "--prd", "prd.json", "--model", model) as process:
+        poll(lambda: product("loop cancel").code == 0)
+        assert process.wait(PATIENCE_S) == 130
+    assert product.does("loop status", "--json").json["state"] == "cancelled"
+
+
 def test_ctrl_c_cancels_a_loop(product: Product) -> None:
     """Ctrl-C ends a loop with 130, and `loop status` says that it was cancelled."""
     prepare(product, story("add", 1))

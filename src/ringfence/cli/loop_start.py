@@ -144,7 +144,13 @@ async def _worked(
         await tasks.start(on_interrupt, interrupt)
         tasks.start_soon(view.follow)
         done = await work(
-            begun.place, effective=effective, settings=settings, checks=begun.checks, runs=runs, tell=say
+            begun.place,
+            effective=effective,
+            settings=settings,
+            checks=begun.checks,
+            runs=runs,
+            tell=say,
+            is_resumed=goes_on,
         )
         tasks.cancel_scope.cancel()
     await view.finish(problem=done.problem)
@@ -235,8 +241,13 @@ def cancel_loop(said: str | None) -> None:
 
     async def cancel() -> None:
         from ringfence.loop.cancelling import cancel as cancel_it
+        from ringfence.loop.starting import one_at_a_time
 
-        say(await cancel_it(await _mine(said), say))
+        if said is not None:
+            return say(await cancel_it(await _mine(said), say, is_named=True))
+        async with one_at_a_time(Path.cwd()):  # the loop that is being started here is the one that is meant
+            place = await _mine(said)
+        return say(await cancel_it(place, say, is_named=False))
 
     anyio.run(cancel)
 

@@ -58,7 +58,6 @@ class LoopView:
         self._store = LoopStore(self._database, place.id)
         self._is_json = json
         self._console = open_console()
-        self._row: LoopRow | None = None
         self._last = 0
         self._is_unwatched = False
 
@@ -73,8 +72,7 @@ class LoopView:
         """Print what happens, until cancelled."""
         while not self._is_unwatched:
             with suppress(InfrastructureFault):  # busy: the next look may do better
-                self._row = self._row or await self._store.get()
-                await self._print_new(self._row)
+                await self._print_new()
             await anyio.sleep(_LOOK_S)
 
     async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
@@ -86,8 +84,7 @@ class LoopView:
         from ringfence.cli.loop_look import plan_of
         from ringfence.loop.report import gather
 
-        self._row = self._row or await self._store.get()
-        await self._print_new(self._row)
+        await self._print_new()
         report = await gather(self._place, self._store, None, await plan_of(self._store))
         if any(story.merged for story in report.stories):
             report = replace(report, **await self._flagged(report))
@@ -107,10 +104,16 @@ class LoopView:
             return {"flagged": tuple(files), "flagged_count": len(files)}
         return {}
 
-    async def _print_new(self, row: "LoopRow") -> None:
-        for event in await self._store.events(self._last):
+    async def _print_new(self) -> None:
+        events = await self._store.events(self._last)
+        if not events:
+            return
+        row = await self._store.get()
+        for event in events:
             self._last = event.number
-            self._try(lambda event=event: self._print(event, row.created_ms))  # type: ignore[misc]
+            # Of a loop that was resumed: the time while nothing worked on it is not counted.
+            begun_ms = row.begun_ms if event.at_ms >= row.begun_ms else row.created_ms
+            self._try(lambda event=event, at=begun_ms: self._print(event, at))  # type: ignore[misc]
 
     def _try(self, act: Callable[[], None]) -> None:
         """Print, while somebody reads it."""
@@ -246,7 +249,7 @@ def event_line(event: "EventRow", begun_ms: int) -> "Line":
 
     Args:
         event: It.
-        begun_ms: When the loop began.
+        begun_ms: When the loop was begun, or resumed.
     """
     seconds = max(0, event.at_ms - begun_ms) // 1000
     stamp = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

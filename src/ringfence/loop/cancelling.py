@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, UsageError
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.report.writing import write_report
@@ -22,17 +22,20 @@ _COMING_S = 10.0
 _END_S = 30.0
 
 
-async def cancel(place: LoopPlace, tell: Tell) -> str:
+async def cancel(place: LoopPlace, tell: Tell, *, is_named: bool) -> str:
     """Have a loop stop. One that nobody works on is ended here: what passed is then on its branch, and in a report.
 
     Args:
         place: The loop's.
         tell: Is told why there is no report, if so.
+        is_named: Whether the user named it. One that was cancelled before is then cancelled as wanted; else the user
+            means another.
 
     Returns:
         What came of it.
 
     Raises:
+        UsageError: It has ended, so that nothing is cancelled.
         InfrastructureFault: Its rows cannot be read or written.
     """
     with closing(open_database(place.database_url)) as database:
@@ -42,7 +45,11 @@ async def cancel(place: LoopPlace, tell: Tell) -> str:
                 f"loop {place.id} was asked to stop; `ringfence loop watch {place.id[-6:]}` shows when it has"
             )
         if not await _end(place, store, tell):
-            return f"loop {place.id} has ended already: {(await store.get()).state.value}"
+            state = (await store.get()).state
+            ended = f"loop {place.id} has ended already: {state.value}"
+            if is_named and state is LoopState.CANCELLED:
+                return ended
+            raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop list` shows all loops")
         next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
         return f"loop {place.id} is cancelled{next_step}"
 

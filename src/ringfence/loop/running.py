@@ -48,6 +48,7 @@ async def work(
     checks: tuple[Check, ...],
     runs: Runs,
     tell: Callable[[str], None],
+    is_resumed: bool,
 ) -> Worked:
     """Work a loop to its end, or go on with it where its process died; how it ended.
 
@@ -58,6 +59,7 @@ async def work(
         checks: What decides about every story.
         runs: What does its runs, and stops them when it is told to.
         tell: Is told what a person should know.
+        is_resumed: Whether it was begun before. Where not, it may have been cancelled before it is worked on.
 
     Raises:
         UsageError: Another process works on it.
@@ -67,7 +69,9 @@ async def work(
         database = open_database(place.database_url)
         try:
             store = LoopStore(database, place.id)
-            row = await store.go_on(kept(effective, settings))
+            row = await store.go_on(kept(effective, settings), is_resumed=is_resumed)
+            if row.state.is_end:
+                return Worked(row, None)
             await close_the_dead(tell)
             loop = Loop(
                 place, store, plan_from_json(row.plan), settings, effective,

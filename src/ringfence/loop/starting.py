@@ -67,7 +67,7 @@ async def begin(
         AuthenticationFailed: A credential that a role needs is missing, or refused.
     """
     source = await anyio.to_thread.run_sync(source.resolve)
-    async with _one_at_a_time(source):
+    async with one_at_a_time(source):
         return await _begin(plan, source, effective, settings, tell, done)
 
 
@@ -138,7 +138,7 @@ async def _standing(place: LoopPlace) -> tuple[LoopRow, bool]:
 
 
 @asynccontextmanager
-async def _one_at_a_time(source: Path) -> AsyncIterator[None]:
+async def one_at_a_time(source: Path) -> AsyncIterator[None]:
     """See that nobody else begins a loop on the same repository meanwhile.
 
     Raises:

@@ -1,7 +1,11 @@
 """What a loop remembers when it is gone on with, and what is left of one that nobody works on."""
 
+import json
+import re
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,11 @@ from tests.loop.machine.test_dying import dying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _LIMIT, _CONFIGURATION = 5, 78
+_MOMENTS = {
+    "loops": ("created_ms", "begun_ms", "ended_ms"),
+    "loop_steps": ("began_ms", "ended_ms"),
+    "loop_events": ("at_ms",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +73,21 @@ def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(
     assert project.rows()["two"]["state"] == "waiting"
     again = project.run("loop", "resume")
     assert again.returncode == 0, again
+
+
+def test_time_in_which_nothing_worked_on_a_loop_is_not_counted(interrupted: Project):
+    """Of a loop that is resumed hours later neither the lines nor the report count the hours between."""
+    (database,) = (interrupted.root / "state" / "loops").glob("*/loop.db")
+    with closing(sqlite3.connect(database)) as link, link:
+        for table, columns in _MOMENTS.items():
+            moved = ", ".join(f"{column} = {column} - 36000000" for column in columns)
+            link.execute(f"UPDATE {table} SET {moved}")
+    done = interrupted.run("loop", "resume")
+    assert done.returncode == 0, done
+    assert re.findall(r"^(\d+):\d\d:\d\d  ", done.stdout, re.MULTILINE)
+    assert set(re.findall(r"^(\d+):\d\d:\d\d  ", done.stdout, re.MULTILINE)) == {"0"}
+    report = json.loads(interrupted.run("loop", "show", "--json").stdout)
+    assert report["used"]["seconds"] < 36_000
 
 
 def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(interrupted: Project):

@@ -74,14 +74,16 @@ class LoopStore:
         )
         return await self._database.write(lambda link: link.execute(query).rowcount == 1)
 
-    async def go_on(self, configuration: str) -> LoopRow:
-        """Have a process work on it now: its time begins, and what was configured last holds."""
-        row = await self.begin_again()
-        query = (
-            sa.update(LOOPS)
-            .where(LOOPS.c.id == self.loop)
-            .values(configuration=configuration, begun_ms=now_ms(), is_cancel_asked=False)
-        )
+    async def go_on(self, configuration: str, *, is_resumed: bool) -> LoopRow:
+        """Have a process work on it now: its time begins, and what was configured last holds.
+
+        A loop that was only just started stays cancelled if somebody cancelled it meanwhile.
+        """
+        row = await self.begin_again() if is_resumed else await self.get()
+        values: dict[str, Any] = {"configuration": configuration, "begun_ms": now_ms()}
+        if is_resumed:
+            values["is_cancel_asked"] = False
+        query = sa.update(LOOPS).where(LOOPS.c.id == self.loop).values(**values)
         await self._database.write(lambda link: link.execute(query))
         return replace(row, configuration=configuration)
 
@@ -176,10 +178,16 @@ class LoopStore:
         attempt: int = 0,
         model: str = "",
     ) -> None:
-        """A step is begun, or begun again: under another run's name."""
+        """A step is begun, or begun again: under another run's name.
+
+        Of a step that another process began, the time until this one took the loop up is not counted.
+        """
 
         def write(link: sa.Connection) -> None:
+            begun_ms = sa.select(LOOPS.c.begun_ms).where(LOOPS.c.id == self.loop).scalar_subquery()
+            began = sa.case((STEPS.c.began_ms < begun_ms, now_ms()), else_=STEPS.c.began_ms)
             values = {"run_id": run_id, "model": model, "tries": STEPS.c.tries + 1, "outcome": None}
+            values["began_ms"] = began
             again = sa.update(STEPS).where(*_is_step(self.loop, story, name)).values(**values)
             if link.execute(again).rowcount == 0:
                 first = {
