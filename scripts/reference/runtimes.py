@@ -8,7 +8,8 @@ from ringfence.config.fields import all_fields
 from ringfence.job.asked.agent import DEFAULT_MODELS
 from ringfence.job.outcome import outcome_of, outcome_of_agent
 from ringfence.runtime.client.base import Client
-from ringfence.runtime.client.ending import Ended, Ending, error_of
+from ringfence.runtime.client.ending import Ended, Ending
+from ringfence.runtime.client.ending_error import error_of
 from ringfence.runtime.client.registry import client_of, client_runtimes
 from ringfence.runtime.options import SETTING_OF, SUPPORT, RuntimeName
 
