@@ -9,6 +9,7 @@ from tests.loop.suite.conftest import Run
 from ringfence.check.suite import Report, TestResult, red_for_the_right_reason
 from ringfence.check.suite.cargo import read_cargo
 from ringfence.check.suite.collecting import Gathered
+from ringfence.check.suite.collection import may_hold_tests
 from ringfence.check.suite.go import read_go
 from ringfence.check.suite.maven import UnsafeXml, parse_surefire, read_maven, read_surefire
 from ringfence.check.suite.reason import Project
@@ -242,3 +243,20 @@ async def test_real_cargo(run: Run) -> None:
     }
     report = await run(files, runner="cargo", command="cargo test --offline")
     assert (report.is_green, report.problems, list(report.results)) == (True, (), ["tests/adding.rs::right"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo on this machine")
+async def test_a_helper_of_real_cargo(run: Run) -> None:
+    """A module beside the tests that lacks what is to be built is the right red, and is known to hold no test."""
+    helper = "pub fn check(a: i32, b: i32, sum: i32) { assert_eq!(calc::add(a, b), sum); }\n"
+    files = {
+        "Cargo.toml": '[package]\nname = "calc"\nversion = "0.1.0"\nedition = "2021"\n',
+        "src/lib.rs": "//! Sums.\n",
+        "tests/common/mod.rs": helper,
+        "tests/adding.rs": "mod common;\n#[test]\nfn right() { common::check(1, 2, 3); }\n",
+    }
+    report = await run(files, runner="cargo", command="cargo test --offline")
+    written = ["tests/adding.rs", "tests/common/mod.rs"]
+    assert red_for_the_right_reason(report, written, None, project=Project(files=files)) == []
+    assert [may_hold_tests(path, files[path].encode()) for path in written] == [True, False]

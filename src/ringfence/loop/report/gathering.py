@@ -94,7 +94,11 @@ def used_by(steps: Sequence[StepRow]) -> Used:
         calls=sum(step.tries for step in steps if step.role),
         tokens=sum(step.tokens for step in steps),
         cost_usd=sum(step.cost_usd for step in steps),
-        seconds=sum(max(0, step.ended_ms - step.began_ms) for step in steps if step.ended_ms is not None)
+        seconds=sum(
+            max(0, step.ended_ms - step.began_ms)
+            for step in steps
+            if step.ended_ms is not None and step.run_id is not None  # others are bookkeeping, and done again
+        )
         / 1000,
     )
 

@@ -180,12 +180,13 @@ class LoopStore:
     ) -> None:
         """A step is begun, or begun again: under another run's name.
 
-        Of a step that another process began, the time until this one took the loop up is not counted.
+        Of a step that was interrupted with its process, the time until now is not counted.
         """
 
         def write(link: sa.Connection) -> None:
             begun_ms = sa.select(LOOPS.c.begun_ms).where(LOOPS.c.id == self.loop).scalar_subquery()
-            began = sa.case((STEPS.c.began_ms < begun_ms, now_ms()), else_=STEPS.c.began_ms)
+            is_interrupted = sa.and_(STEPS.c.outcome.is_(None), STEPS.c.began_ms < begun_ms)
+            began = sa.case((is_interrupted, now_ms()), else_=STEPS.c.began_ms)
             values = {"run_id": run_id, "model": model, "tries": STEPS.c.tries + 1, "outcome": None}
             values["began_ms"] = began
             again = sa.update(STEPS).where(*_is_step(self.loop, story, name)).values(**values)
