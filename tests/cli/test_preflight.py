@@ -37,7 +37,7 @@ def test_a_fleet_with_a_limit_that_cannot_be_enforced_is_refused(
     ringfence("trust", file, "--yes")
     ended = ringfence("fleet", *command.split())
     assert ended.code == 4, ended
-    assert "agents.one: the limit memory=1024 MiB cannot be enforced here" in ended.err
+    assert "agents.one: limit memory=1024 MiB cannot be enforced here" in ended.err
     assert f"{file}:3:" in ended.err
 
 

@@ -268,7 +268,7 @@ def test_what_is_weak_is_told_once(run: Cli):
 def test_a_check_that_is_not_there_is_told(run: Cli):
     """The state is that of a check which failed."""
     ended = run("true", "--verify", "no-such-check")
-    assert (ended.code, "could not be run inside: command not found" in ended.out) == (3, True)
+    assert (ended.code, "could not run in the sandbox: command not found" in ended.out) == (3, True)
 
 
 def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):

@@ -79,7 +79,7 @@ def test_one_interrupt_ends_what_brings_commits_out(product: Product) -> None:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
     (exported,) = product.recorded("work.exported")
-    assert "commits made inside were not taken over" in " ".join(map(str, exported["notes"]))
+    assert "commits made inside were not imported" in " ".join(map(str, exported["notes"]))
     assert (exported["files_changed"], exported["refs"]) == (1, [])
     assert product("audit verify", "last").code == 0
 

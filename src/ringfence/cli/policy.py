@@ -56,7 +56,7 @@ def show(
     json: options.JsonOption = False,
     **settings: Any,
 ) -> None:
-    """Print the effective policy of a sandbox for this workspace. One is opened and asked.
+    """Print the effective policy of a sandbox for this workspace. Opens a sandbox to read it.
 
     Exit 4 if it would be refused for a limit that cannot be enforced here.
     """

@@ -40,11 +40,11 @@ def check_pattern(pattern: str) -> None:
         ValueError: It is not; the text says why.
     """
     segments = pattern.split("/")
-    if len(pattern) > MOST_CHARS or any(
-        segment != "**" and segment.count("*") > _MOST_STARS for segment in segments
-    ):
+    if len(pattern) > MOST_CHARS:
+        raise ValueError(f"{pattern[:80]!r} has more than {MOST_CHARS} characters; shorten it")
+    if any(segment != "**" and segment.count("*") > _MOST_STARS for segment in segments):
         raise ValueError(
-            f"{pattern[:80]!r} has more than {MOST_CHARS} characters, or more than two '*' between slashes"
+            f"{pattern[:80]!r} has more than {_MOST_STARS} '*' between two slashes; write several patterns"
         )
     if segments.count("**") > MOST_DOUBLE_STARS:
         raise ValueError(f"{pattern[:80]!r} has more than {MOST_DOUBLE_STARS} '**'")
@@ -143,5 +143,5 @@ def _bracket(glob: str, start: int) -> tuple[str, int]:
     try:
         re.compile(text)
     except re.error as exc:
-        raise ValueError(f"{glob!r} has a range of characters that is none: {exc}") from exc
+        raise ValueError(f"{glob!r} has an invalid range of characters: {exc}") from exc
     return text, end + 1

@@ -41,7 +41,7 @@ _REFUSED = "not_run"
 
 @frozen
 class CheckedChanges:
-    """What of a run's changes bears on its check."""
+    """A run's changes that affect its check."""
 
     decisive: tuple[str, ...] = ()
     """Changed files that decide the check whatever the work is, each with the reason: it proves nothing with them."""
@@ -52,7 +52,7 @@ class CheckedChanges:
 async def checked_changes(
     command: str, record: WorkRecord, store: CheckpointStore, protect: Collection[str]
 ) -> CheckedChanges:
-    """Look for what a run changed that its own check is judged by.
+    """Find changed files that could alter the result of the check.
 
     Args:
         command: Of the check.
@@ -127,7 +127,7 @@ def _named(names: Collection[str]) -> str:
 
 
 async def refuse_check(command: str, decisive: Collection[str], recorder: Recorder) -> Outcome:
-    """Record that a check was not run, since the run changed what it is judged by."""
+    """Record a check that is not run, since the run changed what decides it; return its outcome."""
     what = "; ".join(list(decisive)[:_SHOWN])
     more = f"; and {len(decisive) - _SHOWN} more" if len(decisive) > _SHOWN else ""
     await recorder.emit(VerificationStarted(command=command))
@@ -144,8 +144,8 @@ async def refuse_check(command: str, decisive: Collection[str], recorder: Record
     )
     return Outcome(
         JobState.CHECK_RED,
-        f"the check was not run, since this run changed what decides it: {what}{more}; take that change back, or make it"
-        " in a run of its own that is not checked by it",
+        f"the check was not run, since this run changed what decides it: {what}{more}; take the run back with "
+        "`ringfence undo`, or make this change in a separate run with --no-verify",
     )
 
 
@@ -157,7 +157,7 @@ async def verify(
     *,
     deadline: float = math.inf,
 ) -> Outcome | None:
-    """Run the check, read its runner's report where the runner is known, and say what it decides.
+    """Run the check and return the outcome; the report of a known test runner is read.
 
     Returns:
         What it decides; None if it was not over at the deadline, a time of the monotonic clock.
@@ -204,8 +204,8 @@ async def verify(
 
 
 def _left_s(deadline: float) -> float:
-    """How long a check may still take."""
-    return max(0.001, min(TIMEOUT_S, deadline - time.monotonic()))
+    """How long a check may still take: until the run's time limit; where it has none, half an hour."""
+    return TIMEOUT_S if deadline == math.inf else max(0.001, deadline - time.monotonic())
 
 
 def _proof(check: Check, tests: Mapping[str, int]) -> str:
@@ -221,8 +221,12 @@ def _problem(check: Check, report: Report) -> str | None:
     command = check.command
     if report.ended_by == "exit" and report.exit_code in _NOT_RUN:
         return (
-            f"the check could not be run inside: {_NOT_RUN[report.exit_code]}; the sandbox has what the system and "
-            "your toolchains hold (ringfence policy), a container what its image holds"
+            f"the check could not run in the sandbox: {_NOT_RUN[report.exit_code]}: {command}; a sandbox has the "
+            "programs of the system and your toolchains (see `ringfence policy show`), a container those of its image"
+        )
+    if report.ended_by == "timeout":
+        return (
+            f"the check did not finish in {check.timeout_s:g} s: {command}; make it faster, or give --timeout"
         )
     if report.ended_by != "exit" or report.exit_code != 0:
         how = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"

@@ -55,17 +55,20 @@ def check(run_dir: Path, expected: Mapping[str, str]) -> None:
     session = session_name(run_dir)
     for name, digest in expected.items():
         if not (_NAME.fullmatch(name) or name == session):
-            raise RecordError(f"{name!r} is no file of a record")
+            raise RecordError(f"the journal lists {name!r}, which is not a file that a record has")
         try:
             found = _digest(run_dir / name)
         except FileNotFoundError as exc:
             if name == session:
                 continue
-            raise RecordError(f"the file {name!r} of the record is gone") from exc
+            raise RecordError(f"{str(run_dir / name)!r} is missing; the journal lists it") from exc
         except OSError as exc:
             raise RecordError(f"the file {name!r} of the record cannot be read: {exc.strerror}") from exc
         if found != digest:
-            raise RecordError(f"the file {name!r} is not what was sealed: it was edited")
+            raise RecordError(
+                f"{str(run_dir / name)!r} does not match its SHA-256 in the journal: it was changed after "
+                "the record was sealed"
+            )
 
 
 def _digest(path: Path) -> str:

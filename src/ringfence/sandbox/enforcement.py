@@ -1,4 +1,4 @@
-"""Decides how each limit of a sandbox is enforced, and whether a sandbox may be had where the kernel enforces none."""
+"""Decides how each limit of a sandbox is enforced, and whether one that the kernel cannot enforce refuses it."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from ringfence.sandbox.base import Enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
 _WEAKER: Mapping[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
-"""What holds where the kernel enforces nothing: the guest watches memory and processes."""
+"""Enforcement without the kernel: the guest watches memory and processes; processor time is not limited."""
 
 ACCEPTED_BY = (
     "accept weaker limits with --soft-limits (in Python: soft_limits=True), or for all your runs with the line "
@@ -33,11 +33,11 @@ def refusal(spec: SandboxSpec, lacking: Lacking) -> str | None:
     names = unenforceable(spec, lacking)
     if not names:
         return None
-    limits = " and ".join(f"limit {name}={_shown(name, getattr(spec, name))}" for name in names)
+    limits = " and ".join(f"{name}={_shown(name, getattr(spec, name))}" for name in names)
     why = "; ".join(dict.fromkeys(lacking[name] for name in names))
     return (
-        f"the {limits} cannot be enforced here; leave out what sets it, or {ACCEPTED_BY}; `ringfence doctor` says what "
-        f"enforces limits on this machine; the reason: {why}"
+        f"{'limit' if len(names) == 1 else 'limits'} {limits} cannot be enforced here; remove the setting, or "
+        f"{ACCEPTED_BY}; `ringfence doctor` shows what enforces limits on this machine; the reason: {why}"
     )
 
 
@@ -45,7 +45,8 @@ def enforcement(spec: SandboxSpec, lacking: Lacking) -> dict[str, Enforcement]:
     """How each limit is enforced: `memory`, `cpus`, `pids`, `disk`.
 
     Raises:
-        PolicyRefused: One that somebody set can only be weaker, and `soft_limits` does not say that it may be.
+        PolicyRefused: The kernel cannot enforce a limit of memory, processors or processes that was set explicitly, and
+            `soft_limits` is not set. The limit of the disk is always the guest's.
     """
     refused = refusal(spec, lacking)
     if refused is not None:

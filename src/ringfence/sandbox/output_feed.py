@@ -20,7 +20,7 @@ Emit = Callable[[OutputStreamed], Awaitable[None]]
 
 
 class OutputFeed:
-    """Collects output without blocking; `output_feed` passes it on.
+    """Collects output without blocking; `output_feed` forwards it.
 
     Args:
         emit: Shows an event.
@@ -43,7 +43,7 @@ class OutputFeed:
             self._left -= len(chunk)
             self._changed.set()
 
-    async def pass_on(self) -> None:
+    async def forward(self) -> None:
         """Emit what has come, until cancelled."""
         while True:
             await self._changed.wait()
@@ -65,7 +65,7 @@ async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
     """Pass on what a command writes while the context is open; its last piece before it is left."""
     feed = OutputFeed(emit, call_id)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(feed.pass_on)
+        tasks.start_soon(feed.forward)
         yield feed
         tasks.cancel_scope.cancel()
     await feed.flush()

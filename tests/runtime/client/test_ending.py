@@ -191,16 +191,19 @@ def test_an_ending_is_an_error_by_what_to_do_next(client: ClientName, name: str,
 
 
 @pytest.mark.parametrize(
-    ("reason", "is_about_model"),
+    ("verdict", "is_about_model"),
     [
-        ("There's an issue with the selected model (opus-9).", True),
-        ("API Error: 400 messages.1.content.0: a thinking block is not signed", False),
+        (Verdict(404, "not_found_error"), True),
+        (Verdict(400, "model_not_found"), True),
+        (Verdict(413, "request_too_large"), False),
+        (Verdict(400, "invalid_request_error", message="the model's tools make no sense"), False),
     ],
+    ids=["404", "code", "413", "400"],
 )
-def test_the_models_name_is_doubted_where_the_api_does(reason: str, is_about_model: bool):
-    """Another refusal has nothing to do with it."""
-    told = str(error_of(Ended(Ending.REQUEST, reason)))
-    assert ("--model" in told) is is_about_model
+def test_the_models_name_is_doubted_where_the_api_does(verdict: Verdict, is_about_model: bool):
+    """The next step is to look at `--model` only where the API says that it does not know the model."""
+    ended = ending_of("codex", Seen(), Exit(1, verdict=verdict))
+    assert ("--model" in str(error_of(ended))) is is_about_model
 
 
 VERDICTS = {

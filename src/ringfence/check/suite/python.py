@@ -32,8 +32,8 @@ async def why_nothing_fails(check: Check, sandbox: "Sandbox") -> str | None:
     outcomes = {each.outcome for name, each in gathered.results.items() if mark in name}
     if outcomes and outcomes <= RED:
         return None
-    told = ", ".join(sorted(outcomes)) or "not run"
-    return f"a test that must fail was reported as {told}: the runner was made to say so"
+    reported = ", ".join(sorted(outcomes)) or "not run"
+    return f"a test that must fail was reported as {reported}: the runner's results cannot be trusted"
 
 
 async def _run(

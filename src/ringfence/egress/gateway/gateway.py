@@ -341,8 +341,9 @@ class Gateway:
         except UnknownPrice:
             self.stop(
                 PolicyRefused(
-                    f"the model {replied!r} answered for {asked!r}, and the limit on cost needs its price; give it "
-                    "under `prices:` in ~/.config/ringfence/ringfence.yaml, or limit tokens instead",
+                    f"the provider answered with the model {replied!r} in place of {asked!r}, and its price is not "
+                    "known, so the limit on cost cannot be kept; give the price under `prices:` in "
+                    "~/.config/ringfence/ringfence.yaml, or limit tokens instead",
                     rule="cost_limit_needs_price",
                 )
             )

@@ -200,7 +200,7 @@ class Daemon:
         """Let what runs come to its end, for a while; the second time at once."""
         if not self._stopping.is_set():
             drain = format_duration(self.fleet.settings.drain)
-            line = f"stopping: what runs may end within {drain}; else it begins again at the next start"
+            line = f"stopping: running jobs have {drain} to end; the rest restart at the next `ringfence fleet up`"
             self.tell(line, event="fleet.stopping", level="info")
         elif not self._at_once.is_set():
             self.tell(
@@ -273,7 +273,9 @@ class Daemon:
             await anyio.sleep(0.2)
         if active:
             ids = [job.id for job in active]
-            line = f"not done in time, and begun again by the next `ringfence fleet up`: {', '.join(ids)}"
+            line = (
+                f"not finished in time; these jobs restart at the next `ringfence fleet up`: {', '.join(ids)}"
+            )
             self.tell(line, event="fleet.left", level="info", jobs=ids)
 
     async def _errands(self) -> bool:

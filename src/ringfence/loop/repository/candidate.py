@@ -100,8 +100,8 @@ def check_size(changes: Sequence[Change]) -> None:
     }
     size = sum(len(change.data) for change in written)
     if len(written) > MOST_FILES or size > MOST_BYTES:
-        told = f"{len(written)} files of {size} bytes are written"
-        reasons["*"] = f"{told}, of {MOST_FILES} files and {MOST_BYTES} bytes at most"
+        written_size = f"the attempt writes {len(written)} files with {size} bytes in all"
+        reasons["*"] = f"{written_size}; the limits are {MOST_FILES} files and {MOST_BYTES} bytes"
     if reasons:
         raise WorkRefused(reasons)
 

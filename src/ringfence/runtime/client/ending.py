@@ -3,7 +3,8 @@
 Neither the exit code nor the last message is enough: claude ends with 0 when it was interrupted and when tools were
 denied, and calls its failures `success`; codex ends with 0 when none of its commands could run, or the model declined.
 So what we did ourselves comes first, then fields and codes: those of the client, and what the gateway saw of the model's
-API. Words are read only where there is no code. What is not known is a failure.
+API. Message text decides only where there is no code: a session that is missing, an account without credit, a prompt
+that is too long, and codex where no API was asked. What is not known is a failure.
 """
 
 import re
@@ -95,6 +96,8 @@ class Ended:
 
     ending: Ending
     reason: str
+    is_unknown_model: bool = False
+    """Whether the API does not know the model that it was asked for."""
 
 
 _FROM_SHELL = 128
@@ -151,7 +154,8 @@ _STOPS: Mapping[str, tuple[Ending, str]] = {
     REFUSAL: (Ending.DECLINED, "the model's last reply is a refusal"),
     WINDOW_FULL: (Ending.CONTEXT, "the model's window was full before its reply was whole"),
 }
-_WORTH_ANOTHER_TRY = (408, 409, 425, 429)
+_RETRYABLE_STATUSES = (408, 409, 425, 429)
+_NOT_FOUND = 404
 _ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
 _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
 _CODEX_STATUS = re.compile(r"unexpected status (\d{3})\b")
@@ -264,10 +268,11 @@ def _failed(client: ClientName, seen: Seen, ended: Exit) -> Ended:
     if ended.verdict is not None:
         seen_outside = _by_verdict(ended.verdict)
         if seen_outside is not None:
-            return Ended(seen_outside, said or _verdict_line(ended.verdict))
-    told = _by_codes(seen) if client == "claude" else _by_words(said)
-    if told is not None:
-        return Ended(told, said)
+            is_unknown_model = ended.verdict.status == _NOT_FOUND or ended.verdict.error == "model_not_found"
+            return Ended(seen_outside, said or _verdict_line(ended.verdict), is_unknown_model)
+    known = _by_codes(seen) if client == "claude" else _by_words(said)
+    if known is not None:
+        return Ended(known, said, _status_said(client, seen, said) == _NOT_FOUND)
     if seen.final is None and ended.code != 0 and seen == Seen() and ended.stderr.strip():
         return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
     if seen.final is not None:
@@ -286,7 +291,9 @@ def _claude_fields(seen: Seen) -> Ending | None:
 def _by_verdict(verdict: Verdict) -> Ending | None:
     """What the API's last answer means; None if it was a good one."""
     if verdict.is_ours:
-        return _OURS.get(verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST)
+        return _GATEWAY_REJECTIONS.get(
+            verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST
+        )
     if not verdict.is_failure:
         stopped = _STOPS.get(verdict.stop_reason)
         return stopped[0] if stopped is not None else None if verdict.is_whole else Ending.API
@@ -301,7 +308,7 @@ def _by_verdict(verdict: Verdict) -> Ending | None:
     return _by_status(verdict.status) if verdict.status >= 400 else code or Ending.API
 
 
-_OURS = {403: Ending.POLICY, 429: Ending.LIMIT}
+_GATEWAY_REJECTIONS = {403: Ending.POLICY, 429: Ending.LIMIT}
 
 
 def _by_status(status: int) -> Ending:
@@ -309,7 +316,7 @@ def _by_status(status: int) -> Ending:
         return Ending.AUTHENTICATION
     if status == 402:
         return Ending.QUOTA
-    return Ending.API if status >= 500 or status in _WORTH_ANOTHER_TRY else Ending.REQUEST
+    return Ending.API if status >= 500 or status in _RETRYABLE_STATUSES else Ending.REQUEST
 
 
 def _verdict_line(verdict: Verdict) -> str:
@@ -330,6 +337,15 @@ def _by_codes(seen: Seen) -> Ending | None:
     if isinstance(status, int) and 400 <= status < 600:
         return _by_status(status)
     return Ending.API if (seen.final or {}).get("terminal_reason") == "api_error" else None
+
+
+def _status_said(client: ClientName, seen: Seen, said: str) -> int | None:
+    """The status that the client says the API answered with."""
+    if client == "claude":
+        status = (seen.final or {}).get("api_error_status")
+        return status if isinstance(status, int) else None
+    found = _CODEX_STATUS.search(said)
+    return int(found[1]) if found is not None else None
 
 
 def _by_words(said: str) -> Ending | None:

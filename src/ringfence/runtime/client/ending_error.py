@@ -1,6 +1,5 @@
 """The error that the ending of a client is to callers, with what to do next."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 
@@ -15,11 +14,9 @@ from ringfence.errors import (
 )
 from ringfence.runtime.client.ending import Ended, Ending
 
-_ABOUT_MODEL = re.compile(r"\bmodel|deployment", re.IGNORECASE)
-
 
 def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
-    """The error that an ending is to callers, with what to do next; None where the client came to an end of its own.
+    """The error for an ending, with what to do next; None where the ending is a result (done, declined, cut).
 
     Args:
         ended: The ending.
@@ -31,7 +28,7 @@ def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceErro
     if known is None:
         return None
     kind, advice = known
-    if ended.ending is Ending.REQUEST and _ABOUT_MODEL.search(ended.reason):
+    if ended.ending is Ending.REQUEST and ended.is_unknown_model:
         advice = "see whether --model names one that the API knows"
     return kind(f"{ended.reason.rstrip('.')}; {advice}")
 

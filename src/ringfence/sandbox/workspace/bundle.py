@@ -1,9 +1,8 @@
-"""A bundle of an agent's commits, made inside by a git that obeys nothing the agent wrote.
+"""Creates a bundle of the agent's commits, by git in a sandbox.
 
-The agent's objects are there; its git directory is not used. Git gets one that is rebuilt: a configuration of ours, the
-branches as they were read from outside (`read_agent_refs`), the agent's object database as a place to read from. So no
-remote, helper, hook or alias of the agent's counts, there is no remote that a missing object could be fetched from,
-and no transport is allowed.
+Git uses a new git directory: our own configuration, the branches as they were read on the host (`read_agent_refs`), and
+the agent's object database, which is only read. So no remote, helper, hook or alias of the agent's takes effect, and
+git cannot fetch a missing object: there is no remote, and no transport is allowed.
 """
 
 import os
@@ -22,7 +21,7 @@ from ringfence.sandbox.workspace.refs import Refs, is_ref_name, read_agent_refs
 
 MAX_REFS = 64
 BUNDLE_LIMIT_BYTES = 512 * 1024**2
-NOT_TAKEN = "commits made inside were not taken over"
+NOT_TAKEN = "commits made inside were not imported"
 _TIMEOUT_S = 120.0
 _HEADER_LIMIT_BYTES = 1024**2
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
@@ -73,6 +72,9 @@ async def make_bundle(
         sandbox: Has the private git directory in place.
         private: The git directory that the agent had.
         layout: The user's repository, which the private one was made of.
+
+    Returns:
+        The bundle; None if there are no new commits, or it could not be made. And notes for the user.
     """
     base = private.refs
     id_length = 64 if private.object_format == "sha256" else 40
@@ -83,7 +85,7 @@ async def make_bundle(
         return None, list(now.notes)
     notes = list(now.notes)
     if len(tips) > MAX_REFS:
-        notes.append(f"{len(tips)} branches were made inside; the first {MAX_REFS} are taken over")
+        notes.append(f"{len(tips)} branches were made inside; the first {MAX_REFS} are imported")
         tips = dict(list(tips.items())[:MAX_REFS])
     rebuilt = f"/tmp/ringfence-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     try:
@@ -92,7 +94,7 @@ async def make_bundle(
             await sandbox.write_file(f"{rebuilt}/shallow", shallow)
         found = await _commits_among(sandbox, rebuilt, private, tips)
         left_out = [name for name in tips if name not in found]
-        notes += [f"{name!r} leads to no commit and was not taken over" for name in left_out]
+        notes += [f"{name!r} leads to no commit and was not imported" for name in left_out]
         if not found:
             return None, notes
         return await _bundled(sandbox, rebuilt, private, found), notes
@@ -181,7 +183,7 @@ async def _bundled(sandbox: Inside, rebuilt: str, private: PrivateGit, tips: Map
 
 def _why(result: ExecResult) -> str:
     if result.ended_by == "timeout":
-        return f"git was not done with them in {_TIMEOUT_S:g} s"
+        return f"git did not finish bundling them within {_TIMEOUT_S:g} s"
     return repr(result.stderr.strip()[-300:])
 
 
@@ -190,7 +192,7 @@ class Bundle:
     """A bundle, its header read."""
 
     heads: dict[str, str]
-    """Branches that may be taken over, and the object each is at."""
+    """Branches to import, HEAD among them, at most `MAX_REFS`; and the object of each."""
     pack: bytes
 
 
@@ -205,7 +207,10 @@ def parse_bundle(bundle: bytes, object_format: str) -> Bundle:
     allowed = {b"@object-format=" + object_format.encode()}
     capabilities = {line for line in lines if line.startswith(b"@")}
     if not separator or signature not in {b"# v2 git bundle", b"# v3 git bundle"} or capabilities - allowed:
-        raise InfrastructureFault("what came out of the sandbox is no git bundle of the expected kind")
+        raise InfrastructureFault(
+            f"the bundle from the sandbox has an unexpected header {signature[:80]!r}, not that of a git bundle with "
+            f"{object_format}; no commits were imported"
+        )
     is_id = re.compile(r"[0-9a-f]{64}" if object_format == "sha256" else r"[0-9a-f]{40}")
     heads: dict[str, str] = {}
     for line in lines:

@@ -36,29 +36,28 @@ async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
     checked = await git.run(*command, stdin=pack, timeout_s=_INDEX_S, accept=(0, 1, 128))
     if not checked.ok:
         said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:300]
-        raise PackRefused(f"git's own checks refuse the objects: {said!r}")
+        raise PackRefused(f"`git index-pack {strict}` rejected the objects: {said!r}")
     name = checked.stdout.decode("ascii", "replace").split()[-1:]
     folder = git.directory / "objects" / "pack"
     index = await git.actor.call((folder / f"pack-{''.join(name)}.idx").read_bytes)
     listed = await git.run("show-index", stdin=index)
     names = [line.split(b" ")[1] for line in listed.stdout.splitlines()]
     if len(names) > MAX_OBJECTS:
-        raise PackRefused(f"{len(names)} objects are more than are taken over, {MAX_OBJECTS}")
+        raise PackRefused(f"there are {len(names)} objects; the limit is {MAX_OBJECTS}")
     await _check_sizes(git, names)
 
 
 async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
-    asked = b"\n".join((*names, b""))
-    told = await git.run("cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=asked)
+    wanted = b"\n".join((*names, b""))
+    sizes = await git.run("cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=wanted)
     total = 0
-    for line in told.stdout.decode("ascii", "replace").splitlines():
+    for line in sizes.stdout.decode("ascii", "replace").splitlines():
         size, _, name = line.partition(" ")
         total += int(size)
         if int(size) > MAX_OBJECT_BYTES:
             raise PackRefused(
-                f"object {name} has {size} bytes unpacked, and {MAX_OBJECT_BYTES} are the most that is taken over"
+                f"object {name} is {size} bytes unpacked; the limit is {MAX_OBJECT_BYTES}; leave that file out of "
+                "the commits"
             )
     if total > MAX_TOTAL_BYTES:
-        raise PackRefused(
-            f"the objects have {total} bytes unpacked, and {MAX_TOTAL_BYTES} are the most that is taken over"
-        )
+        raise PackRefused(f"the objects are {total} bytes unpacked; the limit is {MAX_TOTAL_BYTES}")

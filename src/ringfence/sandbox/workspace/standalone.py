@@ -1,4 +1,4 @@
-"""The workspace of a sandbox without a run: held, with a private git directory, guarded as in a run."""
+"""The workspace of a sandbox that is opened without a run: locked for writing, with a private git directory."""
 
 import os
 import tempfile
@@ -36,11 +36,11 @@ def _check_ways_out(spec: SandboxSpec) -> None:
         "engine_access": spec.engine_access is not None,
         "egress": bool(spec.egress.lines()),
     }
-    for name in (name for name, is_wanted in wanted.items() if is_wanted):
+    names = [f"{name}=..." for name, is_wanted in wanted.items() if is_wanted]
+    if names:
         raise UsageError(
-            f"SandboxSpec({name}=...) has no effect in a sandbox without a run: nothing records what leaves it; use"
-            " `ringfence run` or `ringfence exec`, or open the gate yourself (`ringfence.egress.gate.opened_gate`) and"
-            " say has_gate=True"
+            f"SandboxSpec({', '.join(names)}) needs a run, which records what leaves a sandbox; use `ringfence run` or "
+            "`ringfence exec`, or open the gate yourself (`ringfence.egress.gate.opened_gate`) and pass has_gate=True"
         )
 
 
@@ -48,11 +48,11 @@ def _check_ways_out(spec: SandboxSpec) -> None:
 async def standalone(
     spec: SandboxSpec, name: str, state: Path, *, has_gate: bool
 ) -> AsyncIterator[Placement]:
-    """Where a sandbox without a run stands, until the context is left.
+    """Prepare the workspace of a sandbox without a run; it is released when the context is left.
 
     Args:
         spec: Its workspace and mode.
-        name: Of the sandbox, which others are told while it holds the workspace.
+        name: Of the sandbox, shown to other processes that find the workspace locked.
         state: The state directory.
         has_gate: Whether the caller opens the ways out that the spec names.
 
