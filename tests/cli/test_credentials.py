@@ -228,7 +228,10 @@ def test_a_refused_credential_ends_the_run_before_the_agent(
     api.answers = {"/v1/models": _error(401, "authentication_error", f"invalid {SECRET}")}
     ended = ringfence("run", "x", "-C", workspace)
     names = [event["event"] for event in events()]
-    assert (ended.code, events()[-2]["data"]["state"]) == (77, "authentication")
+    assert (ended.code, next(each["data"]["state"] for each in events() if each["event"] == "job.ended")) == (
+        77,
+        "authentication",
+    )
     assert "job.started" not in names
     assert SECRET not in ended.out + ended.err
     assert "ringfence doctor --auth" in ended.out + ended.err

@@ -52,11 +52,11 @@ def _fill(*stories: Story, title: str = "Pieces") -> Filling:
 _GOLDEN = """\
 loop 20260101-000000-abcdef  incomplete: 1 passed, 1 skipped
 story  state    attempt  stage       time  tokens  cost   title
-one    passed   1/3      verdict ok  4:00  12.9k   $0.25  The piece one
-two    skipped  2/3      verdict no  7:30  24.9k   $0.50  The piece two
+one    passed   1/3      verdict ok  3:00  12.9k   $0.25  The piece one
+two    skipped  2/3      verdict no  5:00  24.9k   $0.50  The piece two
 three  waiting                       -     0       -      The piece three
 two: criterion 1 is not met
-used: 11 agent calls, 37,800 tokens, $0.75, 11:30 at work
+used: 11 agent calls, 37,800 tokens, $0.75, 8:00 at work
 next: ringfence loop retry two --loop abcdef
 next: git merge ringfence/loop-20260101-000000-abcdef
 """

@@ -33,6 +33,12 @@ def run(start: Cli, workspace: Path, script: Cli, says: Cli) -> Cli:
     return begin
 
 
+def job_end(events: "list[dict[str, Any]]") -> dict[str, Any]:
+    """How a run ended, by its events."""
+    (data,) = [event["data"] for event in events if event["event"] == "job.ended"]
+    return dict(data)
+
+
 def _read_until(process: "subprocess.Popen[bytes]", event: str, count: int = 1) -> None:
     assert process.stdout is not None
     for line in process.stdout:
@@ -59,7 +65,7 @@ def test_one_interrupt_keeps_the_work(run: Cli, events: Cli, number: signal.Sign
     out, _ = process.communicate(timeout=60)
     names = [json.loads(line)["event"] for line in out.splitlines()]
     assert (process.returncode, "work.exported" in names, names[-1]) == (130, True, "job.ended")
-    assert events()[-2]["data"]["state"] == "cancelled"
+    assert job_end(events())["state"] == "cancelled"
 
 
 def test_two_interrupts_stop_at_once(run: Cli, events: Cli):
@@ -68,7 +74,7 @@ def test_two_interrupts_stop_at_once(run: Cli, events: Cli):
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)  # two of one kind would be merged into one
     process.communicate(timeout=60)
-    assert (process.returncode, events()[-2]["data"]["state"]) == (130, "cancelled")
+    assert (process.returncode, job_end(events())["state"]) == (130, "cancelled")
 
 
 def test_an_interrupt_stops_a_check(start: Cli, workspace: Path, script: Cli, says: Cli, events: Cli):
@@ -79,7 +85,7 @@ def test_an_interrupt_stops_a_check(start: Cli, workspace: Path, script: Cli, sa
     _read_until(process, "verification.started")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert (process.returncode, "before the check was over" in events()[-2]["data"]["reason"]) == (130, True)
+    assert (process.returncode, "before the check was over" in job_end(events())["reason"]) == (130, True)
 
 
 def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
@@ -88,7 +94,7 @@ def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
     process.stdout.close()
     _, err = process.communicate(timeout=60)
     assert (process.returncode, b"cancelled: stopped: nobody reads the output" in err) == (130, True)
-    assert "nobody reads" in events()[-2]["data"]["reason"]
+    assert "nobody reads" in job_end(events())["reason"]
 
 
 def test_a_run_that_goes_on_is_not_acted_on(
@@ -168,7 +174,7 @@ def test_the_next_command_closes_a_killed_run(killed: str, ringfence: Cli, works
     assert (f"run {name} was interrupted" in ended.err, f"{name}  interrupted" in listed) == (True, True)
     closed = events(name)
     sandbox = next(event["data"]["sandbox_id"] for event in closed if event["event"] == "sandbox.created")
-    assert closed[-2]["data"]["state"] == "interrupted"
+    assert job_end(closed)["state"] == "interrupted"
     assert not list(Path("/sys/fs/cgroup").rglob(f"*{sandbox}*"))
 
 

@@ -47,7 +47,7 @@ def test_a_killed_fleet_continues(fleet: Golden):
 
 def test_the_socket_of_a_killed_daemon_is_recognized(golden: Unpack):
     """A command that needs the daemon says how to start it."""
-    assert "ringfence fleet up" in golden("fleet").run("job ls", code=2).stderr
+    assert "ringfence fleet up" in golden("fleet").run("fleet reload", code=2).stderr
 
 
 def job_states(fleet: Golden) -> dict[str, str]:

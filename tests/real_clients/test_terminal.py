@@ -110,7 +110,7 @@ def test_a_prompt_is_there_at_once_and_is_answered(desk: Desk, name: str):
     shown = desk.leave(name)
     assert (desk.workspace / "note.txt").read_text() == "one\ntwo\n"
     assert "1 file changed" in shown
-    assert "ringfence undo last" in shown
+    assert "`ringfence undo " in shown
     kinds = [event["event"] for event in desk.events()]
     end = next(event["data"] for event in desk.events() if event["event"] == "job.ended")
     # A person watched, and nothing checked it: neither a success nor a failure.

@@ -25,7 +25,7 @@ async def test_a_whole_run(bench: Bench, make_reply: Make, make_use: Make) -> No
     assert (result.ended_by, result.final_text, result.turns) == ("done", "Done.", 2)
     assert result.usage == Usage(input_tokens=20, output_tokens=10)
     assert bench.names == [
-        *("message.sent", "model.replied", "tool.called", "tool.returned"),
+        *("message.sent", "model.replied", "tool.called", "output.streamed", "tool.returned"),
         *("message.sent", "model.replied"),
     ]
     answer = bench.model.requests[1].messages[-1]["content"][0]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.cli.next_command import how_to_apply
 from ringfence.cli.saying import say
-from ringfence.cli.summary import work_lines
 from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 
 if TYPE_CHECKING:
@@ -214,6 +213,7 @@ async def remove_one(name: str) -> None:
 
 def _tell_work(run_id: str) -> None:
     """What was made in a sandbox that is gone, as at the end of a run."""
+    from ringfence.cli.summary import work_lines
     from ringfence.events import JobEnded, WorkExported
     from ringfence.journal import read, run_dir
 

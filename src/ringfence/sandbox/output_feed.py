@@ -64,8 +64,14 @@ class OutputFeed:
 async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
     """Pass on what a command writes while the context is open; its last piece before it is left."""
     feed = OutputFeed(emit, call_id)
+    error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.forward)
-        yield feed
+        try:
+            yield feed
+        except Exception as exc:  # noqa: BLE001 - task boundary: raised below, outside of a group
+            error = exc
         tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
     await feed.flush()
