@@ -1,5 +1,6 @@
 """The commands that the end of a run prints."""
 
+import os
 import re
 import subprocess
 
@@ -28,7 +29,7 @@ def execute(product: Product, command: str) -> "subprocess.CompletedProcess[str]
     program.chmod(0o755)
     path = f"{programs}:{product.environment['PATH']}"
     owner = ["setpriv", "--reuid", str(product.project.stat().st_uid), "--clear-groups"]
-    by_owner = owner if command.startswith("git ") and product.project.stat().st_uid else []
+    by_owner = owner if command.startswith("git ") and os.geteuid() == 0 else []
     return subprocess.run(
         [*by_owner, "sh", "-c", command],
         cwd=product.project,

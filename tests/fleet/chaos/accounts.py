@@ -124,6 +124,11 @@ def left_behind(crew: Crew) -> list[str]:
     left += anyio.run(things_of, instances_below(base), engines_below(base))
     temporary = Path(crew.environment.get("TMPDIR") or tempfile.gettempdir())
     if temporary.is_relative_to(base):
-        left += [f"temporary: {name}" for name in os.listdir(temporary)]  # noqa: PTH208 -- names only
+        own = f"ringfence-{os.getuid()}", "ringfence-12345"  # each user's private directory stays, empty
+        left += [
+            f"temporary: {path.name}"
+            for path in temporary.iterdir()
+            if path.name not in own or any(path.iterdir())
+        ]
     views = crew.state / "workspaces"
     return left + ([f"view: {path.name}" for path in views.iterdir()] if views.is_dir() else [])

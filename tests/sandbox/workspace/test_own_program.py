@@ -1,5 +1,6 @@
 """Ringfence itself is out of the agent's reach."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,7 +99,8 @@ def project(workspace: Path, own: Callable[..., None]) -> Path:
                 (site / each.name).symlink_to(each)
     (site / "ringfence").symlink_to(Path(ringfence.__file__).parent)
     (workspace / "sub").mkdir()
-    own(workspace)
+    if os.geteuid() == 0:
+        own(workspace)
     return workspace
 
 

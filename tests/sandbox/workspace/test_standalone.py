@@ -1,5 +1,6 @@
 """`Sandbox.open` without a run gives what a run gives: one writer, a private git, and no field without effect."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ Git = Callable[..., str]
 def theirs(repository: Path, git: Git, own: Callable[..., None]) -> Path:
     """A user's repository with a token in the address of a remote."""
     git(repository, "remote", "add", "origin", TOKEN)
-    own(repository)
+    if os.geteuid() == 0:
+        own(repository)
     return repository
 
 
