@@ -16,13 +16,14 @@ _SECTION = re.compile(r"^# --- (.+)$|^- happens:", re.MULTILINE)
 _HEAD = """\
 # How runs end
 
-What happens, and how a run ends then with each [runtime](runtimes.md): its state and
-[exit code](exit-codes.md), and words of its reason. The tests run each row of
+For each event: how a run ends with each [runtime](runtimes.md), its state, its
+[exit code](exit-codes.md) and part of its reason. The tests run each row of
 [tests/endings/table.yaml](../../tests/endings/table.yaml) with the real programs against the
 [scripted model](scripted-model.md), in the pinned versions, the newest and the oldest ones.
 
 A program is judged by what was done to it from outside, by its own fields and codes, and by what the model
-gateway saw of the API's answers; by its words only where there is no code. What is not known is a failure.
+gateway saw of the API's answers; by message text only where there is no code. What is not known is a failure.
+`codex` itself gives up after one answer of 429, so that row is `infrastructure`.
 """
 
 

@@ -1,4 +1,4 @@
-"""Repositories that a run made in the workspace, moved out of it: the user's git would run programs that they name.
+"""Moves repositories that a run made out of the workspace: git would run programs that their configuration names.
 
 They are in no checkpoint, and somebody may have worked in one since. So they are moved, not removed.
 """
