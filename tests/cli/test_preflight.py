@@ -89,7 +89,7 @@ def test_a_committed_limit_is_shown_and_refused_wherever_it_cannot_be_enforced(
     assert code == 4
     assert "memory" in out
     assert "--soft-limits" in err
-    assert "REFUSED by the configuration here: the limit memory=" in as_user("doctor")[1]
+    assert "REFUSED by the configuration here: limit memory=" in as_user("doctor")[1]
 
 
 def test_a_default_that_cannot_be_enforced_refuses_nothing(as_user: Cli, workspace: Path):

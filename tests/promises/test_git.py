@@ -164,6 +164,19 @@ def test_ordinary_commits_are_not_counted_twice(product: Product) -> None:
     assert f"git merge --ff-only {exported['refs'][0]}" in ended.out + ended.err
 
 
+def test_a_name_that_is_no_files_hides_no_other_branch(product: Product) -> None:
+    """A branch whose name no file can have is left out with a note, and what the others change is flagged as ever."""
+    product.shell(
+        "git checkout -qb work; mkdir -p .github/workflows; echo evil > .github/workflows/ci.yml; git add -A; "
+        "git commit -qm second; git checkout -q main; git pack-refs --all; "
+        "printf '%s refs/heads/%0300d\\n' $(git rev-parse work) 0 >> $(git rev-parse --git-dir)/packed-refs"
+    )
+    (exported,) = product.recorded("work.exported")
+    (ref,) = product.git("for-each-ref", "--format=%(refname)", "refs/ringfence").split()
+    assert exported["refs"] == [ref]
+    assert exported["runs_on_your_machine"] == [".github/workflows/ci.yml"]
+
+
 def _sandboxes(product: Product) -> list[Event]:
     journals = product.file("run", run="").glob("*/journal.jsonl")
     return product.recorded("sandbox.created") if any(journals) else []

@@ -451,7 +451,7 @@ async def test_a_model_without_a_price_that_answers_ends_the_run(gateway_at: Ope
         await whole(gateway, request({"model": "claude-x"}))
         status, body = await whole(gateway, request({"model": "claude-x"}))
     assert status == 403
-    assert b"'of-tomorrow' answered" in body
+    assert b"the model 'of-tomorrow' in place of 'claude-x'" in body
     assert isinstance(gateway.stopped, PolicyRefused)
     assert len(api.seen) == 1
 

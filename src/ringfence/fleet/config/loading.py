@@ -115,7 +115,8 @@ def _agent(name: str, layers: list[Layer], place: Origin, environ: Mapping[str, 
 def _qualify(merged: Merged, name: str) -> None:
     """An agent that another names is one of the same fleet, unless its name says which."""
     prefix = name.rpartition(".")[0]
-    for trigger in (merged.values.get("triggers") or {}).values():
+    triggers = merged.values.get("triggers")
+    for trigger in triggers.values() if isinstance(triggers, dict) else ():
         other = trigger.get("agent") if isinstance(trigger, dict) else None
         if isinstance(other, str) and prefix and "." not in other:
             trigger["agent"] = f"{prefix}.{other}"

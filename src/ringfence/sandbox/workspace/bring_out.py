@@ -40,6 +40,7 @@ from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
 _CONNECTED_S = 300.0
+_SHOWN = 5
 
 
 def bundle_name(place: str) -> str:
@@ -170,7 +171,12 @@ async def import_bundle(
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:
-            complaints.append(await keep_commits(git, left, base, file=run_dir / bundle_name(place)))
+            # Refs were made by now: whatever happens here, the run says which.
+            try:
+                complaints.append(await keep_commits(git, left, base, file=run_dir / bundle_name(place)))
+            except InfrastructureFault as exc:
+                names = ", ".join(repr(name) for name in sorted(left)[:_SHOWN])
+                complaints.append(f"commits of {len(left)} branches were not imported ({names}): {exc}")
     return BroughtOut(stored, (*notes, *complaints), tuple(committed))
 
 

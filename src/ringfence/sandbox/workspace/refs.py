@@ -17,6 +17,8 @@ _MAX_AGENT_REFS = 10_000
 _SMALL = 4096
 ELSEWHERE = (b"commondir", b"reftable")
 """Where they are, git keeps refs in other places."""
+_LONGEST_PART = 250
+"""Bytes between two slashes: git keeps a ref in a file of that name, and locks it by one that ends in `.lock`."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
 
 
@@ -143,8 +145,11 @@ def _agent_branches(directory: Path, notes: list[str]) -> list[tuple[bytes, byte
 
 
 def is_ref_name(name: str) -> bool:
-    """Whether git would take this as the full name of a ref (`git check-ref-format`)."""
-    return name.startswith("refs/") and len(name) <= 1000 and "/" in name[5:] and not _FORBIDDEN.search(name)
+    """Whether git would take this as the full name of a ref (`git check-ref-format`), and can keep it in a file."""
+    is_storable = len(name) <= 1000 and all(
+        len(os.fsencode(part)) <= _LONGEST_PART for part in name.split("/")
+    )
+    return name.startswith("refs/") and is_storable and "/" in name[5:] and not _FORBIDDEN.search(name)
 
 
 def _loose(layout: GitLayout) -> list[tuple[str, bytes]]:
