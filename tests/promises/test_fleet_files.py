@@ -29,6 +29,7 @@ WRONG = {
     "cron": ('agents: {a: {prompt: x, schedules: {s: {cron: "61 * * * *"}}}}\n', "1:", "61"),
     "never": ('agents: {a: {prompt: x, schedules: {s: {cron: "0 0 30 2 *"}}}}\n', "1:", "30 2"),
     "time zone": ("fleet: {timezone: Nowhere/Here}\nagents: {a: {prompt: x}}\n", "1:19", "Nowhere/Here"),
+    "triggers in a list": ("agents: {a: {prompt: x, triggers: [t]}}\n", "1:", "triggers"),
     "type of a trigger": ("agents: {a: {prompt: x, triggers: {t: {type: dream}}}}\n", "1:", "dream"),
     "secret in plain text": (
         "agents: {a: {prompt: x, triggers: {t: {type: webhook, secret: plain-text}}}}\n",

@@ -78,3 +78,15 @@ def test_commits_are_taken_over(product: Product) -> None:
     assert product.git("log", "--format=%s").split() == ["second", "first"]
     assert product.git("status", "--porcelain").split() == []
     assert (product.project / "mine").read_text() == "m"
+
+
+def test_commits_that_do_not_follow_touch_nothing(product: Product) -> None:
+    """Where the user has committed since, the printed command fails and leaves index and branch alone."""
+    ended = product.run(product.script(says("I do it.", COMMIT), says("done")), "--mode", "bind")
+    (command,) = [each for each in printed_commands(ended.out) if each.startswith("git ")]
+    product.write("mine", "m")
+    product.git("add", "mine")
+    product.git("commit", "-qm", "mine")
+    before = product.git("status", "--porcelain"), product.git("rev-parse", "HEAD")
+    assert execute(product, command).returncode != 0
+    assert (product.git("status", "--porcelain"), product.git("rev-parse", "HEAD")) == before

@@ -183,6 +183,18 @@ def test_arguments_that_do_not_fit(product: Product, call: str) -> None:
     assert "http" not in line
 
 
+def test_an_empty_check_is_refused(product: Product) -> None:
+    """An empty command is no check: `run_task` refuses it before the agent starts."""
+    code = (
+        f"{HEAD}from ringfence.errors import UsageError\n"
+        "try:\n"
+        "    asyncio.run(run_task(AgentRequest('Do it.', 'scripted:none'), '.', verify=''))\n"
+        "except UsageError as exc:\n"
+        "    print(exc)\n"
+    )
+    assert "verify=''" in product.python(code, "AgentRequest", "run_task").out
+
+
 def test_a_run_of_an_agent(product: Product) -> None:
     """A program has an agent work on a task, and is given its state, reason and last words."""
     model = product.script(says("", "echo two > app.py"), says("It is done."))

@@ -40,7 +40,12 @@ def commit_command(ref: str, run_dir: Path) -> str:
         return f"git merge {name}"
     if ref.rpartition(f"/{record.run}/")[2] != _current_branch(Path(record.workspace)):
         return f"git log -p {name}"
-    return f"git restore --staged --source {name} :/ && git merge --ff-only {name}"
+    steps = (
+        f"git merge-base --is-ancestor HEAD {name}",  # before anything is touched
+        f"git restore --staged --source {name} :/",
+        f"git merge --ff-only {name}",
+    )
+    return " && ".join(steps)
 
 
 def _record(run_dir: Path) -> "WorkRecord | None":

@@ -88,7 +88,7 @@ class AgentRequest:
     prompt: str
     model: str
     """Name of a model, or `scripted:FILE`."""
-    limits: Limits
+    limits: Limits = field(default_factory=Limits)
     runtime: str = "api"
     toolset: str | None = None
     """None: `coder`, where the runtime has toolsets."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.errors import UsageError
 from ringfence.job.agent import access_for, check_agent, run_agent
 from ringfence.job.clients import with_client
 from ringfence.job.recorder import View
@@ -19,7 +20,7 @@ from ringfence.secret import Credential
 
 async def run_task(
     agent: AgentRequest,
-    workspace: Path,
+    workspace: Path | str,
     *,
     spec: SandboxSpec | None = None,
     credentials: Sequence[Credential] = (),
@@ -40,7 +41,11 @@ async def run_task(
         UsageError, ConfigurationError, PolicyRefused, AuthenticationFailed: Before anything was made. What goes wrong
             later is the result's state.
     """
-    place = await anyio.to_thread.run_sync(workspace.resolve)
+    if verify is not None and not verify.strip():
+        raise UsageError(
+            f"verify={verify!r} is empty; give the command that checks the work, or None for no check"
+        )
+    place = await anyio.to_thread.run_sync(Path(workspace).resolve)
     spec = (spec or SandboxSpec()).model_copy(update={"workspace": place})
     await check_agent(agent)
     if agent.runtime != "api":
