@@ -136,3 +136,9 @@ def test_the_repositorys_configuration_is_not_read(product: Product, mode: str) 
     product.git("remote", "add", "origin", "https://user:hunter2@example.com/x.git")
     read = "! grep -rq hunter2 . /run 2>/dev/null && git log --oneline > /dev/null"
     assert product.shell(read, "--mode", mode).code == 0
+
+
+def test_a_link_in_place_of_a_directory_is_flagged(product: Product) -> None:
+    """A link in the place of a directory whose files tools run is flagged: the files it leads to have other names."""
+    product.shell("mkdir conf; echo 'pre-commit: {}' > conf/lefthook.yml; ln -s conf .config")
+    assert ".config: " in product.does("diff", "last", "--flagged").out

@@ -142,11 +142,30 @@ def guard_git(workspace: Path) -> tuple[Overlay, ...]:
     return (Overlay(git, git, read_only=True),)
 
 
+def _directories(*, anywhere: bool) -> frozenset[str]:
+    """The directories that rows of the table lie in, in lower case."""
+    rows = [entry.path.lower().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
+    return frozenset("/".join(row[:depth]) for row in rows for depth in range(1, len(row)))
+
+
+_DIRECTORIES, _DIRECTORIES_ANYWHERE = _directories(anywhere=False), _directories(anywhere=True)
+
+
 def flag(changed: Iterable[str]) -> list[str]:
     """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
     paths = sorted(set(changed))
     repositories = _bare_repositories(paths)
-    return [path for path in paths if is_trusted(path) or path in repositories]
+    return [
+        path for path in paths if is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
+    ]
+
+
+def _is_in_place_of_directory(path: str) -> bool:
+    """Whether a file or link is where a directory has files that the host trusts: a link there leads to others."""
+    parts = path.lower().split("/")
+    return path.lower() in _DIRECTORIES or any(
+        "/".join(parts[depth:]) in _DIRECTORIES_ANYWHERE for depth in range(len(parts))
+    )
 
 
 def reason(path: str) -> str:
@@ -154,9 +173,13 @@ def reason(path: str) -> str:
     if any(part.lower() == ".git" for part in path.split("/")):
         return "git runs hooks and programs that it names"
     entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
-    return (
-        entry.because if entry else "git takes the directory for a repository and runs programs that it names"
-    )
+    if entry is not None:
+        return entry.because
+    if _is_in_place_of_directory(path):
+        return (
+            "it is in the place of a directory whose files tools run or trust; a link there leads to others"
+        )
+    return "git takes the directory for a repository and runs programs that it names"
 
 
 def is_trusted(path: str) -> bool:
