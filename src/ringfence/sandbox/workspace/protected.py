@@ -155,9 +155,11 @@ def flag(changed: Iterable[str]) -> list[str]:
     """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
     paths = sorted(set(changed))
     repositories = _bare_repositories(paths)
-    return [
-        path for path in paths if is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
-    ]
+    return [path for path in paths if _is_flagged(path, repositories)]
+
+
+def _is_flagged(path: str, repositories: Collection[str]) -> bool:
+    return is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
 
 
 def _is_in_place_of_directory(path: str) -> bool:
