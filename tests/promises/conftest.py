@@ -4,7 +4,10 @@ The suite runs against any version of the package, so that a change of its insid
 
 - `PROMISES_PYTHON` names the interpreter whose `ringfence` is tried (default: the one that runs the tests). Every
   command is `PYTHON -m ringfence ...` in a process of its own, and so is every program that uses the Python API.
-- Nothing here imports `ringfence`, nor any module of the other tests. What is needed is in `product.py`.
+- Without `PROMISES_PYTHON`, commands are forked from a process that has done the imports (`tests.forked`), but for the
+  areas in `STARTED_BY_PYTHON`.
+- Nothing here imports `ringfence`, nor, with `PROMISES_PYTHON`, any module of the other tests. What is needed is in
+  `product.py`.
 - Names that change from version to version stand in `names.py` alone.
 
 A test is one promise, and its docstring says it in one sentence. It promises exit codes, fields of JSON, files and
@@ -29,6 +32,8 @@ from tests.promises.needs import Fence, need_docker
 from tests.promises.product import PYTHON, Product
 
 LEFT_PATIENCE_S = 30.0
+STARTED_BY_PYTHON = frozenset({"test_exec", "test_machine", "test_python", "test_terminal"})
+"""Areas whose commands are started as a user starts them: by Python, with nothing imported."""
 
 
 @pytest.fixture(scope="session")
@@ -93,14 +98,23 @@ def template(base: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_product(base: Path, template: Path) -> Callable[[], Product]:
+def numbers() -> Iterator[int]:
+    """Numbers that name the places of products."""
+    return count()
+
+
+@pytest.fixture(scope="module")
+def make_product(
+    base: Path, template: Path, numbers: Iterator[int], request: pytest.FixtureRequest
+) -> Callable[[], Product]:
     """Make a product with a project under git, a home and a state directory of its own."""
-    numbers = count()
+    area = request.module.__name__.rpartition(".")[2]
+    is_forked = "PROMISES_PYTHON" not in os.environ and area not in STARTED_BY_PYTHON
 
     def make() -> Product:
         place = base / str(next(numbers))
         place.mkdir()
-        return Product(place, template)
+        return Product(place, template, is_forked=is_forked)
 
     return make
 

@@ -7,7 +7,12 @@ from tests.promises.needs import Fence
 from tests.promises.product import Product, says
 
 SOFT = "--soft-limits"
-TAKE = "data = bytearray(400 << 20)\nfor place in range(0, len(data), 4096): data[place] = 1\nprint('taken')"
+TAKE = """import time
+data = bytearray(400 << 20)
+for place in range(0, len(data), 4096): data[place] = 1
+time.sleep(20)
+print('taken')"""
+"""Holds the memory for a while: a watched limit is looked at four times a second."""
 
 
 def test_memory(product: Product, fence: Fence) -> None:
@@ -48,7 +53,7 @@ def test_temporary_files(product: Product, fence: Fence) -> None:
 
 def test_the_agent_goes_on_after_a_limit(product: Product) -> None:
     """A command of an agent's that memory ends is a result for it; the run goes on, and the record says why."""
-    command = f'python3 -c "{TAKE}"'.replace("'taken'", "1").replace("\n", "\n")
+    command = f'python3 -c "{TAKE}"'
     turns = [says("", command), says("", "echo still here"), says("I tried another way.")]
     assert product.run(product.script(*turns), "--memory", "100m", SOFT).ends_as("unverified")
     first, second = product.recorded("tool.returned")

@@ -76,7 +76,7 @@ def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(crew: Crew
     daemon.send_signal(number)
     _, told = daemon.communicate(timeout=80)
     assert daemon.returncode == 0, told
-    assert f"begun again by the next `ringfence fleet up`: {job}" in told
+    assert f"these jobs restart at the next `ringfence fleet up`: {job}" in told
     _begins_again(crew, job)
 
 
