@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests import forked
 
 from .cases import read_facts
 
 PYTHON = os.environ.get("PROMISES_PYTHON", sys.executable)
-"""The interpreter whose `ringfence` is tested."""
+"""The interpreter whose `ringfence` is tested. Commands of the one that runs the tests are forked (`tests.forked`)."""
 TIMEOUT_S = 100.0
 
 COMMANDS: dict[str, str] = {
@@ -106,16 +107,18 @@ class Golden:
             variables: Additional environment variables.
         """
         words = [*COMMANDS.get(command, command).split(), *map(str, arguments)]
-        done = subprocess.run(
-            [PYTHON, "-P", "-m", "ringfence", *words],
-            cwd=self.project,
-            env={**self._variables(), **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
+        line = [PYTHON, "-m", "ringfence", *words]
+        options: dict[str, Any] = {
+            "cwd": self.project,
+            "env": {**self._variables(), **variables},
+            "stdin": subprocess.DEVNULL,
+            "timeout": TIMEOUT_S,
+        }
+        if sys.executable == PYTHON:
+            done = forked.run(line, **options)
+        else:
+            line.insert(1, "-P")
+            done = subprocess.run(line, capture_output=True, text=True, check=False, **options)
         completed = Completed(tuple(words), done.returncode, done.stdout, done.stderr)
         if version := UNSUPPORTED.get((self.case, command)):
             assert_refusal(completed, version)
