@@ -21,9 +21,10 @@ For each event: how a run ends with each [runtime](runtimes.md), its state, its
 [tests/endings/table.yaml](../../tests/endings/table.yaml) with the real programs against the
 [scripted model](scripted-model.md), in the pinned versions, the newest and the oldest ones.
 
-A program is judged by what was done to it from outside, by its own fields and codes, and by what the model
-gateway saw of the API's answers; by message text only where there is no code. What is not known is a failure.
-`codex` itself gives up after one answer of 429, so that row is `infrastructure`.
+How a program ended is decided by what ringfence did to it (limits, signals), by its own status fields and exit
+code, and by what the model gateway saw of the API's responses; by message text only where there is no code. An end
+that is not recognised counts as a failure. `codex` gives up after a single response of 429, so "The API limits the
+rate once" is `infrastructure` with it.
 """
 
 

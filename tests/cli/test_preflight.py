@@ -6,7 +6,9 @@ import re
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ Cli = Callable[..., Any]
 
 
 def write_fleet(workspace: Path, agent: str) -> Path:
-    """A fleet of one agent, trusted."""
+    """Write the file of a fleet of one agent."""
     file = workspace / "ringfence.yaml"
     file.write_text(f"fleet: {{name: shop}}\nagents:\n  one: {agent}\n")
     return file
@@ -127,18 +129,36 @@ def test_a_program_that_is_missing_is_found_by_validate_and_ends_a_run_alike(
     assert MISSING[runtime] in ended.err
 
 
-def test_validate_runs_and_calls_nothing_that_an_untrusted_file_names(ringfence: Cli, workspace: Path):
-    """Neither a program, which would be asked for its version, nor a container engine; once trusted, both are."""
-    program, engine = workspace / "claude", workspace / "engine.sock"
-    shutil.copy("/bin/true", program)
+def test_validate_runs_and_calls_nothing_that_an_untrusted_file_names(
+    ringfence: Cli, workspace: Path, tmp_path: Path
+):
+    """Neither a program, which is asked for its version, nor a container engine; once the file is trusted, both are."""
+    program, engine = tmp_path / "claude", workspace / "engine.sock"
+    shutil.copy("/bin/true", program)  # tells no version
+    called = threading.Event()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(engine))
         listening.listen()
-        listening.setblocking(False)
-        container = f"backend: docker, image: a, engine: 'unix://{engine}', memory: 1g"
-        agents = f"{{prompt: x, run: {{runtime: claude-cli}}, client: {{path: {program}}}, sandbox: {{{container}}}}}"
-        write_fleet(workspace, agents)
-        found = json.loads(ringfence("fleet", "validate", "--json").out)
-        assert (found["refused"], [each for each in found["doubts"] if "run.runtime" in each]) == ([], [])
-        with pytest.raises(BlockingIOError):
-            listening.accept()
+        threading.Thread(target=_refuse_calls, args=[listening, called], daemon=True).start()
+        agent = f"{{prompt: x, run: {{runtime: claude-cli}}, client: {{path: {program}}}}}"
+        container = (
+            f"{{prompt: x, sandbox: {{backend: docker, image: a, engine: 'unix://{engine}', memory: 1g}}}}"
+        )
+        file = write_fleet(workspace, f"{agent}\n  two: {container}")
+        assert (_asks_program(ringfence), called.is_set()) == (False, False)
+        ringfence("trust", file, "--yes")
+        assert (_asks_program(ringfence), called.is_set()) == (True, True)
+
+
+def _asks_program(ringfence: Cli) -> bool:
+    """Whether `fleet validate` says what it learned from the agent's program."""
+    doubts = json.loads(ringfence("fleet", "validate", "--json").out)["doubts"]
+    return any("run.runtime" in each for each in doubts)
+
+
+def _refuse_calls(listening: socket.socket, called: threading.Event) -> None:
+    """Take connections and close them, until the socket is closed."""
+    with suppress(OSError):
+        while True:
+            listening.accept()[0].close()
+            called.set()

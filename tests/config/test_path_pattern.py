@@ -117,8 +117,22 @@ def test_a_slow_pattern_is_matched_at_once(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["a/**/" * 30 + "b", "x" * 201, "*a*a*b", "a[b", "a\\", "[z-a]"],
-    ids=["many-double-stars", "long", "many-stars", "no-bracket", "no-escaped", "no-range"],
+    [
+        "a/**/" * 30 + "b",
+        "x" * 201,
+        "*a*a*b",
+        "a[b",
+        "a\\",
+        "[z-a]",
+        "./tests/",
+        "a//b",
+        "a/../b",
+        "[[:alpha:]]x",
+    ],
+    ids=[
+        *("many-double-stars", "long", "many-stars", "no-bracket", "no-escaped", "no-range"),
+        *("dot", "empty-name", "parent", "class"),
+    ],
 )
 def test_what_is_out_of_bounds_is_refused(tmp_path: Path, pattern: str) -> None:
     """A project's file with such a pattern gets one line that names the place."""

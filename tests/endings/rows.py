@@ -30,7 +30,7 @@ class Row:
     model: list[Any]
     request: Mapping[str, Any] = field(default_factory=dict)
     ends: Mapping[str, Any] = field(default_factory=dict)
-    quick: tuple[str, ...] = ("api", "claude-cli", "codex-cli")
+    quick: tuple[str, ...] = RUNTIMES
     """The runtimes with which it is in `make test`."""
 
     def expected(self, runtime: str) -> Expected | str:

@@ -38,9 +38,7 @@ CASES = [
         row,
         runtime,
         id=f"{row.happens.rstrip('.')}-{runtime}",
-        marks=pytest.mark.full("tried with other programs, as it waits long, or is claude-cli in another way")
-        if row.is_full(runtime)
-        else (),
+        marks=pytest.mark.full("tried with other programs, as it waits long") if row.is_full(runtime) else (),
     )
     for row in ROWS
     for runtime in RUNTIMES

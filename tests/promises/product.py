@@ -155,7 +155,11 @@ class Product:
 
         A variable such as PYTHONPATH takes effect only where Python starts.
         """
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        streams: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         if not self.is_forked or any(name.startswith("PYTHON") for name in environment):
             return subprocess.Popen(line, cwd=cwd, env=environment, **streams)
         from tests.forked import Forked

@@ -71,6 +71,14 @@ def test_tricks(acceptance: Product, trick: str) -> None:
     assert ended.ends_as("check failed"), ended
 
 
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks_set_the_exit_code(acceptance: Product, trick: str) -> None:
+    """Each of these tricks does what it is meant to do: the command alone ends with 0 after it."""
+    check, command = TRICKS[trick]
+    ended = acceptance.shell(f"{command}; {check}", "--mode", "clone")
+    assert ended.code == 0, ended
+
+
 def test_module_of_the_runner_without_protection(product: Product) -> None:
     """A module named as the test runner is no way to pass, even where nothing is protected."""
     product.write(

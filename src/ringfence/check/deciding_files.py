@@ -1,4 +1,4 @@
-"""Files that decide what a check comes to, whatever the work is: the runner's settings, its scripts, its modules.
+"""Finds changed files that determine a check's result regardless of the code: settings, scripts, the runner's modules.
 
 Where the user protects the tests, a run that changed one of these cannot have been judged by them: the check is refused
 with the file's name. Paths and contents are compared as data; nothing of the workspace is run or opened.
@@ -90,9 +90,9 @@ def _part(path: str, item: Item | None, guard: Guard) -> Part | None:
     if item is None:
         return None
     part = part_of(path, item.data, guard)
-    if part is None or part.kind == "test":  # whose tests are protected is for the user to say
+    if part is None or part.kind == "test":  # the user decides which tests are protected (sandbox.protect)
         return None
-    # What is a link there, or may be executed, does other things than what is none.
+    # The mode is compared too: a symbolic link or an executable behaves differently.
     return Part(part.kind, b"%o\0%s" % (item.mode, part.data)) if part.is_whole else part
 
 

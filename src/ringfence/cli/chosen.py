@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import UsageError
 from ringfence.escape import visible
 
 
@@ -84,15 +84,11 @@ def _runs_here() -> Iterator[Path]:
 
 
 def _workspace(path: Path) -> str | None:
-    """The workspace of a run; of one that was refused before it had one, the workspace it was to work on."""
-    from ringfence.job.continuing import creation_of
-    from ringfence.sandbox.workspace.work import load_record
+    """The workspace that a run was asked to work on; None if its record does not say."""
+    from ringfence.journal import creation_of
 
-    try:
-        return load_record(path).workspace
-    except RecordError:
-        created = creation_of(path)
-        return created.workspace if created is not None else None
+    created = creation_of(path)
+    return created.workspace if created is not None else None
 
 
 def _task(path: Path) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.flagged import warnings
-from ringfence.cli.next_command import how_to_apply
+from ringfence.cli.next_command import commit_lines, how_to_apply
 from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
@@ -77,7 +77,10 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
         told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]
     elif unconnected.is_likely and not request.spec.egress.wants_proxy:
         told.append(HINT)
-    told += warnings(result.work.runs_on_your_machine, result.run_id) if result.work else []
+    if result.work is not None:
+        told += [f"note: {note}" for note in result.work.notes]
+        told += commit_lines(result.work, result.run_dir)
+        told += warnings(result.work.runs_on_your_machine, result.run_id)
     hint = how_to_apply(result.work, result.run_dir)
     told += [] if hint is None else [hint]
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):

@@ -279,4 +279,4 @@ def _tell_copy(job: dict[str, Any]) -> None:
         return
     hint = how_to_apply(work[-1] if work else None, path)
     if hint is not None:
-        say(f"the work is {hint}")
+        say(hint)

@@ -1,4 +1,4 @@
-"""The command that a run's end names: how the work on a private copy, or its commits, come into the workspace."""
+"""Finds the command that a run's end names: what applies its changes or commits to the workspace, or undoes them."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
     record = None if work is None or not work.files_changed else _record(run_dir)
     if record is None or record.mode != "clone":
         return None
-    return f"on a private copy: bring it in with `ringfence apply {run_dir.name[-8:]}`"
+    return f"the changes are in a private copy; apply them with `ringfence apply {run_dir.name[-8:]}`"
 
 
 def how_to_undo(work: "WorkExported | None", run_dir: Path) -> str | None:
@@ -25,7 +25,16 @@ def how_to_undo(work: "WorkExported | None", run_dir: Path) -> str | None:
     record = None if work is None or not work.files_changed else _record(run_dir)
     if record is None or record.mode == "clone":
         return None
-    return f"take the changes back with `ringfence undo {run_dir.name[-8:]}`"
+    return f"undo the changes with `ringfence undo {run_dir.name[-8:]}`"
+
+
+def commit_lines(work: "WorkExported", run_dir: Path) -> list[str]:
+    """The refs of a run's commits, each with the command that takes them over.
+
+    Where files were changed that run on the user's machine, the command shows these instead.
+    """
+    look = f"ringfence diff {run_dir.name[-8:]} --flagged" if work.runs_on_your_machine else ""
+    return [f"commits: {ref}  ({look or commit_command(ref, run_dir)})" for ref in work.refs]
 
 
 def commit_command(ref: str, run_dir: Path) -> str:

@@ -95,7 +95,7 @@ def _looked_at(one: FoundSession) -> ListedSession:
 
 def _own(number: int, workspace: str | None) -> list[ListedSession]:
     """Runs of ours, with the workspace that they were asked to work on."""
-    from ringfence.job.continuing import creation_of
+    from ringfence.journal import creation_of
 
     found: list[ListedSession] = []
     for run in list_runs(None if workspace else number):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.cli.console import print_line
 from ringfence.cli.flagged import warnings
-from ringfence.cli.next_command import commit_command, how_to_apply
+from ringfence.cli.next_command import commit_lines, how_to_apply
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.events import JobEnded, WorkExported
@@ -60,8 +60,6 @@ def work_lines(work: WorkExported, run_dir: Path) -> list[tuple[str, str]]:
     if work.files_changed_by_commits:
         files = counted(work.files_changed_by_commits, "file")
         lines.append((f"{files} changed in commits only  (ringfence diff {short})", ""))
-    # What would run on the user's machine is looked at first: no command that brings it in is offered.
-    look = f"ringfence diff {short} --flagged" if work.runs_on_your_machine else ""
-    lines += [(f"commits: {ref}  ({look or commit_command(ref, run_dir)})", "") for ref in work.refs]
+    lines += [(line, "") for line in commit_lines(work, run_dir)]
     lines += [(line, "bold red") for line in warnings(work.runs_on_your_machine, run_dir.name)]
     return lines

@@ -10,7 +10,7 @@ _SHOWN_CHARS = 80
 
 
 class Arguments(BaseModel):
-    """A frozen model whose arguments are checked; what does not fit is one line.
+    """A frozen model that reports invalid arguments as a `UsageError` of one line.
 
     Raises:
         UsageError: An argument is unknown, or its value does not fit.

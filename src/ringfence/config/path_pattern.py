@@ -1,7 +1,7 @@
 """Patterns of paths, as in `.gitignore`, that are matched in linear time: a stranger may have written them.
 
-Each is one regular expression in which nothing that has matched is tried again (atomic groups). That loses no match:
-what stands between two wildcards is taken where it comes first, and a later place never leaves more for the rest.
+Each is one regular expression with atomic groups, so it never backtracks. This loses no match: taking the earliest
+position for each literal part leaves the most input for the rest.
 """
 
 import re
@@ -19,7 +19,7 @@ class PathPatterns:
     """Patterns that match a path if one of them does. Directories match with all that is in them.
 
     Args:
-        patterns: As in `.gitignore`; negated ones (`!`) are not known, comments and empty lines match nothing.
+        patterns: As in `.gitignore`; negation (`!`) is not supported, comments and empty lines match nothing.
 
     Raises:
         ValueError: One is malformed.
@@ -34,7 +34,7 @@ class PathPatterns:
 
 
 def check_pattern(pattern: str) -> None:
-    """See that a pattern is well formed and within the bounds.
+    """See that a pattern is well formed, within the bounds, and can match a path.
 
     Raises:
         ValueError: It is not; the text says why.
@@ -48,6 +48,14 @@ def check_pattern(pattern: str) -> None:
         )
     if segments.count("**") > MOST_DOUBLE_STARS:
         raise ValueError(f"{pattern[:80]!r} has more than {MOST_DOUBLE_STARS} '**'")
+    if any(segment in (".", "..") for segment in segments) or "//" in pattern:
+        raise ValueError(
+            f"{pattern!r} matches no path, as no path has '.', '..' or an empty name in it; leave that out"
+        )
+    if "[[:" in pattern:
+        raise ValueError(
+            f"{pattern!r} has a class of characters such as '[[:alpha:]]', which is not supported; list them"
+        )
     PathPatterns([pattern])
 
 

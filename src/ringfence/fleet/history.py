@@ -1,4 +1,4 @@
-"""A fleet's jobs as its database has them, read where no daemon runs. Answers have the form of the daemon's."""
+"""Reads a fleet's jobs from its database while no daemon runs, in the form of the daemon's responses."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping

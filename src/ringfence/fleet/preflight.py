@@ -25,7 +25,7 @@ async def refused_limits(fleet: Fleet) -> list[str]:
     is_trusted = not fleet.untrusted()
     for agent, spec in _specs(fleet):
         if not is_trusted and _names_an_engine(spec):
-            continue  # whoever wrote the file would have us connect to it
+            continue  # an untrusted file must not make us connect to an engine that it names
         if refusal := await limit_refusal(spec):
             lines.append(f"{_place(agent, 'sandbox')}agents.{agent.name}: {refusal}")
     return lines
@@ -65,7 +65,7 @@ async def missing_programs(fleet: Fleet) -> list[str]:
 
 
 def _specs(fleet: Fleet) -> Iterator[tuple[Agent, SandboxSpec]]:
-    """Each agent with its sandbox, where that is on this machine. What is wrong with a sandbox is told by its jobs."""
+    """Yield each agent with its sandbox spec, for a fleet on this machine; the jobs report an invalid one."""
     if fleet.settings.engine.type != "sqlite":
         return
     for agent in fleet.agents.values():

@@ -27,10 +27,9 @@ from ringfence.fleet.store.aging import (
 )
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.job.continuing import creation_of
 from ringfence.job.retention import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore
-from ringfence.journal import is_alive, run_dir, runs_dir, summarize
+from ringfence.journal import creation_of, is_alive, run_dir, runs_dir, summarize
 
 _PAGE = 200
 _MOST = 2000

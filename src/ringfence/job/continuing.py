@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.frozen import frozen
-from ringfence.journal import fitting, is_alive, read, resolve, run_dirs
+from ringfence.journal import creation_of, fitting, is_alive, read, resolve, run_dirs
 from ringfence.runtime.conversation import Conversation
 from ringfence.runtime.session.home import SessionHome, sessions_dir
 
@@ -178,19 +178,6 @@ def _from(path: Path, created: JobCreated) -> Continuation:
     # A client remembers by itself; earlier runs of its session may be gone.
     conversation = conversation_of(path) if created.runtime == "api" else ()
     return Continuation(path.name, created.session_id, conversation, created)
-
-
-def creation_of(path: Path) -> JobCreated | None:
-    """What the run in `path` was asked; None if its record does not say."""
-    try:
-        for number, record in enumerate(read(path)):
-            if isinstance(record.event, JobCreated):
-                return record.event
-            if number > 2:
-                break
-    except RecordError:
-        return None
-    return None
 
 
 def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:

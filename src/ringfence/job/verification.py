@@ -44,9 +44,9 @@ class CheckedChanges:
     """A run's changes that affect its check."""
 
     decisive: tuple[str, ...] = ()
-    """Changed files that decide the check whatever the work is, each with the reason: it proves nothing with them."""
+    """Changed files that determine the result regardless of the code, with the reason: the check is refused."""
     caveats: tuple[str, ...] = ()
-    """What the check does not exclude, for the result."""
+    """Weaknesses of this check, which the result mentions."""
 
 
 async def checked_changes(
@@ -67,7 +67,9 @@ async def checked_changes(
     installed = (
         await record.actor.call(partial(_installed_in, Path(record.workspace))) if not record.clone else ()
     )
-    caveats = [f"{name!r} in the workspace is as the agent left it" for name in installed]
+    caveats = [
+        f"{name!r} in the workspace was writable by the agent and is not compared" for name in installed
+    ]
     if record.after is None:
         return CheckedChanges(caveats=tuple(caveats))
     forward, gone = await store.changes(record.before, record.after)
@@ -144,8 +146,8 @@ async def refuse_check(command: str, decisive: Collection[str], recorder: Record
     )
     return Outcome(
         JobState.CHECK_RED,
-        f"the check was not run, since this run changed what decides it: {what}{more}; take the run back with "
-        "`ringfence undo`, or make this change in a separate run with --no-verify",
+        f"the check was not run because this run changed files that determine its result: {what}{more}; undo the run "
+        "with `ringfence undo`, or make this change in a separate run with --no-verify",
     )
 
 
@@ -174,10 +176,10 @@ async def verify(
     problem = _problem(check, report)
     has_canary = False
     if problem is None and check.runner in _PYTHON_RUNNERS:
-        from ringfence.check.suite.python import why_nothing_fails
+        from ringfence.check.suite.python import why_failure_not_reported
 
         again = replace(check, timeout_s=_left_s(deadline), on_output=None)
-        problem = await why_nothing_fails(again, sandbox)
+        problem = await why_failure_not_reported(again, sandbox)
         has_canary = problem is None
         is_late = problem is not None and time.monotonic() >= deadline
     outcomes = [each.outcome for each in report.results.values()] if check.runner else []

@@ -5,6 +5,7 @@ from ringfence.journal.reading import follow, read
 from ringfence.journal.record import Record, UnknownEvent, as_json
 from ringfence.journal.runs import (
     RunSummary,
+    creation_of,
     fitting,
     list_runs,
     mark_interrupted,
@@ -26,6 +27,7 @@ __all__ = [
     "UnknownEvent",
     "Verification",
     "as_json",
+    "creation_of",
     "export",
     "fitting",
     "follow",

@@ -143,6 +143,14 @@ def summarize(path: Path) -> RunSummary:
     )
 
 
+def creation_of(path: Path) -> JobCreated | None:
+    """How the run in `path` was asked for; None if its record does not say."""
+    try:
+        return _first_events(path)[1]
+    except RecordError:
+        return None
+
+
 def mark_interrupted(path: Path) -> bool:
     """Close the record of a run whose process died: repair it, append `job.ended`, seal it.
 

@@ -20,7 +20,7 @@ Lacking = Mapping[str, str]
 
 
 def unenforceable(spec: SandboxSpec, lacking: Lacking) -> list[str]:
-    """Names of the limits that somebody set, that cannot be enforced, and that nobody said may be weaker."""
+    """Names of explicitly set limits that the kernel cannot enforce, unless `soft_limits` allows weaker ones."""
     return (
         []
         if spec.soft_limits

@@ -1,6 +1,6 @@
 """A command's output as events while it runs, for a person who watches.
 
-Of a command that writes more than anybody reads only the beginning is passed on, so that watching costs nothing.
+Only the first 64 KiB of a command's output are forwarded, so that watching stays cheap.
 """
 
 import codecs
@@ -12,9 +12,9 @@ import anyio
 from ringfence.events import OutputStreamed
 
 _LIMIT_BYTES = 64 * 1024
-"""Passed on of one command."""
+"""Output forwarded for one command, at most."""
 _INTERVAL_S = 0.1
-"""Between two events, so that many small writes become one."""
+"""Minimum time between two events, so that many small writes become one."""
 
 Emit = Callable[[OutputStreamed], Awaitable[None]]
 
@@ -53,16 +53,24 @@ class OutputFeed:
     async def flush(self) -> None:
         """Emit all that is waiting."""
         self._changed = anyio.Event()
-        waiting, self._waiting = self._waiting, []
-        for chunk, is_stderr in waiting:
-            text = self._decoders[is_stderr].decode(chunk)
-            if text:
-                await self._emit(OutputStreamed(call_id=self._call_id, text=text, is_stderr=is_stderr))
+        while self._waiting:  # piece by piece: one that is cancelled loses no other
+            chunk, is_stderr = self._waiting.pop(0)
+            await self._show(self._decoders[is_stderr].decode(chunk), is_stderr)
+
+    async def finish(self) -> None:
+        """Emit all that is waiting, and what is left of a character that was cut."""
+        await self.flush()
+        for is_stderr, decoder in self._decoders.items():
+            await self._show(decoder.decode(b"", final=True), is_stderr)
+
+    async def _show(self, text: str, is_stderr: bool) -> None:
+        if text:
+            await self._emit(OutputStreamed(call_id=self._call_id, text=text, is_stderr=is_stderr))
 
 
 @asynccontextmanager
 async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
-    """Pass on what a command writes while the context is open; its last piece before it is left."""
+    """Forward a command's output while the context is open, and flush the rest on exit."""
     feed = OutputFeed(emit, call_id)
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -74,4 +82,4 @@ async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
         tasks.cancel_scope.cancel()
     if error is not None:
         raise error
-    await feed.flush()
+    await feed.finish()

@@ -225,13 +225,16 @@ VERDICTS = {
     "a redirect": (Verdict(302), Ending.API),
     "no answer": (Verdict(0, message="connection refused"), Ending.API),
     "half an answer": (Verdict(200), Ending.API),
-    "declined": (Verdict(200, stop_reason="refusal", is_whole=True), Ending.DECLINED),
-    "cut": (Verdict(200, stop_reason="max_tokens", is_whole=True), Ending.CUT),
-    "window": (Verdict(200, stop_reason="model_context_window_exceeded", is_whole=True), Ending.CONTEXT),
-    "our policy": (Verdict(403, message="the model 'x' is not allowed", is_ours=True), Ending.POLICY),
-    "ours, not there": (Verdict(503, message="gone", is_ours=True), Ending.API),
-    "ours, malformed": (Verdict(400, message="no JSON", is_ours=True), Ending.REQUEST),
-    "a good answer": (Verdict(200, stop_reason="end_turn", is_whole=True), Ending.BROKEN_OFF),
+    "declined": (Verdict(200, stop_reason="refusal", is_complete=True), Ending.DECLINED),
+    "cut": (Verdict(200, stop_reason="max_tokens", is_complete=True), Ending.CUT),
+    "window": (Verdict(200, stop_reason="model_context_window_exceeded", is_complete=True), Ending.CONTEXT),
+    "our policy": (
+        Verdict(403, message="the model 'x' is not allowed", is_rejected_by_gateway=True),
+        Ending.POLICY,
+    ),
+    "ours, not there": (Verdict(503, message="gone", is_rejected_by_gateway=True), Ending.API),
+    "ours, malformed": (Verdict(400, message="no JSON", is_rejected_by_gateway=True), Ending.REQUEST),
+    "a good answer": (Verdict(200, stop_reason="end_turn", is_complete=True), Ending.BROKEN_OFF),
 }
 
 
@@ -258,7 +261,7 @@ def test_without_a_word_the_gateway_says_why(client: ClientName):
 @pytest.mark.parametrize("client", get_args(ClientName))
 def test_the_models_last_answer_counts_more_than_a_success(client: ClientName, reason: str, ending: str):
     """A client calls it done when its model has declined, or was cut."""
-    verdict = Verdict(200, stop_reason=reason, is_whole=True)
+    verdict = Verdict(200, stop_reason=reason, is_complete=True)
     assert judged(client, "done", verdict=verdict).ending == ending
 
 

@@ -43,9 +43,9 @@ def is_test_file(path: str, checks: Collection[Check]) -> bool:
 
 
 def may_hold_tests(path: str, data: bytes) -> bool:
-    """Whether a file may hold tests: of compiled languages one without any is known.
+    """Whether a file may hold tests. False only for a file of a compiled language without the mark of any test.
 
-    Their compilers name each file that lacks what is to be built, be it one with tests or one that helps them.
+    Compilers also report errors in files that only help tests, so a file that they name need not hold any.
     """
     mark = _MARKS.get(path[path.rfind(".") :])
     return mark is None or mark.search(data) is not None
@@ -60,7 +60,7 @@ def why_not_collected(path: str, checks: Collection[Check], files: Collection[st
         files: Of the workspace.
     """
     reasons = [_reason(path, check, files) for check in checks if check.runner in _RULES]
-    return "; ".join(reasons) or "is it where the runner looks, with names that it takes?"
+    return "; ".join(reasons) or "put the file where the runner looks for tests, under a name that it takes"
 
 
 def _reason(path: str, check: Check, files: Collection[str]) -> str:

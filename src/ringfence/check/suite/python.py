@@ -1,4 +1,4 @@
-"""pytest and unittest: a plugin or a runner of ours is put on Python's path, under a name of the hour."""
+"""Runs pytest and unittest with our plugin or runner, which is put on `PYTHONPATH` under a random package name."""
 
 import re
 from importlib.resources import files
@@ -23,12 +23,14 @@ async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Repor
     return weigh(check, gathered, ended, canary=mark)
 
 
-async def why_nothing_fails(check: Check, sandbox: "Sandbox") -> str | None:
-    """Load all tests, run in their place one that must fail, and say why its failure was not reported; None if it was.
+async def why_failure_not_reported(check: Check, sandbox: "Sandbox") -> str | None:
+    """Load all tests, but run only one that must fail. Return why its failure was not reported; None if it was.
 
-    What the tests themselves come to is reported by a run without it, whose output and exit code are the command's own.
+    The results of the tests themselves come from a separate run without this canary.
     """
-    gathered, _ended, mark = await _run(check, sandbox, canary=True, only_canary=True)
+    gathered, ended, mark = await _run(check, sandbox, canary=True, only_canary=True)
+    if ended.ended_by != "exit":
+        return f"the second run, in which one test must fail, ended by {ended.ended_by}"
     outcomes = {each.outcome for name, each in gathered.results.items() if mark in name}
     if outcomes and outcomes <= RED:
         return None

@@ -229,7 +229,7 @@ class Gateway:
             raise
         except Denied as denied:
             if is_agent and route.is_paid:
-                self.last = Verdict(denied.status, message=str(denied), is_ours=True)
+                self.last = Verdict(denied.status, message=str(denied), is_rejected_by_gateway=True)
             raise
 
     async def _credential(self, admitted: Admitted) -> Credential:
@@ -372,4 +372,4 @@ def _is_answered(passage: Passage, verdict: Verdict) -> bool:
     """
     if verdict.is_failure:
         return False
-    return verdict.is_whole or (passage.counter.is_begun and passage.ended_by in ("inside", "limit"))
+    return verdict.is_complete or (passage.counter.is_begun and passage.ended_by in ("inside", "limit"))

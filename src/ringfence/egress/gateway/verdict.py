@@ -1,6 +1,7 @@
-"""What a model's API said of a request: its status, its error, why it stopped. Read as the answer passes."""
+"""The outcome of a model request, read from the API's response as it passes: status, error, stop reason."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ _DONE = b"[DONE]"
 
 @frozen
 class Verdict:
-    """What an API said of one request, as the gateway saw it; or that we refused it ourselves."""
+    """The outcome of one request, as the gateway saw it: what the API answered, or that the gateway rejected it."""
 
     status: int = 0
     """Of HTTP; 0: there was no answer."""
@@ -34,16 +35,17 @@ class Verdict:
     message: str = ""
     """Of the error, bounded."""
     stop_reason: str = ""
-    """Why the model stopped, in the words of the Messages API; empty if it did not say."""
-    is_whole: bool = False
-    """Whether the answer came to its end."""
-    is_ours: bool = False
-    """Whether the gateway refused the request, and no API was asked."""
+    """Why the model stopped; `MAX_TOKENS`, `REFUSAL` and `WINDOW_FULL` whichever API it was, else the API's own name;
+    empty if the API did not say."""
+    is_complete: bool = False
+    """Whether the whole answer arrived."""
+    is_rejected_by_gateway: bool = False
+    """Whether the gateway rejected the request, so that no API got it."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is no answer of a model."""
-        return self.is_ours or bool(self.error) or not 200 <= self.status < 300
+        """Whether the model gave no answer."""
+        return self.is_rejected_by_gateway or bool(self.error) or not 200 <= self.status < 300
 
 
 class _Text(msgspec.Struct):
@@ -56,9 +58,11 @@ class _Item(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    type: str | None = None
-    code: str | int | None = None
-    message: str | None = None
+    """An error; servers between us and the API put other types in its fields than the API does."""
+
+    type: Any = None
+    code: Any = None
+    message: Any = None
 
 
 class _Cut(msgspec.Struct):
@@ -90,8 +94,8 @@ class _Body(msgspec.Struct):
     status: str | int | None = None
     incomplete_details: _Cut | None = None
     output: list[_Item] | None = None
-    code: str | int | None = None
-    message: _Error | str | None = None
+    code: Any = None
+    message: Any = None
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -105,7 +109,7 @@ class VerdictReader:
         self._error_type = ""
         self._message = ""
         self._stop_reason = ""
-        self._is_whole = False
+        self._is_complete = False
 
     def verdict(self, status: int, fault: str = "") -> Verdict:
         """What is known by now.
@@ -120,37 +124,37 @@ class VerdictReader:
             error_type=self._error_type,
             message=self._message or fault[:_MESSAGE_CHARS],
             stop_reason=self._stop_reason,
-            is_whole=self._is_whole,
+            is_complete=self._is_complete,
         )
 
     def take_event(self, data: bytes) -> None:
         """The data of one event of a stream."""
         if data == _DONE:
-            self._is_whole = True
+            self._is_complete = True
         elif not (data.startswith(b"{") and data.rstrip().endswith(b"}")):
             self._take_error(_Error(code="malformed", message="an event of the stream is no JSON object"))
         elif any(mark in data for mark in _MARKS):
             self._take(data)
 
     def take_body(self, body: bytes) -> None:
-        """The whole body of an answer that is no stream."""
-        self._take(body)
-        self._is_whole = self._is_whole or not self._error
+        """The whole body of an answer that is no stream; a body that is not a JSON object is not a complete answer."""
+        is_read = self._take(body)
+        self._is_complete = self._is_complete or (is_read and not self._error)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> bool:
+        """Read one JSON object; false if it is not one, or not one of the APIs'."""
         try:
             body = _decoder.decode(data)
         except (msgspec.MsgspecError, RecursionError):
-            return
+            return False
         if body.type == "message_stop":
-            self._is_whole = True
+            self._is_complete = True
         if isinstance(body.error, _Error):
             self._take_error(body.error)
         elif isinstance(body.error, str):
             self._take_error(_Error(code=body.error))
         elif body.type == "error":  # of the Responses API, where its fields are not in an `error`
-            message = body.message if isinstance(body.message, str) else None
-            self._take_error(_Error(code=body.code, message=message))
+            self._take_error(_Error(code=body.code, message=body.message))
         delta = body.delta.stop_reason if isinstance(body.delta, _Delta) else None
         self._stop(body.stop_reason or delta)
         for choice in body.choices or ():
@@ -158,11 +162,13 @@ class VerdictReader:
         if body.response is not None:
             self._take_response(body.response)
         elif isinstance(body.status, str):
-            self._take_response(_Response(body.status, None, body.incomplete_details, body.output))
+            error = body.error if isinstance(body.error, _Error) else None
+            self._take_response(_Response(body.status, error, body.incomplete_details, body.output))
+        return True
 
     def _take_response(self, response: _Response) -> None:
         if response.status in ("completed", "incomplete"):
-            self._is_whole = True
+            self._is_complete = True
         if response.status == "failed" or response.error is not None:
             self._take_error(response.error or _Error(code="server_error"))
         if response.incomplete_details is not None:
@@ -171,13 +177,18 @@ class VerdictReader:
             self._stop(REFUSAL if _is_refusal(response.output or ()) else "end_turn")
 
     def _take_error(self, error: _Error) -> None:
-        self._error = str(error.code or error.type or "error")[:100]
-        self._error_type = (error.type or "")[:100]
-        self._message = (error.message or "")[:_MESSAGE_CHARS]
+        self._error = _text(error.code) or _text(error.type) or "error"
+        self._error_type = _text(error.type)
+        self._message = _text(error.message, _MESSAGE_CHARS)
 
     def _stop(self, reason: str | None) -> None:
         if reason:
             self._stop_reason = _STOP_REASONS.get(reason, reason)[:100]
+
+
+def _text(value: object, limit_chars: int = 100) -> str:
+    """A field's text; empty if it is no text or number."""
+    return str(value)[:limit_chars] if isinstance(value, str | int) else ""
 
 
 def verdict_of_body(body: bytes) -> Verdict:

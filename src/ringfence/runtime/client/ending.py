@@ -290,13 +290,13 @@ def _claude_fields(seen: Seen) -> Ending | None:
 
 def _by_verdict(verdict: Verdict) -> Ending | None:
     """What the API's last answer means; None if it was a good one."""
-    if verdict.is_ours:
+    if verdict.is_rejected_by_gateway:
         return _GATEWAY_REJECTIONS.get(
             verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST
         )
     if not verdict.is_failure:
         stopped = _STOPS.get(verdict.stop_reason)
-        return stopped[0] if stopped is not None else None if verdict.is_whole else Ending.API
+        return stopped[0] if stopped is not None else None if verdict.is_complete else Ending.API
     code = _CODES.get(verdict.error)
     for known in (code, _CODES.get(verdict.error_type)):
         if known in (Ending.QUOTA, Ending.CONTEXT):
@@ -320,7 +320,7 @@ def _by_status(status: int) -> Ending:
 
 
 def _verdict_line(verdict: Verdict) -> str:
-    if verdict.is_ours:
+    if verdict.is_rejected_by_gateway:
         return _one_line(f"the model gateway refused the request: {verdict.message}")
     if verdict.stop_reason in _STOPS:
         return _STOPS[verdict.stop_reason][1]

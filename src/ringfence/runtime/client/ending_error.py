@@ -1,4 +1,4 @@
-"""The error that the ending of a client is to callers, with what to do next."""
+"""Maps how an agent CLI ended to the exception that callers get, with the next step."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +16,12 @@ from ringfence.runtime.client.ending import Ended, Ending
 
 
 def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
-    """The error for an ending, with what to do next; None where the ending is a result (done, declined, cut).
+    """Return the error for an ending, with the next step; None where the ending is a result (done, declined, cut).
 
     Args:
         ended: The ending.
-        limit: Ours, if it was reached, or why the model gateway gave no more.
+        limit: The limit of ringfence's that was reached, or the reason why the model gateway stopped serving. Without
+            one, a limit that the agent CLI kept itself is a result.
     """
     if ended.ending is Ending.LIMIT or limit is not None:
         return limit

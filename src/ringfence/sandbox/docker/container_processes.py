@@ -52,7 +52,7 @@ def _kill_all(container: str) -> int:
         except OSError:
             continue
         try:
-            # After the handle was opened: a number that is used again is another process's.
+            # Checked after opening the handle: the process number may have been reused.
             if _is_in(pid, pattern):
                 found += 1
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

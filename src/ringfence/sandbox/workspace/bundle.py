@@ -66,7 +66,7 @@ class Inside(Protocol):
 async def make_bundle(
     sandbox: Inside, private: PrivateGit, layout: GitLayout
 ) -> tuple[bytes | None, list[str]]:
-    """Have a bundle of what is new made inside; None if nothing is, or it could not be had.
+    """Create a bundle of the agent's new commits inside the sandbox.
 
     Args:
         sandbox: Has the private git directory in place.

@@ -1,4 +1,4 @@
-"""The patch of what a run's commits change otherwise than its workspace, made when it is asked for."""
+"""Builds, on demand, the patch of changes that are in a run's commits but not in its workspace."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,9 @@ _OPTIONS = (
 
 
 async def commit_patch(record: WorkRecord, ref: str) -> bytes | None:
-    """What the last commit of a ref changes of those files; None where that cannot be had.
+    """Return the patch of the files that only this ref's commits change; None if it cannot be built.
 
-    The commits may be gone, or in a submodule, or beside the run; and there may be more than fits a patch.
+    The commits may be gone, in a submodule, or in a bundle beside the record; or there are too many files.
     """
     tip = record.refs.get(ref)
     paths = [file.path for file in record.committed if file.ref == ref and not file.is_earlier]

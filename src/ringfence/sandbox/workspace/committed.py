@@ -37,7 +37,7 @@ class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     """Of its contents."""
     is_earlier: bool = False
-    """Whether only a commit before the last one changes it: who takes single commits gets it."""
+    """Whether only an earlier commit changes it: a merge does not bring it in, but cherry-picking that commit would."""
 
 
 async def committed_files(
@@ -112,7 +112,7 @@ async def _names(git: Git, tip: str, bases: Sequence[str]) -> set[str]:
 def beside_tree(
     files: Sequence[CommittedFile], tree: Mapping[bytes, tuple[int, str]], protect: Collection[str]
 ) -> tuple[list[CommittedFile], int]:
-    """Those that the workspace does not hold just so, what runs on the user's machine first; and how many are left out.
+    """Return the committed files that differ from the workspace, auto-executed ones first, and the number omitted.
 
     Args:
         files: From `committed_files`.

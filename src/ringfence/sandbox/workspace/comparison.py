@@ -1,4 +1,4 @@
-"""What differs between two trees, as git says it, with a coarser answer where lines would cost too much to count."""
+"""Compares two trees with git; compares files as binary where counting their lines exceeds git's limits."""
 
 from dataclasses import replace
 
@@ -6,15 +6,15 @@ from ringfence.sandbox.workspace.git import Git, GitBoundReached
 
 _OPTIONS = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv")
 _COARSER = ("64k", "1")
-"""Sizes from which git compares files as binary: from the last one on all of them, which takes next to nothing."""
+"""Values of core.bigFileThreshold for retries; the last one makes git treat every file as binary."""
 _COMPARE_S = 120.0
 
 
 async def compare_trees(git: Git, earlier: str, later: str, *, output_limit_bytes: int) -> bytes:
-    """What `parse_diff` reads; without numbers of lines where they cost more than git may use.
+    """Return what `parse_diff` reads; without numbers of lines where counting them exceeds git's memory or time.
 
     Raises:
-        GitBoundReached: There is more than may be printed, or git took too long.
+        GitBoundReached: There is more than may be printed, or git took too long even without counting lines.
     """
     attempts = [
         git,

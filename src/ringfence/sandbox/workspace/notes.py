@@ -8,12 +8,12 @@ _SHOWN = 20
 
 
 def unlocked_note(paths: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Tell where rights were given back; nothing where they were not."""
-    return _named("rights that the owner no longer had were given back", paths)
+    """Name files whose permissions were restored; empty if there were none."""
+    return _named("restored the owner's permissions on", paths)
 
 
 def set_id_notes(taken: Taken) -> tuple[str, ...]:
-    """Tell which set-id files a run changed."""
+    """Name the set-id files that a run changed."""
     return (
         *_named("changed, and no longer set-user-ID or set-group-ID", taken.disarmed),
         *_named(

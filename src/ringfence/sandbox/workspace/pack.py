@@ -17,7 +17,7 @@ _INDEX_S = 300.0
 
 
 class PackRefused(InfrastructureFault):
-    """A pack is not taken over: it is not sound, or larger unpacked than is taken."""
+    """A pack was rejected: it is corrupt, or too large when unpacked."""
 
 
 async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
@@ -25,7 +25,7 @@ async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
 
     Args:
         git: The git directory; only its packs are of use afterwards, and none if this raises.
-        pack: May lean on objects that the directory sees.
+        pack: May be thin: its deltas may refer to objects that the directory can already read.
         strict: How `index-pack` checks objects.
 
     Raises:

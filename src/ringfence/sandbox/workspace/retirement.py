@@ -5,6 +5,7 @@ They are in no checkpoint, and somebody may have worked in one since. So they ar
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,18 +21,18 @@ _FOLDER = "undone-git"
 
 @frozen
 class Retired:
-    """What became of the repositories."""
+    """Which repositories were moved, and which could not be."""
 
     moved: tuple[tuple[str, str], ...] = ()
     """Where each `.git` was, relative to the workspace, and the path that it has now."""
     stuck: tuple[tuple[str, str], ...] = ()
-    """Those that are there still, and why."""
+    """Each `.git` that could not be moved, and why."""
 
 
 def retire_repositories(workspace: Path, entries: Iterable[str], *, run_dir: Path, state: Path) -> Retired:
     """Move each `.git` that a run made out of the workspace.
 
-    One that is not the run's any more, but was put in its place since, stays and is not named.
+    A repository that somebody else has made in the same place since then is left alone and not reported.
 
     Args:
         workspace: Resolved.
@@ -53,7 +54,7 @@ def retire_repositories(workspace: Path, entries: Iterable[str], *, run_dir: Pat
 
 def _move(workspace: Path, path: bytes, run_dir: Path) -> Path:
     folder = make_private_dir(run_dir / _FOLDER)
-    target = folder / f"{sum(1 for _ in folder.iterdir())}"
+    target = folder / secrets.token_hex(4)
     with Tree(workspace, unlock=stat.S_IRWXU) as tree:
         status = tree.lstat(path)
         if status is not None and stat.S_ISDIR(status.st_mode):

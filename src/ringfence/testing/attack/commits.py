@@ -231,7 +231,7 @@ async def _steered(scene: Scene) -> Verdict:
     outcome = await _in_repository(scene, _STEERED, ran=_RAN)
     if outcome.ran:
         return Verdict(held=False, detail="git ran a program that the configuration names")
-    return Verdict(outcome.said.held, f"{outcome.said.detail}; {_came(outcome, 'none had a say')}")
+    return Verdict(outcome.said.held, f"{outcome.said.detail}; {_came(outcome, 'none took effect')}")
 
 
 async def _lines(scene: Scene) -> Verdict:
@@ -269,4 +269,4 @@ ATTACKS = (
     _attack("commits-configuration", "What an agent left for git delays nothing and runs nothing.", _steered),
     _attack("newlines", "A file of newlines does not take the host's memory.", _lines),
 )
-"""In the order in which they are told."""
+"""In the order in which they are reported."""
