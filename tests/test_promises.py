@@ -13,7 +13,7 @@ FILES = sorted(FOLDER.glob("*.py"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_nothing_is_imported_but_the_suites_own(file: Path) -> None:
-    """No file of the suite imports the package, or other tests of it, but for what forks commands of this interpreter."""
+    """No file of the suite imports the package, or other tests of it, but for what forks commands."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
