@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from tests.promises.product import PYTHON, Product, says
 
-COMMIT = "echo two > app.py; echo new > new.txt; git add -A; git commit -qm second"
+COMMIT = "echo two > app.py; echo new > new.txt; git add -A; git commit -qm second -m $(date +%N)"
+"""A new commit each time: git gives what is committed again within a second the id that it had."""
 CHANGE = "echo two > app.py; echo new > new.txt"
 WRITES = re.compile(r"ringfence (apply|undo)|git (merge|restore)")
 PRINTED = re.compile(r"[`(]((?:ringfence|git) [^`)\n]+)[`)]")
