@@ -123,17 +123,19 @@ class LimitReached(RingfenceError):
         limit: Name of the limit: `turns`, `tool_calls`, `tokens`, `cost_usd`, `wall_clock_s`, `disk`, `files`, ...
         allowed: The bound.
         used: What was used when it was noticed.
+        is_next: Whether the next request alone would bring it to `used`, by an estimate.
     """
 
     exit_code = ExitCode.LIMIT
 
-    def __init__(self, limit: str, *, allowed: float, used: float) -> None:
+    def __init__(self, limit: str, *, allowed: float, used: float, is_next: bool = False) -> None:
         self.limit = limit
         self.allowed = allowed
         self.used = used
         option = "--max-" + limit.replace("_", "-")
         advice = _RAISE.get(limit) or f"raise it with {option}, or limits.{limit} in ringfence.yaml"
-        super().__init__(f"limit {limit!r} reached: {used:.12g} of {allowed:.12g}; {advice}")
+        how = "the next prompt would bring it to about " if is_next else ""
+        super().__init__(f"limit {limit!r} reached: {how}{used:.12g} of {allowed:.12g}; {advice}")
 
 
 class AuthenticationFailed(RingfenceError):

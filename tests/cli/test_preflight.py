@@ -41,6 +41,7 @@ def test_a_fleet_with_a_limit_that_cannot_be_enforced_is_refused(
     assert ended.code == 4, ended
     assert "agents.one: limit memory=1024 MiB cannot be enforced here" in ended.err
     assert f"{file}:3:" in ended.err
+    assert "--soft-limits" not in ended.err  # it has no such option
 
 
 def test_the_line_that_the_refusal_names_allows_the_fleet(ringfence: Cli, workspace: Path):

@@ -222,7 +222,7 @@ def test_a_private_copy_is_told_with_what_brings_it_in(run: Cli, mode: str):
     """The last line of a run that changed something; where the files were changed themselves, nothing."""
     last = run("touch made", "--mode", mode).out.splitlines()[-1]
     (path,) = runs_dir().iterdir()
-    hint = f"on a private copy: bring it in with `ringfence apply {path.name[-8:]}`"
+    hint = f"the changes are in a private copy; apply them with `ringfence apply {path.name[-8:]}`"
     assert (last == hint) is (mode == "clone")
 
 

@@ -203,6 +203,13 @@ def test_a_journal_without_a_line_is_found_by_the_index(left: bytes | None, make
     assert (found.status, found.reason) == ("truncated", "6 lines at the end were cut off")
 
 
+def test_a_removed_journal_is_found_by_the_index(make_run: MakeRun) -> None:
+    """The directory of a run without a journal is called truncated, not passed over."""
+    directory = make_run()
+    (directory / "journal.jsonl").unlink()
+    assert verify(directory).status == "truncated"
+
+
 def test_a_rewritten_journal_is_found_by_the_index(make_run: MakeRun) -> None:
     """An open journal that was written anew, with a right chain, is not the one that the index knows."""
     directory = make_run(seal=False)

@@ -122,6 +122,26 @@ def test_undo_says_that_a_repository_is_there_still(product: Product) -> None:
     assert "rm -rf sub/.git" in undone.err
 
 
+def test_undo_names_ignored_files_that_run(product: Product) -> None:
+    """What git ignores is in no checkpoint: where that runs on the host, `undo` names it and fails."""
+    made = "mkdir -p ignored/refs; echo 'ref: refs/heads/x' > ignored/HEAD; echo '[core]' > ignored/config"
+    product.shell(made)
+    undone = product("undo", "last")
+    assert undone.code == 1
+    assert "NOT undone: 'ignored/config'" in undone.err
+    assert "nothing to undo" not in undone.err
+    shutil.rmtree(product.project / "ignored")
+    product.does("undo", "last")
+
+
+def test_undo_passes_over_commits_alone(product: Product) -> None:
+    """`undo last` takes back the newest change of files: a run that only committed has none."""
+    product.shell("echo two > app.py")
+    product.shell("git commit -qam two")
+    product.does("undo", "last")
+    assert (product.project / "app.py").read_text() == "print('one')\n"
+
+
 def test_undo_leaves_a_repository_that_came_later(product: Product) -> None:
     """A repository that you made in the place of the run's is yours, and stays."""
     product.shell(_REPOSITORY)

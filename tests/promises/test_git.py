@@ -120,6 +120,26 @@ def test_what_only_commits_change_is_flagged(product: Product) -> None:
     assert "refs/ringfence/" in flagged
 
 
+@pytest.mark.parametrize("rename", ["file", "directory"])
+def test_a_change_that_a_merge_moves_is_flagged(rename: str, product: Product) -> None:
+    """A change of a file that the user has renamed since is checked at the path to which a merge brings it."""
+    lines = "".join(f"line {number}\n" for number in range(30))
+    product.write("ci.yml", lines)
+    product.write("old/test_a.py", lines)
+    product.git("add", "-A")
+    product.git("commit", "-qm", "before")
+    product.write(".github/workflows/x")
+    product.git("mv", "ci.yml", ".github/workflows/ci.yml")
+    product.git("mv", "old", "acceptance")
+    product.git("commit", "-qm", "renamed")
+    product.configure(sandbox={"protect": ["acceptance/"]})
+    change = {"file": "echo evil >> ci.yml", "directory": "echo evil > old/new.py"}[rename]
+    product.shell(f"git checkout -qfb other HEAD~1; {change}; git add -A; git commit -qm evil")
+    (exported,) = product.recorded("work.exported")
+    wanted = {"file": ".github/workflows/ci.yml", "directory": "acceptance/new.py"}[rename]
+    assert wanted in exported["runs_on_your_machine"], exported
+
+
 def test_diff_shows_what_only_commits_change(product: Product) -> None:
     """`diff` prints the lines that a commit brings and the workspace does not have, and says where they are."""
     product.shell(f"echo two > app.py; {_commit_by_plumbing('hidden.py')}")

@@ -64,6 +64,24 @@ def test_ordinary_files_are_not_named(flagged: list[str]) -> None:
     assert "ordinary" not in flagged
 
 
+@pytest.mark.parametrize("mode", ["bind", "clone"])
+def test_what_links_lead_to_is_read_only(product: Product, mode: str) -> None:
+    """What a link at, or above, a protected path leads to in the workspace cannot be written either."""
+    targets = ["config/vscode/tasks.json", "scripts/env.sh", "shared/acceptance/test_a.py"]
+    for target in targets:
+        product.write(target, "one\n")
+    links = {".vscode": "config/vscode", ".envrc": "scripts/env.sh", "tests": str(product.project / "shared")}
+    for name, target in links.items():
+        (product.project / name).symlink_to(target)
+    product.configure(sandbox={"protect": ["tests/acceptance/"]})
+    product.git("add", "-A")
+    product.git("commit", "-qm", "links")
+    written = " ".join((*targets, ".vscode/tasks.json", ".envrc", "tests/acceptance/test_a.py"))
+    script = f"for each in {written}; do echo two > $each && echo written; done; cat {' '.join(targets)}"
+    ended = product.shell(script, "--mode", mode)
+    assert ended.out.split() == ["one"] * 3, ended
+
+
 def test_they_can_be_listed(shared: Product, flagged: list[str]) -> None:
     """`diff --flagged` lists each of them with the reason."""
     lines = shared.does("diff", shared.runs()[0], "--flagged").out.splitlines()

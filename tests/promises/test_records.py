@@ -233,6 +233,18 @@ def test_every_file_of_a_record_is_verified(product: Product, name: str, change:
         assert file.name in ended.json["reason"]
 
 
+def test_a_record_without_a_journal_hides_no_other(product: Product) -> None:
+    """`runs verify --all` names a record whose journal was removed, and verifies the others."""
+    product.exec("true")
+    product.exec("true")
+    newest, other = product.runs()
+    product.file("journal", run=newest).unlink()
+    ended = product("audit verify", "--all")
+    assert ended.code == 1
+    lines = {line.split()[1]: line.split()[0] for line in ended.out.splitlines()}
+    assert (lines[newest].lower(), lines[other].lower()) == ("truncated", "sealed")
+
+
 def test_runs_that_are_gone_are_counted(kept: Product, product: Product) -> None:
     """`runs verify --all` says how many runs the index knows that are not there any more."""
     product.exec("true")
@@ -297,6 +309,8 @@ def test_a_full_disk_is_cleared(product: Product) -> None:
         with suppress(OSError), (product.state / "fill").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
+        product.does("gc", "--dry-run")
+        assert "--older-than" in product("gc").fails_as("infrastructure")
         product.does("gc", "--older-than", "1ms", "--keep", "0")
         assert product.runs() == []
     finally:

@@ -8,7 +8,7 @@ import typer
 from ringfence.cli.options import JsonOption, command_group
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import RecordPrinter
-from ringfence.errors import ExitCode, UsageError
+from ringfence.errors import ExitCode, RecordError, UsageError
 from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
@@ -76,13 +76,22 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check that a record is what was written, all its files. Exit code 0 sealed, 3 open end, 1 broken or truncated."""
+    from ringfence.journal import Verification
     from ringfence.journal import verify as verify_journal
     from ringfence.journal.keys import read_public_key
+    from ringfence.journal.record import JOURNAL_NAME
 
     if every == (run is not None):
         raise UsageError("say what to verify: one RUN or FILE, or --all")
     keys = None if key is None else [read_public_key(path) for path in key]
-    found = [verify_journal(path, public_keys=keys) for path in _journals(run)]
+    found = []
+    for path in _journals(run):
+        try:
+            found.append(verify_journal(path, public_keys=keys))
+        except RecordError as exc:  # of one run among all, that says nothing of the others
+            if not every:
+                raise
+            found.append(Verification(path / JOURNAL_NAME, "broken", path.name, 0, reason=str(exc)))
     if json:
         documents = [_verification_document(one) for one in found]
         typer.echo(safe_json(documents if every else documents[0], indent=2))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import typer
@@ -90,29 +91,60 @@ def print_lines(lines: "Iterable[str]") -> None:
 
 def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
     """Tell what was written to the workspace, and what was not."""
-    files, kept = restored.diff.files, restored.kept
+    from ringfence.sandbox.workspace.protected import reason
+
+    files, repositories = restored.diff.files, restored.repositories
     print_lines(f"{change.kind:<10} {change.path}" for change in files)
-    for path in kept[:_KEPT_SHOWN]:
-        say(f"NOT {done}: {path!r}; what it held before could not be kept, so it is left as it is")
-    if len(kept) > _KEPT_SHOWN:
-        say(f"NOT {done}: {counted(len(kept) - _KEPT_SHOWN, 'more file')} like these")
-    for path in restored.left[:_KEPT_SHOWN]:
-        say(f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it")
-    if len(restored.left) > _KEPT_SHOWN:
-        say(f"left: {counted(len(restored.left) - _KEPT_SHOWN, 'more file')} like these")
-    moved, stuck = restored.repositories.moved, restored.repositories.stuck
-    for path, place in moved[:_KEPT_SHOWN]:
-        say(
+    not_done = f"NOT {done}"
+    _say_each(
+        (
+            f"{not_done}: {path!r}; what it held before could not be kept, so it is left as it is"
+            for path in restored.kept
+        ),
+        f"{not_done}: {{}} more like these",
+        len(restored.kept),
+    )
+    _say_each(
+        (
+            f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it"
+            for path in restored.left
+        ),
+        "left: {} more like these",
+        len(restored.left),
+    )
+    _say_each(
+        (
             f"moved: {path!r}, a repository that {whose} made, to {place!r}; remove it there if you do not want it"
-        )
-    if len(moved) > _KEPT_SHOWN:
-        say(f"moved: {len(moved) - _KEPT_SHOWN:,} more like these")
-    for path, why in stuck[:_KEPT_SHOWN]:
-        say(
-            f"NOT {done}: {path!r}, a repository that {whose} made ({why}); your git runs programs that it names: remove"
-            f" it with `rm -rf {shlex.quote(path)}`"
-        )
-    if len(stuck) > _KEPT_SHOWN:
-        say(f"NOT {done}: {len(stuck) - _KEPT_SHOWN:,} more like these")
-    if files or not (kept or moved or stuck):
+            for path, place in repositories.moved
+        ),
+        "moved: {} more like these",
+        len(repositories.moved),
+    )
+    _say_each(
+        (
+            f"{not_done}: {path!r}, a repository that {whose} made ({why}); git runs programs that it names: remove "
+            f"it with `rm -rf {shlex.quote(path)}`"
+            for path, why in repositories.stuck
+        ),
+        f"{not_done}: {{}} more like these",
+        len(repositories.stuck),
+    )
+    _say_each(
+        (
+            f"{not_done}: {path!r} ({reason(path)}), since no checkpoint holds what git ignores; look at it, and unless "
+            f"it is yours remove it with `rm -rf {shlex.quote(path)}`"
+            for path in restored.active
+        ),
+        f"{not_done}: {{}} more like these",
+        len(restored.active),
+    )
+    if files or not (restored.kept or repositories.moved or repositories.stuck or restored.active):
         typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)
+
+
+def _say_each(lines: "Iterable[str]", more: str, count: int) -> None:
+    """Say the first lines, and how many there are beyond them."""
+    for line in islice(lines, _KEPT_SHOWN):
+        say(line)
+    if count > _KEPT_SHOWN:
+        say(more.format(f"{count - _KEPT_SHOWN:,}"))

@@ -24,12 +24,13 @@ def chosen_run(reference: str) -> Path:
     return next(_runs_here()) if reference == "last" else resolve(reference)
 
 
-def chosen_change(reference: str) -> Path:
+def chosen_change(reference: str, *, in_files: bool = False) -> Path:
     """The directory of the run whose changes `reference` means; a line on stderr says which one that is.
 
     Args:
         reference: As for `chosen_run`, but `last` is the newest run here that changed something, so that `diff last`
-            shows what `undo last` takes back. Where none did, it is the newest run here.
+            shows what `undo last` takes back. Where none did, it is the newest run here that had a workspace.
+        in_files: Whether `last` is to have changed files: `undo` takes no commits back.
 
     Raises:
         UsageError: No run fits, or several do.
@@ -37,23 +38,26 @@ def chosen_change(reference: str) -> Path:
     from ringfence.journal import resolve
     from ringfence.sandbox.workspace.work import has_record
 
-    path = _last_change() if reference == "last" else resolve(reference)
+    path = _last_change(in_files=in_files) if reference == "last" else resolve(reference)
     place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
     typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
     return path
 
 
-def _last_change() -> Path:
+def _last_change(*, in_files: bool) -> Path:
     from ringfence.config.paths import state_dir
     from ringfence.sandbox.workspace.work import has_changes, has_record, load_record
 
-    newest = None
+    newest, newest_with_work = None, None
     for path in _runs_here():
         newest = newest or path
-        if has_record(path) and has_changes(load_record(path), state_dir()):
-            return path
-    assert newest is not None
-    return newest
+        if has_record(path):
+            newest_with_work = newest_with_work or path
+            if has_changes(load_record(path), state_dir(), in_files=in_files):
+                return path
+    found = newest_with_work or newest
+    assert found is not None
+    return found
 
 
 def _runs_here() -> Iterator[Path]:

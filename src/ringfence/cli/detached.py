@@ -8,9 +8,11 @@ from pathlib import Path
 
 import anyio
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.client import FleetClient
 from ringfence.fleet.daemon.log_file import open_log
+from ringfence.fleet.noted import why_taken
 from ringfence.process import DEVNULL, start_process
 
 _PROGRAM = "import os\nif os.fork(): os._exit(0)\nfrom ringfence.cli import main\nmain()\n"
@@ -19,12 +21,13 @@ _LOOK_S = 0.1
 _WORDS_BYTES = 1024 * 1024
 
 
-def start_detached(words: list[str], log: Path) -> int:
+def start_detached(words: list[str], log: Path, file: Path) -> int:
     """Start a `ringfence` command that becomes the daemon, and wait until that answers; returns its process's id.
 
     Args:
         words: What follows `ringfence`.
         log: Where its words go, after those that are there.
+        file: The fleet's.
 
     Raises:
         UsageError: There is one already.
@@ -33,7 +36,7 @@ def start_detached(words: list[str], log: Path) -> int:
     client = FleetClient()
     running = _pid(client)
     if running is not None:
-        raise UsageError(f"a daemon is running already, process {running}; `ringfence fleet down` ends it")
+        raise UsageError(why_taken(str(running), state_dir(), file))
     began = log.stat().st_size if log.exists() else 0
     life = anyio.run(_start, words, log)
     try:

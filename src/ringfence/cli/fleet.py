@@ -65,7 +65,7 @@ def up(
         missing = anyio.run(_checked, fleet)
         log = log_file(state_dir())
         form = ["--log-format", log_format] if log_format is not None else []
-        pid = start_detached(["fleet", "up", "--file", str(path), *form], log)
+        pid = start_detached(["fleet", "up", "--file", str(path), *form], log, path)
 
         lines = [f"fleet is up, process {pid}; its log: {log}"]
         print_answer({"pid": pid, "log": str(log)}, lines, json=json)

@@ -10,7 +10,7 @@ from ringfence.cli.options import JsonOption
 from ringfence.cli.plural import counted
 from ringfence.cli.saying import say
 from ringfence.cli.settings import duration_of
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ def _age(older_than: str) -> float:
 
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
+    from ringfence.config.paths import state_dir
     from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.job.retention import (
         abandoned_replicas,
@@ -153,12 +154,19 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
 
     # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
     containers, named = await _clear_engines(dry_run=dry_run)
-    if not dry_run and is_disk_full():
+    early: list[Path] = []
+    if is_disk_full():
         # No database can be written before there is room.
         early = await _not_a_crews(expired_runs(seconds, keep))
+        if dry_run:
+            return early, containers, named
         await make_room(early)
-    else:
-        early = []
+        await clear_scratch_directories()
+        if not early and is_disk_full():
+            raise InfrastructureFault(
+                f"the disk of {str(state_dir())!r} is full, and no run is old enough to be removed; lower --older-than "
+                "and --keep, or make room by hand"
+            )
     store = await close_the_dead(say)
     if not dry_run:
         await _clear_holders()

@@ -42,19 +42,35 @@ def commit_command(ref: str, run_dir: Path) -> str:
 
     Where the files are in the workspace already, git would refuse to merge over them. So the index is set to the
     commit, which leaves the files alone, and the branch moves forward to it; this cannot be done with a branch that
-    was not checked out, which is shown instead.
+    was not checked out, which is shown instead. The command works in the current directory and for this user.
     """
     record, name = _record(run_dir), shlex.quote(ref)
-    if record is None or record.mode == "clone":
+    if record is None:
         return f"git merge {name}"
+    git = _git(Path(record.workspace))
+    if record.mode == "clone":
+        return f"{git} merge {name}"
     if ref.rpartition(f"/{record.run}/")[2] != _current_branch(Path(record.workspace)):
-        return f"git log -p {name}"
+        return f"{git} log -p {name}"
+    if record.base_commit is None:  # the branch has no commit yet
+        return f"! {git} rev-parse -q --verify HEAD && {git} reset -q {name}"
     steps = (
-        f"git merge-base --is-ancestor HEAD {name}",  # before anything is touched
-        f"git restore --staged --source {name} :/",
-        f"git merge --ff-only {name}",
+        f"{git} merge-base --is-ancestor HEAD {name}",  # before anything is touched
+        f"{git} restore --staged --source {name} :/",
+        f"{git} merge --ff-only {name}",
     )
     return " && ".join(steps)
+
+
+def _git(workspace: Path) -> str:
+    """How git is called on a workspace: from another directory by its path, and by root as the workspace's owner."""
+    words = ["git"] if Path.cwd().is_relative_to(workspace) else ["git", "-C", str(workspace)]
+    owner = workspace.stat()
+    if (
+        os.geteuid() == 0 and owner.st_uid != 0
+    ):  # git refuses to work for root on the repository of another user
+        words = ["setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups", *words]
+    return shlex.join(words)
 
 
 def _record(run_dir: Path) -> "WorkRecord | None":

@@ -102,7 +102,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
 
     from ringfence.sandbox.workspace.work import is_applied, undo_run
 
-    record, state = _load(run)
+    record, state = _load(run, in_files=True)
     if record.mode == "clone" and not anyio.run(is_applied, record, state):
         raise RingfenceError(
             f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
@@ -112,7 +112,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     if restored.diff.files:
         _note(record).touch(mode=0o600)
     tell_restored("undo", "undone", restored)
-    if restored.repositories.stuck:
+    if restored.repositories.stuck or restored.active:
         raise typer.Exit(1)
 
 
@@ -122,7 +122,7 @@ def _note(record: "WorkRecord") -> "Path":
     return run_dir(record.run) / _UNDONE
 
 
-def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
+def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tuple[WorkRecord, Path]":
     """The work of a run. One whose process died has its end taken now.
 
     On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
@@ -135,7 +135,7 @@ def _load(run: str, *, completes: bool = False) -> "tuple[WorkRecord, Path]":
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.work import load_record
 
-    path = chosen_change(run)
+    path = chosen_change(run, in_files=in_files)
     record = load_record(path)
     if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
         raise RingfenceError(

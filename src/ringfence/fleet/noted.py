@@ -31,11 +31,18 @@ def only_one(state: Path, file: Path) -> Iterator[None]:
     """
     with held(state) as other:
         if other is not None:
-            raise UsageError(_taken(other, state, file))
+            raise UsageError(why_taken(other, state, file))
         yield
 
 
-def _taken(other: str, state: Path, file: Path) -> str:
+def why_taken(other: str, state: Path, file: Path) -> str:
+    """Why no daemon is started where another one runs, and what to do: that one may be somebody else's.
+
+    Args:
+        other: Its process.
+        state: The state directory.
+        file: The fleet that was to be started.
+    """
     theirs = noted_file(state)
     if theirs is None or theirs == file.absolute():
         return (

@@ -26,7 +26,7 @@ async def refused_limits(fleet: Fleet) -> list[str]:
     for agent, spec in _specs(fleet):
         if not is_trusted and _names_an_engine(spec):
             continue  # an untrusted file must not make us connect to an engine that it names
-        if refusal := await limit_refusal(spec):
+        if refusal := await limit_refusal(spec, has_option=False):
             lines.append(f"{_place(agent, 'sandbox')}agents.{agent.name}: {refusal}")
     return lines
 
@@ -39,8 +39,11 @@ async def check_limits(fleet: Fleet) -> None:
     """
     lines = await refused_limits(fleet)
     if lines:
+        agents = "agent" if len(lines) == 2 else "agents"
         more = (
-            f" (and {len(lines) - 1} more agents; `ringfence fleet validate` names all)" if lines[1:] else ""
+            f" (and {len(lines) - 1} more {agents}; `ringfence fleet validate` names all)"
+            if lines[1:]
+            else ""
         )
         raise PolicyRefused(lines[0] + more, rule="limits-enforced")
 

@@ -92,11 +92,15 @@ def verify(path: Path, *, public_keys: Collection[str] | None = None) -> Verific
         path: The journal; or the directory of a run, whose other files are then checked, too.
         public_keys: Trusted keys in hexadecimal; None takes those of the state directory.
 
+    The directory of a run without a journal is `truncated` where the index of heads knows the run.
+
     Raises:
         RecordError: There is no journal at `path`, or a file of keys is damaged.
         InfrastructureFault: The index of heads cannot be read.
     """
     with_files, path = path.is_dir(), journal_path(path)
+    if with_files and not path.exists() and known_heads(path.parent.name):
+        return Verification(path, "truncated", path.parent.name, 0, reason="the journal was removed")
     walk = _Walk(path, None if public_keys is None else frozenset(public_keys), with_files)
     try:
         walk.run()

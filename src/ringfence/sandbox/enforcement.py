@@ -9,10 +9,8 @@ from ringfence.sandbox.spec import SandboxSpec
 _WEAKER: Mapping[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": "none"}
 """Enforcement without the kernel: the guest watches memory and processes; processor time is not limited."""
 
-ACCEPTED_BY = (
-    "accept weaker limits with --soft-limits (in Python: soft_limits=True), or for all your runs with the line "
-    "`sandbox: {soft_limits: true}` in ~/.config/ringfence/ringfence.yaml"
-)
+_ACCEPTING_LINE = "the line `sandbox: {soft_limits: true}` in ~/.config/ringfence/ringfence.yaml"
+_ACCEPTING_OPTION = "--soft-limits (in Python: soft_limits=True), or for all your runs with "
 """How a user says that a watchdog is enough. A project's file cannot say it for him."""
 
 Lacking = Mapping[str, str]
@@ -28,16 +26,24 @@ def unenforceable(spec: SandboxSpec, lacking: Lacking) -> list[str]:
     )
 
 
-def refusal(spec: SandboxSpec, lacking: Lacking) -> str | None:
-    """Why a sandbox with these limits is refused, and what would allow it; None if it is not."""
+def refusal(spec: SandboxSpec, lacking: Lacking, *, has_option: bool = True) -> str | None:
+    """Why a sandbox with these limits is refused, and what would allow it; None if it is not.
+
+    Args:
+        spec: The limits.
+        lacking: What the kernel does not enforce.
+        has_option: Whether the command that is refused has an option that would allow it.
+    """
     names = unenforceable(spec, lacking)
     if not names:
         return None
     limits = " and ".join(f"{name}={_shown(name, getattr(spec, name))}" for name in names)
     why = "; ".join(dict.fromkeys(lacking[name] for name in names))
+    option = _ACCEPTING_OPTION if has_option else ""
     return (
-        f"{'limit' if len(names) == 1 else 'limits'} {limits} cannot be enforced here; remove the setting, or "
-        f"{ACCEPTED_BY}; `ringfence doctor` shows what enforces limits on this machine; the reason: {why}"
+        f"{'limit' if len(names) == 1 else 'limits'} {limits} cannot be enforced here; remove the setting, or accept "
+        f"weaker limits with {option}{_ACCEPTING_LINE}; `ringfence doctor` shows what enforces limits here; the "
+        f"reason: {why}"
     )
 
 

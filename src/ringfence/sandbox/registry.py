@@ -59,13 +59,18 @@ async def image_id(spec: SandboxSpec) -> str | None:
     return None
 
 
-async def limit_refusal(spec: SandboxSpec) -> str | None:
-    """Why a sandbox of this spec is refused for a limit that cannot be enforced on this machine; None if it is not."""
+async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | None:
+    """Why a sandbox of this spec is refused for a limit that cannot be enforced on this machine; None if it is not.
+
+    Args:
+        spec: Of the sandbox.
+        has_option: Whether the command that asks has an option that would allow it.
+    """
     if spec.soft_limits or not spec.asked_limits():
         return None
     with suppress(RingfenceError):  # no backend, no engine: told when the sandbox is opened
         backend, _ = await choose_backend(spec)
-        return refusal(spec, await backend.lacking_limits(spec))
+        return refusal(spec, await backend.lacking_limits(spec), has_option=has_option)
     return None
 
 

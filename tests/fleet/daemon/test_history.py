@@ -73,17 +73,18 @@ def test_a_job_that_cannot_be_read_stops_no_other(crew: Crew):
     assert first not in [job["id"] for job in crew.does("job", "ls", "--json").json["jobs"]]
 
 
-def test_another_fleet_is_not_told_to_end_the_first(crew: Crew):
+@pytest.mark.parametrize("options", [(), ("--detach",)], ids=["foreground", "detached"])
+def test_another_fleet_is_not_told_to_end_the_first(crew: Crew, options: tuple[str, ...]):
     """A second fleet in a state directory is told whose that is, and to take another; the same one, that it runs."""
     _write(crew)
     crew.up()
-    again = crew.run("fleet", "up")
+    again = crew.run("fleet", "up", *options)
     assert (again.code, "fleet reload" in again.err) == (2, True), again
     other = crew.home / "other"
     other.mkdir()
     (other / "ringfence.yaml").write_text("fleet: {name: other}\nagents: {a: {prompt: x}}\n")
     crew.run("trust", str(other / "ringfence.yaml"), "--yes")
-    second = crew.run("fleet", "up", cwd=other)
+    second = crew.run("fleet", "up", *options, cwd=other)
     assert second.code == 2
     assert str(crew.file) in second.err
     assert "RINGFENCE_STATE_DIR=" in second.err

@@ -128,7 +128,7 @@ class Budget:
         """
         usd = self.cost(model, prompt) or 0.0
         if self.cost_usd is not None and self._used_usd + usd > self.cost_usd:
-            raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd + usd)
+            raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd + usd, is_next=True)
 
     def used_up(self) -> LimitReached:
         """The error for a rest that is too small to be of use."""

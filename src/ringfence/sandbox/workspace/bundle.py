@@ -31,6 +31,8 @@ _CONFIG = """[core]
 	hooksPath = /dev/null
 	fsmonitor = false
 	bigFileThreshold = 8m
+	commitGraph = false
+	multiPackIndex = false
 """
 _WHICH = """set -e; umask 077; mkdir -p "$1/refs"; printf %s "$2" >"$1/config"
 printf '%s\\n' 'ref: refs/heads/none' >"$1/HEAD"

@@ -4,7 +4,7 @@ A commit need not hold what the workspace holds: it can be made of objects that 
 merge` would bring to the user's tree is found before the commits are taken over, and is part of the run's changes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -64,7 +64,8 @@ async def committed_files(
         earlier = (
             CommittedFile(ref=ref, path=path, kind="modified", is_earlier=True) for path in sorted(suspects)
         )
-        found += [*last.values(), *earlier]
+        moved = await _moved_by_merge(git, head, bases, last.values(), protect)
+        found += [*last.values(), *moved, *earlier]
     if not place:
         return found
     return [
@@ -97,6 +98,67 @@ async def _last(git: Git, ref: str, tip: str, bases: Sequence[str]) -> dict[str,
                 id=name,
             )
     return found
+
+
+async def _moved_by_merge(
+    git: Git,
+    head: str | None,
+    bases: Sequence[str],
+    changes: Iterable[CommittedFile],
+    protect: Collection[str],
+) -> list[CommittedFile]:
+    """Changes that a merge would make at another path, as the user has renamed the file or directory since, if flagged.
+
+    A directory counts as renamed if one of its files is in the other place and none is in the old one any more.
+    """
+    files, folders = dict[str, str](), dict[str, set[str]]()
+    for base in bases:
+        if head is None or base in (head, *_EMPTY_TREES.values()):
+            continue
+        for old, new in await _renames(git, base, head):
+            files[old] = new
+            for before, after in _renamed_folders(old, new):
+                folders.setdefault(before, set()).add(after)
+    if not files or head is None:
+        return []
+    told = await git.run("ls-tree", "-r", "-d", "-z", "--name-only", head, output_limit_bytes=_LISTING_BYTES)
+    for folder in told.stdout.decode("utf-8", "surrogateescape").split("\0"):
+        folders.pop(folder, None)
+    found = [
+        msgspec.structs.replace(change, path=path, kind="modified")
+        for change in changes
+        for path in _places_after_merge(change.path, files, folders)
+    ]
+    suspects = {*flag(one.path for one in found), *matches_any((one.path for one in found), protect)}
+    return [one for one in found if one.path in suspects]
+
+
+async def _renames(git: Git, base: str, head: str) -> list[tuple[str, str]]:
+    options = ("-r", "-z", "-M", "--diff-filter=R", "--name-status")
+    told = await git.run("diff-tree", *options, base, head, output_limit_bytes=_LISTING_BYTES)
+    fields = told.stdout.decode("utf-8", "surrogateescape").split("\0")
+    return list(zip(fields[1::3], fields[2::3], strict=False))
+
+
+def _renamed_folders(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Pairs of directories by whose renaming a file may have come from one path to the other."""
+    before, after = old.split("/")[:-1], new.split("/")[:-1]
+    while before and before != after:
+        yield "/".join(before), "/".join(after)
+        if not after or before[-1] != after[-1]:
+            return
+        before, after = before[:-1], after[:-1]
+
+
+def _places_after_merge(
+    path: str, files: Mapping[str, str], folders: Mapping[str, Collection[str]]
+) -> set[str]:
+    parts = path.split("/")
+    found = {files[path]} if path in files else set[str]()
+    for depth in range(1, len(parts)):
+        for folder in folders.get("/".join(parts[:depth]), ()):
+            found.add("/".join((*folder.split("/"), *parts[depth:])).lstrip("/"))
+    return found - {path}
 
 
 async def _names(git: Git, tip: str, bases: Sequence[str]) -> set[str]:

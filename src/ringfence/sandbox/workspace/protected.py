@@ -17,7 +17,8 @@ from ringfence.sandbox.workspace.ways_out import covers_for
 _MAX_GIT_ENTRIES = 200
 _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
-TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].lower() for entry in PROTECTED)
+_MAX_HOPS = 40  # as Linux: path_resolution(7)
+TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].casefold() for entry in PROTECTED)
 """What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
 _STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
 """Names by a pattern: one in any directory."""
@@ -35,7 +36,7 @@ def overlays_for(
 
     A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
     another; this is why each parent, too, is mounted. Links are left alone: a mount would follow them. They
-    are reported.
+    are reported; what they lead to in the workspace is read-only as well.
 
     Args:
         workspace: Path inside.
@@ -59,7 +60,12 @@ def overlays_for(
         )
     overlays: dict[bytes, bool] = {}
     with Tree(source) as tree:
-        for path in (*paths, *git_entries, *_matching(tree, protect)):
+        literal = [
+            os.fsencode(pattern.strip("/")) for pattern in protect if not set(pattern) & set("*?[\\!#")
+        ]
+        wanted = [*paths, *git_entries, *_matching(tree, protect)]
+        behind = [_behind_links(source, workspace, path) for path in (*wanted, *literal)]
+        for path in (*wanted, *filter(None, behind)):
             status = tree.lstat(path)
             if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 continue
@@ -78,6 +84,41 @@ def overlays_for(
     )
     # The last: what is mounted upon itself would show a socket in it again.
     return upon_themselves + covers_for(workspace, covered)
+
+
+def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
+    """Where a path leads if links at or above it are followed; None if there are none, or it leads out.
+
+    Args:
+        source: Directory on the host that is shown as the workspace.
+        workspace: Path inside, with which absolute links begin.
+        path: Relative to it.
+    """
+    at, left, hops = list[bytes](), path.split(b"/"), 0
+    while left:
+        part = left.pop(0)
+        if part in (b"", b"."):
+            continue
+        if part == b"..":
+            if not at:
+                return None
+            at.pop()
+            continue
+        try:
+            target = os.fsencode((source / os.fsdecode(b"/".join((*at, part)))).readlink())
+        except OSError:  # no link, or nothing
+            at.append(part)
+            continue
+        hops += 1
+        if target.startswith(b"/"):
+            top = os.fsencode(workspace) + b"/"
+            if not target.startswith(top):
+                return None
+            at, target = [], target.removeprefix(top)
+        left = target.split(b"/") + left
+        if hops > _MAX_HOPS:
+            return None
+    return b"/".join(at) if hops and at else None
 
 
 def _above(path: bytes) -> list[bytes]:
@@ -144,7 +185,7 @@ def guard_git(workspace: Path) -> tuple[Overlay, ...]:
 
 def _directories(*, anywhere: bool) -> frozenset[str]:
     """The directories that rows of the table lie in, in lower case."""
-    rows = [entry.path.lower().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
+    rows = [entry.path.casefold().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
     return frozenset("/".join(row[:depth]) for row in rows for depth in range(1, len(row)))
 
 
@@ -164,15 +205,15 @@ def _is_flagged(path: str, repositories: Collection[str]) -> bool:
 
 def _is_in_place_of_directory(path: str) -> bool:
     """Whether a file or link is where a directory has files that the host trusts: a link there leads to others."""
-    parts = path.lower().split("/")
-    return path.lower() in _DIRECTORIES or any(
+    parts = path.casefold().split("/")
+    return path.casefold() in _DIRECTORIES or any(
         "/".join(parts[depth:]) in _DIRECTORIES_ANYWHERE for depth in range(len(parts))
     )
 
 
 def reason(path: str) -> str:
     """Why a path was flagged."""
-    if any(part.lower() == ".git" for part in path.split("/")):
+    if any(part.casefold() == ".git" for part in path.split("/")):
         return "git runs hooks and programs that it names"
     entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
     if entry is not None:
@@ -187,7 +228,7 @@ def reason(path: str) -> str:
 def is_trusted(path: str) -> bool:
     """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
     # File systems that do not tell upper from lower case take `.GIT` for `.git`.
-    parts = path.lower().split("/")
+    parts = path.casefold().split("/")
     if ".git" in parts:
         return True
     rows = _STARRED if TRUSTED_NAMES.isdisjoint(parts) else PROTECTED
@@ -200,7 +241,7 @@ def is_run(path: str) -> bool:
 
 
 def _matches(path: str, entry: Protected) -> bool:
-    parts, wanted = path.lower().split("/"), entry.path.lower().split("/")
+    parts, wanted = path.casefold().split("/"), entry.path.casefold().split("/")
     places = (
         range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))
     )

@@ -66,6 +66,8 @@ class Restored:
     """Files that were left alone: there in the state gone to, though that does not hold their contents."""
     repositories: Retired = field(default_factory=Retired)
     """Repositories that the run made."""
+    active: tuple[str, ...] = ()
+    """Files of the run that no checkpoint holds, that run on the user's machine, and that are there still."""
 
 
 async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, owner: Actor) -> None:

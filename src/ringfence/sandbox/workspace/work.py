@@ -135,12 +135,17 @@ async def diff_run(record: WorkRecord, store: CheckpointStore) -> Diff:
     return with_unkept(diff, before, after)
 
 
-def has_changes(record: WorkRecord, state: Path) -> bool:
+def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> bool:
     """Whether a run changed anything, so far as is known: the files, commits, or something that no patch shows.
 
     True where it never ended in order; False where its checkpoints are gone.
+
+    Args:
+        record: Of the run.
+        state: The state directory.
+        in_files: Whether commits do not count.
     """
-    if record.after is None or record.refs or record.git_appeared:
+    if record.after is None or record.git_appeared or (record.refs and not in_files):
         return True
     store = open_store(record, state)
     try:
@@ -202,9 +207,11 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
         raise RingfenceError(
             f"run {record.run!r} worked on a clone and its changes were not applied: there is nothing to undo"
         )
+    store = open_store(record, state)
     with held(Path(record.workspace), by=f"{record.run} (undo)", state=state):
+        diff = await diff_run(record, store)
         restored = await restore(
-            open_store(record, state),
+            store,
             wanted=record.before,
             expected=_after(record),
             label=f"{record.run}/beforeundo",
@@ -218,7 +225,12 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
                 state=state,
             )
         )
-    return replace(restored, repositories=retired)
+    unkept = {change.path for change in diff.unkept}
+    active = [path for path in runs_on_your_machine(record, diff) if path in unkept]
+    there = await record.actor.call(
+        lambda: tuple(path for path in active if os.path.lexists(Path(record.workspace) / path))
+    )
+    return replace(restored, repositories=retired, active=there)
 
 
 async def is_applied(record: WorkRecord, state: Path) -> bool:
