@@ -70,11 +70,26 @@ def test_damaged_refs_lose_only_themselves(damage: str, note: str, product: Prod
     assert note in notes
 
 
+_HELD = (
+    "echo two > app.py && git commit -qam second && path=.git/objects/$(git rev-parse HEAD | sed 's,^..,&/,') && "
+    "rm -f $path && mkfifo $path"
+)
+"""Makes a commit that git waits for when it is to be read."""
+
+
+def test_a_run_that_is_stopped_there_is_cancelled(product: Product) -> None:
+    """A run that is stopped while its commits are brought out is no success, also where no check is wanted."""
+    model = product.script(says("", _HELD), says("Done."))
+    with product.started("run", "--model", model, "--no-verify", "Do it.") as process:
+        poll(lambda: [one for one in _sandboxes(product) if one["purpose"] == "export"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 130
+    assert product.ended()["state"] == "cancelled"
+
+
 def test_one_interrupt_ends_what_brings_commits_out(product: Product) -> None:
     """Commits that git cannot read to their end do not hold a run: one SIGTERM ends that, and the run is sealed."""
-    fifo = "path=.git/objects/$(git rev-parse HEAD | sed 's,^..,&/,') && rm -f $path && mkfifo $path"
-    script = f"echo two > app.py && git commit -qam second && {fifo}"
-    with product.started("exec", "--", "sh", "-c", script) as process:
+    with product.started("exec", "--", "sh", "-c", _HELD) as process:
         poll(lambda: [one for one in _sandboxes(product) if one["purpose"] == "export"])
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)

@@ -285,6 +285,8 @@ class JobRun:
         if outcome.state is not JobState.UNVERIFIED:
             return outcome
         if self._request.check is None:
+            if self._stops.is_stopping:
+                return Outcome(JobState.CANCELLED, f"{self._stops.reason}, while its work was brought out")
             return self._unchecked(outcome)
         checked = await delivery.check(self._request.check, work, deadline=self._progress.deadline)
         return self._timed_out(" before the check was over") if checked is None else checked

@@ -34,6 +34,11 @@ class Stops:
         if self._current is not None:
             self._current.cancel()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._count > 0
+
     def watch_graces(self) -> None:
         """Take away at the second call of `stop` what time the tasks begun from here on take to end in order."""
         GRACES.set(self._graces)
