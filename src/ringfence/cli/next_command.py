@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,12 +65,19 @@ def commit_command(ref: str, run_dir: Path) -> str:
 
 def _git(workspace: Path) -> str:
     """How git is called on a workspace: from another directory by its path, and by root as the workspace's owner."""
-    words = ["git"] if Path.cwd().is_relative_to(workspace) else ["git", "-C", str(workspace)]
-    owner = workspace.stat()
-    if (
-        os.geteuid() == 0 and owner.st_uid != 0
-    ):  # git refuses to work for root on the repository of another user
-        words = ["setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups", *words]
+    words = ["git"]
+    with suppress(OSError):  # one of the two directories is gone
+        if not Path.cwd().is_relative_to(workspace):
+            words += ["-C", str(workspace)]
+        owner = workspace.stat()
+        if os.geteuid() == 0 != owner.st_uid:  # git does not work for root on the repository of another user
+            words = [
+                "setpriv",
+                f"--reuid={owner.st_uid}",
+                f"--regid={owner.st_gid}",
+                "--clear-groups",
+                *words,
+            ]
     return shlex.join(words)
 
 

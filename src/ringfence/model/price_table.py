@@ -152,7 +152,9 @@ _OPENAI: Mapping[str, ListedPrice] = {
     "gpt-6.1-sol": ListedPrice(
         _openai(2.0, 0.1, 10.0),
         Source(
-            "github.com/KZCFG/AILSA-SubSwitch/releases/tag/v1.0.0-g, of OpenAI's model page", "2026-10-01"
+            "github.com/KZCFG/AILSA-SubSwitch/releases/tag/v1.0.0-g and "
+            "github.com/amine123max/Codex-Manager/releases/tag/0.4.7, of OpenAI's model page",
+            "2026-10-01",
         ),
     ),
     "gpt-6.1-terra": ListedPrice(_openai(1.0, 0.05, 5.0), _model_page("gpt-6.1-terra")),

@@ -172,7 +172,7 @@ def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
     """Whoever waits for a job, or shows it, is told the command that brings its changes into the workspace."""
     waited = works.run("fleet", "trigger", "writes", "--wait")
     run = works.job(waited.out.split()[0])["run_id"][-8:]
-    told = f"ringfence: the work is on a private copy: bring it in with `ringfence apply {run}`\n"
+    told = f"ringfence: the changes are in a private copy; apply them with `ringfence apply {run}`\n"
     assert (waited.err, works.does("job", "show", waited.out.split()[0]).err) == (told, told)
     assert works.run("fleet", "trigger", "good", "--wait").err == ""
 

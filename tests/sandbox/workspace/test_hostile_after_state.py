@@ -71,7 +71,7 @@ async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: 
     SHUT[what](mine).chmod(0)
     done = await end(prepared)
     assert {change.path for change in done.diff.files} == {"a.txt", "sub/b.txt"}
-    assert any("given back" in note for note in done.notes)
+    assert any("restored the owner's permissions" in note for note in done.notes)
     await undo_run(done.record, state)
     assert ((mine / "a.txt").read_text(), (mine / "sub" / "b.txt").read_text()) == ("one\n", "two\n")
 
