@@ -39,6 +39,7 @@ def _kept(crew: Crew) -> tuple[str, str]:
     return job["state"], job["reason"]
 
 
+@pytest.mark.any_user  # rows of a database, and its name
 def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
     _write(crew)
@@ -65,7 +66,11 @@ def _begins_again(crew: Crew, job: str) -> None:
     crew.waits(lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.any_user("as with the other signal"))],
+    ids=["term", "int"],
+)
 def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(crew: Crew, number: signal.Signals):
     """A signal begins the end: the daemon ends with 0 after `drain`, says what it leaves, and no try of it is lost."""
     _write_slow(crew)
@@ -97,6 +102,7 @@ def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
     assert sorted(job["id"] for job in crew.jobs()) == sorted([first, *waiting])
 
 
+@pytest.mark.any_user  # attempts, counted
 def test_what_kills_its_worker_each_time_is_given_up(crew: Crew):
     """A job whose worker dies in each attempt ends as interrupted, and is not tried for ever."""
     _write(crew, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
@@ -120,6 +126,7 @@ def test_stopped_twice_it_does_not_wait(crew: Crew):
     _begins_again(crew, job)
 
 
+@pytest.mark.any_user  # what a file says of a process that is gone
 def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
     """Who waits for its end hears that it did not stop as it should; what ran is kept."""
     _write_slow(crew, drain="1h")
