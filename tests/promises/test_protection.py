@@ -82,6 +82,14 @@ def test_what_links_lead_to_is_read_only(product: Product, mode: str) -> None:
     assert ended.out.split() == ["one"] * 3, ended
 
 
+def test_a_link_into_the_git_directory_shows_nothing_of_it(product: Product) -> None:
+    """A link at a protected path that an earlier run made does not bring the user's own git directory in."""
+    product.git("config", "remote.origin.url", "https://token-of-the-user@example.com")
+    product.shell("ln -s .git/config .envrc")
+    ended = product.shell("cat .envrc .git/config")
+    assert "token-of-the-user" not in ended.out, ended
+
+
 def test_they_can_be_listed(shared: Product, flagged: list[str]) -> None:
     """`diff --flagged` lists each of them with the reason."""
     lines = shared.does("diff", shared.runs()[0], "--flagged").out.splitlines()

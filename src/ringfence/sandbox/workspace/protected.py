@@ -89,6 +89,9 @@ def overlays_for(
 def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
     """Where a path leads if links at or above it are followed; None if there are none, or it leads out.
 
+    Nor is what leads into a `.git` named: an earlier run may have made the link, and a mount of the user's own git
+    directory would take the place of the private one.
+
     Args:
         source: Directory on the host that is shown as the workspace.
         workspace: Path inside, with which absolute links begin.
@@ -118,7 +121,8 @@ def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
         left = target.split(b"/") + left
         if hops > _MAX_HOPS:
             return None
-    return b"/".join(at) if hops and at else None
+    leads_into_git = any(os.fsdecode(part).casefold() == ".git" for part in at)
+    return b"/".join(at) if hops and at and not leads_into_git else None
 
 
 def _above(path: bytes) -> list[bytes]:
