@@ -24,7 +24,7 @@ import anyio
 
 from benchmarks.claim import Row
 from ringfence.sandbox.workspace.restore import restore
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 _FORK_MS = 300.0
 _DIFF_MS = 300.0

@@ -7,8 +7,8 @@ from ringfence.egress.engine.routes import ROUTES
 from ringfence.sandbox.bubblewrap.toolchains import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
-from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, Caller, decide
+from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.refusals import REFUSALS
 
 _HEAD = """\

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.sandbox.holder.place import places_in, standing_dir
+from ringfence.sandbox.supervisor.place import places_in, standing_dir
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow

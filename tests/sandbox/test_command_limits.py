@@ -12,7 +12,7 @@ from ringfence.config.units import ByteCount
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.host import HostBackend
-from ringfence.sandbox.loader import guest_arguments
+from ringfence.sandbox.protocol.loader import guest_arguments
 
 MIB = 1024**2
 

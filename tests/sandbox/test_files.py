@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.sandbox.files import parse_listing
+from ringfence.sandbox.protocol.files import parse_listing
 
 
 @given(data=st.binary(max_size=200) | st.lists(st.sampled_from([b"file", b"1", b"a", b".."])).map(b"\0".join))

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from ringfence.sandbox.inflow import Inflow
+from ringfence.sandbox.protocol.inflow import Inflow
 
 PATIENCE_S = 20.0
 

@@ -327,7 +327,7 @@ async def test_no_heartbeat(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -
 
 async def test_guest_that_does_not_read(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that does not read its input loses its sandbox."""
-    monkeypatch.setattr("ringfence.sandbox.outflow._STALL_S", 0.05)
+    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._STALL_S", 0.05)
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="has not read"):

@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.sandbox import guest
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.loader import _ORDER, guest_arguments, guest_payload
+from ringfence.sandbox.protocol.loader import _ORDER, guest_arguments, guest_payload
 
 
 def test_every_module_is_sent() -> None:

@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from ringfence.sandbox import outflow as outflow_module
-from ringfence.sandbox.outflow import Outflow
-from ringfence.sandbox.records import ProtocolError
+from ringfence.sandbox.protocol.outflow import Outflow
+from ringfence.sandbox.protocol.records import ProtocolError
 
 PATIENCE_S = 20.0
 

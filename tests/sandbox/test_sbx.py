@@ -14,7 +14,7 @@ import pytest
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.base import Launch, Overlay, Placement
-from ringfence.sandbox.loader import guest_arguments
+from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.sbx import SbxBackend
 
 _STAND_IN = """#!/usr/bin/python3

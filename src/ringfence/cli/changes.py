@@ -14,9 +14,9 @@ from ringfence.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ringfence.sandbox.workspace.committed import CommittedFile
-    from ringfence.sandbox.workspace.difference import Diff, FileChange
+    from ringfence.sandbox.workspace.git.committed import CommittedFile
     from ringfence.sandbox.workspace.restore import Restored
+    from ringfence.sandbox.workspace.snapshot.difference import Diff, FileChange
 
 _KEPT_SHOWN = 20
 _UNKEPT_SHOWN = 100
@@ -91,7 +91,7 @@ def print_lines(lines: "Iterable[str]") -> None:
 
 def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
     """Tell what was written to the workspace, and what was not."""
-    from ringfence.sandbox.workspace.protected import reason
+    from ringfence.sandbox.workspace.protect.protected import reason
 
     files, repositories = restored.diff.files, restored.repositories
     print_lines(f"{change.kind:<10} {change.path}" for change in files)

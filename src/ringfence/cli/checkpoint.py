@@ -16,7 +16,7 @@ from ringfence.escape import safe_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ringfence.sandbox.workspace.by_hand import ByHand
+    from ringfence.sandbox.workspace.snapshot.by_hand import ByHand
 
 checkpoint_app = command_group(
     "checkpoint", "Keep a state of a workspace by hand, compare with it, go back to it."
@@ -93,7 +93,7 @@ def diff(
 @checkpoint_app.command()
 def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     """Set the workspace to a checkpoint; what it was before is kept as `before-restore`."""
-    from ringfence.sandbox.workspace.by_hand import BEFORE_RESTORE
+    from ringfence.sandbox.workspace.snapshot.by_hand import BEFORE_RESTORE
 
     restored = _with(workspace, lambda by_hand: by_hand.restore(name))
     tell_restored("restore", "restored", restored, whose="somebody")
@@ -111,7 +111,7 @@ def _with(workspace: "Path", act: "Callable[[ByHand], Awaitable[_Result]]") -> "
     import anyio
 
     from ringfence.config.paths import state_dir
-    from ringfence.sandbox.workspace.by_hand import open_by_hand
+    from ringfence.sandbox.workspace.snapshot.by_hand import open_by_hand
 
     async def run() -> "_Result":
         return await act(await open_by_hand(workspace, state_dir()))

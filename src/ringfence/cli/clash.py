@@ -7,8 +7,8 @@ from ringfence.errors import RecordError
 
 def in_the_way(refusal: str) -> str | None:
     """What to do about the standing sandbox whose run a refusal names; None if it names none."""
-    from ringfence.sandbox.holder.place import places_in, standing_dir
-    from ringfence.sandbox.holder.state import read_state
+    from ringfence.sandbox.supervisor.place import places_in, standing_dir
+    from ringfence.sandbox.supervisor.state import read_state
 
     if "run '" not in refusal:
         return None

@@ -92,7 +92,7 @@ def _record(run_dir: Path) -> "WorkRecord | None":
 
 def _current_branch(workspace: Path) -> str | None:
     """The branch that is checked out, `HEAD` where a commit is; None where that cannot be read."""
-    from ringfence.sandbox.workspace.git_layout import find_git, read_small
+    from ringfence.sandbox.workspace.git.layout import find_git, read_small
 
     layout = find_git(workspace)
     head = None if layout is None else read_small(layout.directory, b"HEAD")

@@ -201,7 +201,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
 
 def _overlays(workspace: Path, protect: "Sequence[str]") -> "tuple[Overlay, ...]":
     from ringfence.sandbox.workspace.ownership import check_own_program
-    from ringfence.sandbox.workspace.protected import overlays_for
+    from ringfence.sandbox.workspace.protect.protected import overlays_for
 
     return overlays_for(workspace, git_entries=check_own_program(workspace), protect=protect)
 
@@ -209,7 +209,7 @@ def _overlays(workspace: Path, protect: "Sequence[str]") -> "tuple[Overlay, ...]
 def _rules() -> dict[str, object]:
     from ringfence.sandbox.policy import RULES
     from ringfence.sandbox.seccomp.compile import explain
-    from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
+    from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
     from ringfence.sandbox.workspace.refusals import REFUSALS
 
     return {

@@ -75,7 +75,7 @@ def create(
 @sandbox_app.command("ls")
 def list_(*, json: options.JsonOption = False) -> None:
     """List standing sandboxes: name, backend, state, age, workspace."""
-    from ringfence.sandbox.holder.place import places_in, standing_dir
+    from ringfence.sandbox.supervisor.place import places_in, standing_dir
 
     run_to_the_end(clear_and_tell)
     rows = [row_of(place) for place in places_in(standing_dir())]
@@ -141,8 +141,8 @@ def copy(
         raise UsageError(f"--limit: {exc}") from exc
 
     async def act() -> int:
-        from ringfence.sandbox.holder.attaching import attach
-        from ringfence.sandbox.holder.copying import copy_in, copy_out
+        from ringfence.sandbox.supervisor.attaching import attach
+        from ringfence.sandbox.supervisor.copying import copy_in, copy_out
 
         name, path = outer or inner or ("", "")
         place, state = await living(name)
@@ -185,8 +185,8 @@ def stats(
     """Print what standing sandboxes use now. Memory, processor time, processes."""
 
     async def act() -> list[dict[str, Any]]:
-        from ringfence.sandbox.holder.attaching import attach
-        from ringfence.sandbox.holder.place import places_in, standing_dir
+        from ringfence.sandbox.supervisor.attaching import attach
+        from ringfence.sandbox.supervisor.place import places_in, standing_dir
 
         rows = []
         for name in names or [place.name for place in places_in(standing_dir()) if place.is_alive()]:
@@ -257,7 +257,7 @@ def remove(
 
 def _split(word: str) -> tuple[str, str] | None:
     """(NAME, PATH) of `NAME:PATH`; None for a path of this machine."""
-    from ringfence.sandbox.holder.place import NAME_PATTERN
+    from ringfence.sandbox.supervisor.place import NAME_PATTERN
 
     name, colon, path = word.partition(":")
     return (name, path or ".") if colon and NAME_PATTERN.fullmatch(name) else None

@@ -12,8 +12,8 @@ from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageEr
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ringfence.sandbox.holder.place import HolderPlace
-    from ringfence.sandbox.holder.state import HolderState
+    from ringfence.sandbox.supervisor.place import HolderPlace
+    from ringfence.sandbox.supervisor.state import HolderState
 
 _Result = TypeVar("_Result")
 
@@ -72,14 +72,14 @@ async def living(name: str) -> "tuple[HolderPlace, HolderState]":
     Raises:
         UsageError: There is none of that name.
     """
-    from ringfence.sandbox.holder.attaching import attachable
+    from ringfence.sandbox.supervisor.attaching import attachable
 
     place = await _lived_in(name)
     return place, attachable(place)
 
 
 async def _lived_in(name: str) -> "HolderPlace":
-    from ringfence.sandbox.holder.place import standing_place
+    from ringfence.sandbox.supervisor.place import standing_place
 
     place = standing_place(name)
     if not place.is_alive():
@@ -107,7 +107,7 @@ async def execute_in(
 
     from ringfence.job.command import Stdio, open_null, run_command
     from ringfence.job.state import JobState
-    from ringfence.sandbox.holder.attaching import attach
+    from ringfence.sandbox.supervisor.attaching import attach
 
     place, state = await living(name)
     with ExitStack() as files:
@@ -153,7 +153,7 @@ async def change_one(name: str, action: str, rule: str) -> int:
         UsageError: There is none of that name, or it is no rule.
         PolicyRefused: It leads where nothing may.
     """
-    from ringfence.sandbox.holder.asking import change_egress
+    from ringfence.sandbox.supervisor.asking import change_egress
 
     place, state = await living(name)
     await change_egress(place, state, action=action, rule=rule)
@@ -169,8 +169,8 @@ async def show_one_port(name: str, port: int, host_port: int) -> int:
         UsageError: There is none of that name, or the port of this machine is taken.
         SandboxDied: It has gone.
     """
-    from ringfence.sandbox.holder.asking import shown_port
-    from ringfence.sandbox.holder.attaching import gone
+    from ringfence.sandbox.supervisor.asking import shown_port
+    from ringfence.sandbox.supervisor.attaching import gone
 
     place, state = await living(name)
     async with shown_port(place, state, port, host_port=host_port) as (chosen, over):
@@ -189,9 +189,9 @@ async def remove_one(name: str) -> None:
     """
     import typer
 
-    from ringfence.sandbox.holder.attaching import ask_to_end
-    from ringfence.sandbox.holder.place import standing_place
-    from ringfence.sandbox.holder.state import read_state
+    from ringfence.sandbox.supervisor.attaching import ask_to_end
+    from ringfence.sandbox.supervisor.place import standing_place
+    from ringfence.sandbox.supervisor.state import read_state
 
     place = standing_place(name)
     if not place.is_alive() and name in await clear_and_tell():
@@ -232,7 +232,7 @@ def _tell_work(run_id: str) -> None:
 
 def row_of(place: "HolderPlace") -> dict[str, Any]:
     """A standing sandbox at a glance."""
-    from ringfence.sandbox.holder.state import read_state
+    from ringfence.sandbox.supervisor.state import read_state
 
     state, told = None, "starting"
     try:

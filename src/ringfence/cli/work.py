@@ -74,7 +74,7 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
     """Show what only commits change, after what the workspace's files changed."""
     import anyio
 
-    from ringfence.sandbox.workspace.commit_patch import commit_patch
+    from ringfence.sandbox.workspace.git.commit_patch import commit_patch
 
     refs = dict.fromkeys(file.ref for file in record.committed)
     for ref in refs:

@@ -22,8 +22,6 @@ from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
-from ringfence.sandbox.workspace.bring_out import BroughtOut
-from ringfence.sandbox.workspace.bundle import NOT_TAKEN
 from ringfence.sandbox.workspace.finish import (
     Finished,
     commits_out,
@@ -32,9 +30,11 @@ from ringfence.sandbox.workspace.finish import (
     give_rights_back,
     may_have_commits,
 )
+from ringfence.sandbox.workspace.git.bring_out import BroughtOut
+from ringfence.sandbox.workspace.git.bundle import NOT_TAKEN
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
-from ringfence.sandbox.workspace.store import Checkpoint
+from ringfence.sandbox.workspace.snapshot.store import Checkpoint
 from ringfence.sandbox.workspace.work import open_store
 
 COMMITS_S = 180.0

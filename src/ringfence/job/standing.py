@@ -26,11 +26,11 @@ from ringfence.job.request import Emit, RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.holder.place import claim, places_in, remove_halves, standing_dir, standing_place
-from ringfence.sandbox.holder.serving import hold
-from ringfence.sandbox.holder.starting import NotStarted, Order, start_holder, take_order
-from ringfence.sandbox.holder.state import HolderState, encode_spec, read_state, write_state
 from ringfence.sandbox.policy import effective_policy
+from ringfence.sandbox.supervisor.place import claim, places_in, remove_halves, standing_dir, standing_place
+from ringfence.sandbox.supervisor.serving import hold
+from ringfence.sandbox.supervisor.starting import NotStarted, Order, start_holder, take_order
+from ringfence.sandbox.supervisor.state import HolderState, encode_spec, read_state, write_state
 from ringfence.secret import KnownSecret
 
 _MODULE = "ringfence.job.standing"

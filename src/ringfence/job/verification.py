@@ -24,10 +24,10 @@ from ringfence.job.outcome import Outcome
 from ringfence.job.recorder import Recorder
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.output_feed import output_feed
-from ringfence.sandbox.workspace.blobs import Blob
-from ringfence.sandbox.workspace.protected import matches_any
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.protocol.output_feed import output_feed
+from ringfence.sandbox.workspace.protect.protected import matches_any
+from ringfence.sandbox.workspace.snapshot.blobs import Blob
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 from ringfence.sandbox.workspace.work import WorkRecord
 
 TIMEOUT_S = 1800.0

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence.sandbox.base import Facts, Placement, ResourceUse
-    from ringfence.sandbox.channels.connection import Connection
-    from ringfence.sandbox.files import DirEntry
-    from ringfence.sandbox.process import ProcessEnd, SandboxProcess
+    from ringfence.sandbox.protocol.channels.connection import Connection
+    from ringfence.sandbox.protocol.files import DirEntry
+    from ringfence.sandbox.protocol.process import ProcessEnd, SandboxProcess
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
@@ -27,17 +27,17 @@ __all__ = [
     "SandboxSpec",
 ]
 _MODULES = {
-    "Connection": "channels.connection",
-    "DirEntry": "files",
+    "Connection": "protocol.channels.connection",
+    "DirEntry": "protocol.files",
     "EndedBy": "result",
     "ExecResult": "result",
     "Facts": "base",
     "Mount": "spec",
     "Placement": "base",
-    "ProcessEnd": "process",
+    "ProcessEnd": "protocol.process",
     "ResourceUse": "base",
     "Sandbox": "sandbox",
-    "SandboxProcess": "process",
+    "SandboxProcess": "protocol.process",
     "SandboxSpec": "spec",
 }
 

@@ -9,17 +9,17 @@ from uuid import uuid4
 import anyio
 
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
-from ringfence.sandbox import files
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
-from ringfence.sandbox.channels.connection import Connection, dial
-from ringfence.sandbox.channels.listener import Listener, Serve, listening
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.link import MOST_CONNECTIONS
-from ringfence.sandbox.process import WINDOW, SandboxProcess, check_size, process_end
-from ringfence.sandbox.records import Failure, errno_name
-from ringfence.sandbox.refusals import Refusals
+from ringfence.sandbox.protocol import files
+from ringfence.sandbox.protocol.channels.connection import Connection, dial
+from ringfence.sandbox.protocol.channels.listener import Listener, Serve, listening
+from ringfence.sandbox.protocol.link import MOST_CONNECTIONS
+from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess, check_size, process_end
+from ringfence.sandbox.protocol.records import Failure, errno_name
+from ringfence.sandbox.protocol.refusals import Refusals
+from ringfence.sandbox.protocol.session import GuestSession, is_word
 from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
-from ringfence.sandbox.session import GuestSession, is_word
 
 if TYPE_CHECKING:
     from ringfence.sandbox.spec import SandboxSpec
@@ -92,8 +92,8 @@ class Sandbox:
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.config.paths import state_dir
-        from ringfence.sandbox.loader import guest_arguments
         from ringfence.sandbox.policy import Surroundings, check_spec
+        from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
         from ringfence.sandbox.workspace.standalone import standalone
 

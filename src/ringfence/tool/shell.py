@@ -9,7 +9,7 @@ import math
 from functools import partial
 
 from ringfence.sandbox import ExecResult, Sandbox
-from ringfence.sandbox.output_feed import output_feed
+from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.result import OnOutput
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.cut import cut_json_text

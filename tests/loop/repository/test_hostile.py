@@ -23,7 +23,7 @@ from ringfence.loop.repository import (
     changes_between,
     look,
 )
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 pytestmark = pytest.mark.anyio
 HOOKS = (

@@ -13,7 +13,7 @@ import pytest
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.bubblewrap.backend import end_orphans
 from ringfence.sandbox.bubblewrap.binary import find_bwrap
-from ringfence.sandbox.loader import guest_arguments
+from ringfence.sandbox.protocol.loader import guest_arguments
 
 
 def _waits(is_so: Callable[[], object]) -> None:

@@ -178,8 +178,8 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
 
 async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a guest does not take our answers, nothing more of it is read, and in the end it dies."""
-    monkeypatch.setattr("ringfence.sandbox.outflow._STALL_S", 0.3)
-    monkeypatch.setattr("ringfence.sandbox.link._OUTGOING_HIGH", 64 * 1024)
+    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._STALL_S", 0.3)
+    monkeypatch.setattr("ringfence.sandbox.protocol.link._OUTGOING_HIGH", 64 * 1024)
     guest.greet()
     sent = 0
     with anyio.fail_after(PATIENCE_S):
@@ -195,7 +195,7 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
 
 async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on its way to a guest that does not read is bounded for all connections, not for each."""
-    monkeypatch.setattr("ringfence.sandbox.outflow._FULL", len(FULL))
+    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._FULL", len(FULL))
     guest.greet()
     begun = 0
 

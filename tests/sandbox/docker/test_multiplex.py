@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.sandbox.docker.attach import Demultiplexer
-from ringfence.sandbox.records import ProtocolError
+from ringfence.sandbox.protocol.records import ProtocolError
 
 PIECES = st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=50)), max_size=20)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.ports import kept_port
 
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.loader import guest_arguments, guest_payload
+from ringfence.sandbox.protocol.loader import guest_arguments, guest_payload
 
 CPU_S = 2.0
 PATIENCE_S = 20.0

@@ -17,10 +17,10 @@ from ringfence.events import Event
 from ringfence.job.request import RunRequest
 from ringfence.job.standing import create_standing
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.holder.attaching import attach, attachable
-from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, standing_dir, standing_place
-from ringfence.sandbox.holder.serving import hold
-from ringfence.sandbox.holder.state import HolderState
+from ringfence.sandbox.supervisor.attaching import attach, attachable
+from ringfence.sandbox.supervisor.place import HolderPlace, claim, places_in, standing_dir, standing_place
+from ringfence.sandbox.supervisor.serving import hold
+from ringfence.sandbox.supervisor.state import HolderState
 
 OTHER_UID = 1500
 Standing = Callable[..., Awaitable[HolderPlace]]

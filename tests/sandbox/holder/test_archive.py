@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.cases import examples, slow_but
 
 from ringfence.errors import RingfenceError, SandboxFileError, UsageError
-from ringfence.sandbox.holder import archive as archives
-from ringfence.sandbox.holder.archive import Bounds, Copied, pack
+from ringfence.sandbox.supervisor import archive as archives
+from ringfence.sandbox.supervisor.archive import Bounds, Copied, pack
 from ringfence.sandbox.workspace.tree import Tree
 
 WIDE = Bounds(10_000_000, 1000)

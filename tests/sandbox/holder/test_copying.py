@@ -9,7 +9,7 @@ from tests.sandbox.holder.conftest import Holder, held_by_us
 
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.holder.copying import copy_in, copy_out
+from ringfence.sandbox.supervisor.copying import copy_in, copy_out
 
 pytestmark = pytest.mark.anyio
 

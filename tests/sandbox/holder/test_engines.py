@@ -11,8 +11,8 @@ import pytest
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, run_dir
-from ringfence.sandbox.holder.attaching import ask_to_end, attach, attachable
-from ringfence.sandbox.holder.place import HolderPlace
+from ringfence.sandbox.supervisor.attaching import ask_to_end, attach, attachable
+from ringfence.sandbox.supervisor.place import HolderPlace
 
 Standing = Callable[..., Awaitable[HolderPlace]]
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]

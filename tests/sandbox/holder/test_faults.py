@@ -20,9 +20,9 @@ from ringfence.job.standing import clear_the_gone
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, read, run_dir, verify
-from ringfence.sandbox.holder.attaching import ask_to_end, attach, attachable
-from ringfence.sandbox.holder.place import HolderPlace, standing_dir, standing_place
-from ringfence.sandbox.holder.state import read_state
+from ringfence.sandbox.supervisor.attaching import ask_to_end, attach, attachable
+from ringfence.sandbox.supervisor.place import HolderPlace, standing_dir, standing_place
+from ringfence.sandbox.supervisor.state import read_state
 
 Standing = Callable[..., Awaitable[HolderPlace]]
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

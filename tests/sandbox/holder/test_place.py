@@ -9,8 +9,8 @@ import pytest
 from ringfence.errors import RecordError, UsageError
 from ringfence.sandbox import Facts, Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves, standing_place
-from ringfence.sandbox.holder.state import HolderState, read_state, write_state
+from ringfence.sandbox.supervisor.place import HolderPlace, claim, places_in, remove_halves, standing_place
+from ringfence.sandbox.supervisor.state import HolderState, read_state, write_state
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", ".hidden", "-x", "a/b", "é", "x" * 64, "a\n"])

@@ -15,10 +15,10 @@ from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
 from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.holder.copying import copy_in, copy_out
-from ringfence.sandbox.holder.peer import END, Peer
-from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.holder.serving import HoldEnd
+from ringfence.sandbox.supervisor.copying import copy_in, copy_out
+from ringfence.sandbox.supervisor.peer import END, Peer
+from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.supervisor.serving import HoldEnd
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ import pytest
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
-from ringfence.sandbox.holder.state import HolderState
 from ringfence.sandbox.pool.pool import Pool, PoolSize
+from ringfence.sandbox.supervisor.state import HolderState
 from ringfence.sandbox.workspace.prepare import prepare
 
 OTHER_UID = 1500

@@ -12,8 +12,8 @@ import pytest
 from tests.sandbox.pool.conftest import Runs, children_of, cold_id, git, give, is_cold, is_gone, until
 
 from ringfence.errors import SandboxDied
-from ringfence.sandbox.holder.place import places_in
 from ringfence.sandbox.pool.pool import Pool, PoolSize
+from ringfence.sandbox.supervisor.place import places_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

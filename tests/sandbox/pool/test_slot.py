@@ -11,12 +11,12 @@ import pytest
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.holder.place import HolderPlace
 from ringfence.sandbox.pool.adoption import take
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, moved, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
-from ringfence.sandbox.workspace.ways_out import covers_for
+from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.workspace.protect.ways_out import covers_for
 
 INSIDE = Path("/project")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 OTHER_UID = 12_345
 """Somebody who is not root, as whom root's tests own a workspace."""

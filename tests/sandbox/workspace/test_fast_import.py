@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace import fast_import
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot import fast_import
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def test_a_first_checkpoint_in_parts_is_whole(
     workspace: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ):
     """Files that are handed to git part by part, the next read while it works on the last, are all there."""
-    monkeypatch.setattr("ringfence.sandbox.workspace.taking._BATCH_BYTES", 5000)
+    monkeypatch.setattr("ringfence.sandbox.workspace.snapshot.taking._BATCH_BYTES", 5000)
     for file in range(40):
         (workspace / f"g{file}").write_text(f"{file}\n" * 300)
     one = await store.take("r/a")

@@ -7,13 +7,13 @@ import pytest
 from tests.sandbox.workspace.bombs import delta_bomb
 
 import ringfence
-from ringfence.sandbox.workspace.git import Git, GitBoundReached, GitBounds, write_clean_git_dir
-from ringfence.sandbox.workspace.pack import PackRefused, take_pack
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, GitBounds, write_clean_git_dir
+from ringfence.sandbox.workspace.git.pack import PackRefused, take_pack
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 pytestmark = pytest.mark.anyio
 _STARTERS = {"run_process", "start_process", "open_process", "Popen", "create_subprocess_exec"}
-_HOME = Path("sandbox/workspace/git.py")
+_HOME = Path("sandbox/workspace/git/command.py")
 
 
 @pytest.fixture

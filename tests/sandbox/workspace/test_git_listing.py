@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git_listing import GitLister
-from ringfence.sandbox.workspace.listing import Listing, list_before
+from ringfence.sandbox.workspace.snapshot.git_listing import GitLister
+from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from tests.cases import slow_but
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, give_rights_back
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 from ringfence.sandbox.workspace.work import undo_run
 
 pytestmark = pytest.mark.anyio

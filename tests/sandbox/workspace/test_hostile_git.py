@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.prepare import prepare
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 from ringfence.sandbox.workspace.work import apply_run, diff_run, open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio

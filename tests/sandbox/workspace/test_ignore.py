@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
-from ringfence.sandbox.workspace.ignore import Rules, flatten
+from ringfence.sandbox.workspace.snapshot.ignore import Rules, flatten
 
 _LINES = st.sampled_from(
     [

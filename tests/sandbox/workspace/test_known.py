@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.sandbox.workspace.known import (
+from ringfence.sandbox.workspace.snapshot.known import (
     UNSETTLED,
     Entry,
     KnownFiles,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git_layout import find_git
-from ringfence.sandbox.workspace.memo import lies_in
+from ringfence.sandbox.workspace.git.layout import find_git
+from ringfence.sandbox.workspace.git.settings import read_settings
 from ringfence.sandbox.workspace.restore import Restored, WorkspaceConflict, restore
-from ringfence.sandbox.workspace.settings import read_settings
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.memo import lies_in
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 # ruff: noqa: ASYNC221 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.protected import flag, guard_git, overlays_for, reason
+from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.protected import flag, guard_git, overlays_for, reason
 
 
 @pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
-from ringfence.sandbox.workspace.refs import Refs, is_ref_name
+from ringfence.sandbox.workspace.git.refs import Refs, is_ref_name
 
 
 @settings(max_examples=examples(150), deadline=None)

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import slow_after
 
-from ringfence.sandbox.workspace import git, scan, taking
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.known import Names
-from ringfence.sandbox.workspace.listing import Listing, list_before
-from ringfence.sandbox.workspace.remembered import Remembered, load_remembered, save_remembered
-from ringfence.sandbox.workspace.store import CheckpointStore
-from ringfence.sandbox.workspace.survey import survey
+from ringfence.sandbox.workspace.snapshot import git, scan, taking
+from ringfence.sandbox.workspace.snapshot.known import Names
+from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before
+from ringfence.sandbox.workspace.snapshot.remembered import Remembered, load_remembered, save_remembered
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.survey import survey
 
 from .conftest import run_git
 from .trees import wait_for_tick

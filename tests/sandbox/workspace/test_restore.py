@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.restore import WorkspaceConflict, materialise, restore
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 # ruff: noqa: ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio

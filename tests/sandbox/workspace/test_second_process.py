@@ -12,12 +12,12 @@ import pytest
 from tests.cases import slow_after
 
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.known import Entry, KnownFiles
-from ringfence.sandbox.workspace.remembered import Remembered
-from ringfence.sandbox.workspace.scan import Scan, scan_known
-from ringfence.sandbox.workspace.second_process import Answers, second_process
-from ringfence.sandbox.workspace.statuses import count_as_known
-from ringfence.sandbox.workspace.survey import survey
+from ringfence.sandbox.workspace.snapshot.known import Entry, KnownFiles
+from ringfence.sandbox.workspace.snapshot.remembered import Remembered
+from ringfence.sandbox.workspace.snapshot.scan import Scan, scan_known
+from ringfence.sandbox.workspace.snapshot.second_process import Answers, second_process
+from ringfence.sandbox.workspace.snapshot.statuses import count_as_known
+from ringfence.sandbox.workspace.snapshot.survey import survey
 from ringfence.sandbox.workspace.tree import Tree
 
 _FOLDERS, _FILES = 100, 60

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.sandbox.workspace import taking
-from ringfence.sandbox.workspace.store import CheckpointStore
-from ringfence.sandbox.workspace.taking import cache_key
+from ringfence.sandbox.workspace.snapshot import taking
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.taking import cache_key
 
 pytestmark = pytest.mark.anyio
 # ruff: noqa: ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.finish import commits_out, finish
-from ringfence.sandbox.workspace.git_layout import find_git
+from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.sandbox.workspace.finish import Finished, finish, finish_again
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.taking import FILE_LIMIT_BYTES
+from ringfence.sandbox.workspace.snapshot.taking import FILE_LIMIT_BYTES
 from ringfence.sandbox.workspace.work import apply_run, undo_run
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.finish import are_refs_untouched
-from ringfence.sandbox.workspace.private_git import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.git.private import PrivateGit, make_private_git
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from ringfence.fleet.store.job import Job
 from ringfence.flock import try_lock
 from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git import CLEAN_ATTRIBUTES, LARGE, Git, reached_bound, run_git
+from ringfence.sandbox.workspace.git.command import CLEAN_ATTRIBUTES, LARGE, Git, reached_bound, run_git
 
 _FETCH_S = 600.0
 _MOST_SLOTS = 64

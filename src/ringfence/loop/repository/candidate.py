@@ -18,10 +18,10 @@ from ringfence.loop.repository.paths import (
 )
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
 from ringfence.loop.repository.slot import check_id
-from ringfence.sandbox.workspace.fast_import import quoted
-from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.scan import NO_FILE
-from ringfence.sandbox.workspace.store import CheckpointStore
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.snapshot.fast_import import quoted
+from ringfence.sandbox.workspace.snapshot.scan import NO_FILE
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 _REF = "refs/ringfence/candidate"
 _AUTHOR = b"ringfence <ringfence@localhost>"

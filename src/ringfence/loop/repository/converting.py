@@ -3,8 +3,8 @@
 import os
 
 from ringfence.loop.repository.source import Source
-from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.git_layout import read_small
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.layout import read_small
 
 _LISTING_BYTES = 512 * 1024**2
 _CONVERTING = (b"filter", b"eol", b"ident", b"working-tree-encoding", b"crlf")

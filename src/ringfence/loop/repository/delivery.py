@@ -11,10 +11,10 @@ from ringfence.frozen import frozen
 from ringfence.loop.repository.paths import is_attributes, is_modules
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.repository.source import Opened, Source, opened
-from ringfence.sandbox.workspace.bring_out import adopt_packs, unsafe_places
-from ringfence.sandbox.workspace.git import Git, GitBoundReached
-from ringfence.sandbox.workspace.git_layout import read_small
-from ringfence.sandbox.workspace.pack import PackRefused, take_pack
+from ringfence.sandbox.workspace.git.bring_out import adopt_packs, unsafe_places
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.git.layout import read_small
+from ringfence.sandbox.workspace.git.pack import PackRefused, take_pack
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACK_BYTES = 2 * 1024**3

@@ -6,10 +6,10 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.loop.repository.source import Opened, Source
-from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.git_layout import INDEX_LIMIT, has_git
-from ringfence.sandbox.workspace.index_copy import copy_index
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, has_git
 from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.snapshot.index_copy import copy_index
 
 _COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")
 _HARMLESS = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1", "minimal", "default"})

@@ -20,8 +20,8 @@ from ringfence.loop.repository.paths import MODES
 from ringfence.loop.repository.refusal import DeliveryRefused, named
 from ringfence.loop.repository.source import Opened, Source, opened
 from ringfence.loop.repository.user_files import Step, states_of, steps_between, write_files
-from ringfence.sandbox.workspace.git import Git
-from ringfence.sandbox.workspace.git_layout import read_small
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.layout import read_small
 from ringfence.sandbox.workspace.scratch import scratch_directory
 
 _BUSY = (

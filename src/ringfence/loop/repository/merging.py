@@ -8,7 +8,7 @@ import os
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.place import BRANCH
-from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git.command import Git
 
 _MOST_COMMITS = 10_000
 _MOST_REPLAYS = 1000

@@ -17,7 +17,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git.command import Git
 
 BRANCH = "refs/heads/loop"
 """The loop's branch in its own repository and in each slot."""

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from ringfence.errors import UsageError
 from ringfence.loop.repository.place import Place
-from ringfence.sandbox.workspace.git import Git, GitBoundReached
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _MOST_PART = 100

@@ -26,7 +26,7 @@ from ringfence.loop.repository.slots import Slots
 from ringfence.loop.repository.source import find_source
 from ringfence.loop.repository.tree import Tree, load_tree
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git.command import Git
 
 
 class LoopRepository:

@@ -13,7 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.repository.making import link_objects
 from ringfence.loop.repository.place import BRANCH, Place, Record, git_on, write_whole
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 
 _CHECKOUT_S = 600.0
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -15,9 +15,8 @@ from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.fast_import import quoted
-from ringfence.sandbox.workspace.git import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git_layout import (
+from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
     find_bare,
     find_git,
@@ -26,10 +25,11 @@ from ringfence.sandbox.workspace.git_layout import (
     read_small,
     why_not_used,
 )
+from ringfence.sandbox.workspace.git.refs import Refs, read_refs
 from ringfence.sandbox.workspace.ownership import owner_of
-from ringfence.sandbox.workspace.refs import Refs, read_refs
+from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.untrusted import why_untrusted
+from ringfence.sandbox.workspace.snapshot.fast_import import quoted
 
 _KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
 _MAX_REF_PARTS = 64

@@ -6,7 +6,7 @@ import stat
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
 from ringfence.loop.repository.source import Source
-from ringfence.sandbox.workspace.git import Git
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.tree import Tree
 
 _MOST_BYTES = 1024**3

@@ -21,7 +21,7 @@ from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words,
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.enforcement import Lacking
-from ringfence.sandbox.loader import guest_arguments
+from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 

@@ -19,7 +19,7 @@ import h11
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import EngineError
 from ringfence.sandbox.docker.tls import Tls, receive, send
-from ringfence.sandbox.records import ProtocolError
+from ringfence.sandbox.protocol.records import ProtocolError
 
 _CONNECT_S = 20.0
 _RETRY_S = 0.005

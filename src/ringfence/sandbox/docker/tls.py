@@ -5,7 +5,7 @@ import ssl
 
 import anyio
 
-from ringfence.sandbox.records import ProtocolError
+from ringfence.sandbox.protocol.records import ProtocolError
 
 _READ = 64 * 1024
 

@@ -12,13 +12,13 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.sandbox.base import Placement, ResourceUse
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.holder.attaching import HeldFence
-from ringfence.sandbox.holder.peer import ADOPT, USE
-from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.holder.state import HolderState, read_state
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.supervisor.attaching import HeldFence
+from ringfence.sandbox.supervisor.peer import ADOPT, USE
+from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.supervisor.state import HolderState, read_state
 
 _USE_S = 5.0
 _LEAVE_S = 15.0

@@ -19,16 +19,16 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.sandbox.base import Death, Fence, Launch
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.holder.peer import ADOPT, END, USE, is_own_user
-from ringfence.sandbox.holder.place import HolderPlace
-from ringfence.sandbox.holder.starting import read_order
-from ringfence.sandbox.holder.state import HolderState, decode_placement, write_state
-from ringfence.sandbox.loader import guest_arguments
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import note
+from ringfence.sandbox.protocol.loader import guest_arguments
+from ringfence.sandbox.protocol.session import GuestSession
 from ringfence.sandbox.registry import choose_backend
-from ringfence.sandbox.session import GuestSession
 from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.supervisor.peer import ADOPT, END, USE, is_own_user
+from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.supervisor.starting import read_order
+from ringfence.sandbox.supervisor.state import HolderState, decode_placement, write_state
 
 _CHUNK = 256 * 1024
 _ASK_S = 5.0

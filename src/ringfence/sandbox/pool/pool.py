@@ -13,10 +13,6 @@ import anyio.to_thread
 from ringfence.errors import RingfenceError, SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.holder.attaching import ask_to_end
-from ringfence.sandbox.holder.place import HolderPlace, claim, places_in, remove_halves
-from ringfence.sandbox.holder.starting import send_off
-from ringfence.sandbox.holder.state import HolderState, encode_placement, encode_spec, read_state
 from ringfence.sandbox.pool.adoption import adoptable, adopted, is_taken, state_at, take
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, shape_of
@@ -24,6 +20,10 @@ from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
 from ringfence.sandbox.registry import get_backend, image_id
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.supervisor.attaching import ask_to_end
+from ringfence.sandbox.supervisor.place import HolderPlace, claim, places_in, remove_halves
+from ringfence.sandbox.supervisor.starting import send_off
+from ringfence.sandbox.supervisor.state import HolderState, encode_placement, encode_spec, read_state
 
 _MODULE = "ringfence.sandbox.pool.member"
 _PROBE_S = 1.0

@@ -19,8 +19,8 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.ownership import decide_for
+from ringfence.sandbox.workspace.protect.untrusted import expect_no_git, settle_git
 from ringfence.sandbox.workspace.refusals import check_workspace
-from ringfence.sandbox.workspace.untrusted import expect_no_git, settle_git
 
 _TEXT_LIMIT = 8192
 BUSY = "workspace-busy"

@@ -11,18 +11,18 @@ import msgspec
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both
-from ringfence.sandbox.workspace.bring_out import BroughtOut, bring_out
-from ringfence.sandbox.workspace.bundle import Inside
-from ringfence.sandbox.workspace.committed import beside_tree
-from ringfence.sandbox.workspace.difference import Diff, PatchTooLarge
-from ringfence.sandbox.workspace.git_layout import has_git, read_small
-from ringfence.sandbox.workspace.notes import unlocked_note
+from ringfence.sandbox.workspace.git.bring_out import BroughtOut, bring_out
+from ringfence.sandbox.workspace.git.bundle import Inside
+from ringfence.sandbox.workspace.git.committed import beside_tree
+from ringfence.sandbox.workspace.git.layout import has_git, read_small
+from ringfence.sandbox.workspace.git.refs import ELSEWHERE, Refs
+from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.refs import ELSEWHERE, Refs
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
-from ringfence.sandbox.workspace.submodules import Submodule
+from ringfence.sandbox.workspace.protect.untrusted import distrust_all
+from ringfence.sandbox.workspace.snapshot.difference import Diff, PatchTooLarge
+from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
+from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.tree import Tree
-from ringfence.sandbox.workspace.untrusted import distrust_all
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,

@@ -14,12 +14,12 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.private_git import PrivateGit
-from ringfence.sandbox.workspace.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.git.private import PrivateGit
+from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
+from ringfence.sandbox.workspace.protect.ways_out import covers_for
 from ringfence.sandbox.workspace.refusals import check_workspace
-from ringfence.sandbox.workspace.survey import survey
-from ringfence.sandbox.workspace.unseen import refuse_unseen, shut_in
-from ringfence.sandbox.workspace.ways_out import covers_for
+from ringfence.sandbox.workspace.snapshot.survey import survey
 
 RESERVED_ID = 87_463
 """Host uid and gid of a root caller's sandbox on root's own files.

@@ -13,20 +13,20 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.git_layout import GitLayout, find_git, has_git, why_not_used
-from ringfence.sandbox.workspace.ignore import escape
+from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, has_git, why_not_used
+from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_mount_point, make_private_git
+from ringfence.sandbox.workspace.git.settings import UserSettings, read_settings
+from ringfence.sandbox.workspace.git.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for, owner_of
-from ringfence.sandbox.workspace.private_git import Identity, PrivateGit, make_mount_point, make_private_git
-from ringfence.sandbox.workspace.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
+from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.protect.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import materialise
-from ringfence.sandbox.workspace.settings import UserSettings, read_settings
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
-from ringfence.sandbox.workspace.submodules import Submodule, make_submodules
+from ringfence.sandbox.workspace.snapshot.ignore import escape
+from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.surroundings import surroundings
-from ringfence.sandbox.workspace.unseen import refuse_unseen, shut_in
-from ringfence.sandbox.workspace.untrusted import why_untrusted
-from ringfence.sandbox.workspace.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     save_record,

@@ -23,12 +23,12 @@ import anyio
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.actor import Actor, both, give
-from ringfence.sandbox.workspace.blobs import Blob
-from ringfence.sandbox.workspace.difference import Diff, FileChange
-from ringfence.sandbox.workspace.memo import Mark, Memo, lies_in, marks_of
-from ringfence.sandbox.workspace.retirement import Retired
-from ringfence.sandbox.workspace.store import Checkpoint, CheckpointStore
-from ringfence.sandbox.workspace.survey import ELSEWHERE
+from ringfence.sandbox.workspace.protect.retirement import Retired
+from ringfence.sandbox.workspace.snapshot.blobs import Blob
+from ringfence.sandbox.workspace.snapshot.difference import Diff, FileChange
+from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of
+from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20

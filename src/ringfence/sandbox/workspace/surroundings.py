@@ -9,7 +9,7 @@ from ringfence.config.authorship import author_of, told
 from ringfence.config.discovery import find_project_file
 from ringfence.config.trust import is_trusted
 from ringfence.errors import ConfigurationError
-from ringfence.sandbox.workspace.git_layout import has_git, read_small
+from ringfence.sandbox.workspace.git.layout import has_git, read_small
 
 
 def surroundings(workspace: Path, state: Path) -> list[str]:

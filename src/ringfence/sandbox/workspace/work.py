@@ -11,14 +11,14 @@ from ringfence.errors import RecordError, RingfenceError
 from ringfence.filesystem import replace_file
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import held
-from ringfence.sandbox.workspace.committed import CommittedFile
-from ringfence.sandbox.workspace.difference import Diff
-from ringfence.sandbox.workspace.memo import Memo, load_memo
-from ringfence.sandbox.workspace.protected import flag, matches_any
+from ringfence.sandbox.workspace.git.committed import CommittedFile
+from ringfence.sandbox.workspace.protect.protected import flag, matches_any
+from ringfence.sandbox.workspace.protect.retirement import retire_repositories
 from ringfence.sandbox.workspace.restore import Restored, restore
-from ringfence.sandbox.workspace.retirement import retire_repositories
-from ringfence.sandbox.workspace.store import CheckpointStore
-from ringfence.sandbox.workspace.unkept import with_unkept
+from ringfence.sandbox.workspace.snapshot.difference import Diff
+from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo
+from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.unkept import with_unkept
 
 _FILE = "work.json"
 

@@ -14,10 +14,10 @@ from ringfence.errors import PolicyRefused, SandboxFileError
 from ringfence.process import ProcessResult
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.busy import BUSY
-from ringfence.sandbox.workspace.git import run_git
-from ringfence.sandbox.workspace.protected import flag
+from ringfence.sandbox.workspace.git.command import run_git
+from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.protected import flag
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
 
 _GROUP = "workspace"

@@ -1,0 +1,153 @@
+"""Files inside a sandbox: each operation is a process inside, under the fence's rules."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Literal, cast
+
+from ringfence.errors import SandboxFileError
+from ringfence.frozen import frozen
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess
+from ringfence.sandbox.protocol.records import Exit, Failure, errno_name
+from ringfence.sandbox.protocol.session import GuestSession
+
+EntryKind = Literal["file", "dir", "link", "other"]
+_LISTING_BYTES = 16 * 1024**2
+_SIZE_DIGITS = 20
+_READ_S, _LIST_S, _REMOVE_S, _PUT_S = 600.0, 60.0, 120.0, 120.0
+"""What an operation may take; the guest ends it then. `_PUT_S` counts from the last byte that is sent."""
+
+
+@frozen
+class DirEntry:
+    """One entry of a directory inside."""
+
+    name: str
+    kind: EntryKind
+    size: int
+
+
+async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes:
+    """The bytes of a file. Raises as `Sandbox.read_file`."""
+    parts = bytearray()
+
+    def gather(kind: int, chunk: bytes) -> None:
+        if len(parts) <= limit_bytes:
+            parts.extend(chunk)
+            channel.consumed(kind, len(chunk))
+        else:
+            channel.post(frames.KILL)
+
+    channel = session.open_operation("read", path, gather, timeout_s=_READ_S)
+    end = await session.finish(channel, b"", _READ_S)
+    if len(parts) > limit_bytes:
+        raise SandboxFileError(
+            f"{path!r} is larger than {limit_bytes} bytes; read it with stream_file",
+            path=path,
+            errno_name="EFBIG",
+        )
+    _check(end, "read", path)
+    return bytes(parts)
+
+
+async def stream_file(session: GuestSession, path: str, offset: int = 0) -> AsyncGenerator[bytes]:
+    """The bytes of a file, in pieces. Raises as `Sandbox.read_file`."""
+    process = SandboxProcess(("read", path))
+    extra = [("offset", offset)] if offset else []
+    channel = session.open_operation("read", path, process.on_output, window=WINDOW, extra=extra)
+    process.attach(channel)
+    try:
+        async for chunk in process.stdout:
+            yield chunk
+    finally:
+        await session.abandon(channel)
+    _check(await channel.wait(), "read", path)
+
+
+async def write_file(
+    session: GuestSession, path: str, data: bytes | AsyncIterator[bytes], mode: int | None
+) -> None:
+    """Put bytes in a file. Raises as `Sandbox.write_file`."""
+    extra = [] if mode is None else [("mode", mode)]
+    channel = session.open_operation("write", path, _ignore, extra=extra)
+    try:
+        if isinstance(data, bytes):
+            await channel.send_stdin(data)
+        else:
+            async for chunk in data:
+                await channel.send_stdin(chunk)
+        end = await session.finish(channel, b"", _PUT_S)
+    finally:
+        await session.abandon(channel)
+    _check(end, "write", path)
+
+
+async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntry]:
+    """Entries of a directory, by name. Raises as `Sandbox.list_dir`."""
+    listing = bytearray()
+    ends = 0
+
+    def gather(kind: int, chunk: bytes) -> None:
+        nonlocal ends
+        ends += chunk.count(b"\0")
+        if len(listing) <= _LISTING_BYTES and ends <= 3 * limit:
+            listing.extend(chunk)
+            channel.consumed(kind, len(chunk))
+        else:
+            channel.post(frames.KILL)
+
+    channel = session.open_operation("list", path, gather, timeout_s=_LIST_S)
+    end = await session.finish(channel, b"", _LIST_S)
+    if len(listing) > _LISTING_BYTES or ends > 3 * limit:
+        raise SandboxFileError(f"{path!r} has more than {limit} entries", path=path, errno_name="E2BIG")
+    _check(end, "list", path)
+    entries = parse_listing(bytes(listing))
+    if entries is None:
+        raise SandboxFileError(
+            f"could not list {path!r} inside the sandbox: what came is no listing",
+            path=path,
+            errno_name="EIO",
+        )
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def parse_listing(data: bytes) -> list[DirEntry] | None:
+    """The entries in a listing; None if it is none. A name that is no name (`..`, `a/b`) is never let out."""
+    fields = data.split(b"\0")
+    if fields.pop() or len(fields) % 3:
+        return None
+    entries = []
+    for kind, size, name in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+        if not size.isdigit() or len(size) > _SIZE_DIGITS or b"/" in name or name in (b"", b".", b".."):
+            return None
+        entries.append(DirEntry(name.decode("utf-8", "surrogateescape"), _kind(kind), int(size)))
+    return entries
+
+
+async def remove(session: GuestSession, path: str) -> None:
+    """Remove a file or a directory. Raises as `Sandbox.remove`."""
+    channel = session.open_operation("remove", path, _ignore, timeout_s=_REMOVE_S)
+    _check(await session.finish(channel, b"", _REMOVE_S), "remove", path)
+
+
+def _ignore(_kind: int, _chunk: bytes) -> None:
+    """These operations print nothing; what a hostile guest sends here is bounded by its credit."""
+
+
+def _check(end: Exit | Failure, verb: str, path: str) -> None:
+    if isinstance(end, Failure):
+        raise SandboxFileError(
+            f"could not {verb} {path!r} inside the sandbox: {end.message}",
+            path=path,
+            errno_name=errno_name(end),
+        )
+    if end.exit_code or end.ended_by != "exit":
+        raise SandboxFileError(
+            f"could not {verb} {path!r} inside the sandbox: ended by {end.ended_by}",
+            path=path,
+            errno_name="EIO",
+        )
+
+
+def _kind(kind: bytes) -> EntryKind:
+    text = kind.decode("ascii", "replace")
+    return cast("EntryKind", text if text in ("file", "dir", "link") else "other")

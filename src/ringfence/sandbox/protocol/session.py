@@ -1,0 +1,392 @@
+"""The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
+from ringfence.sandbox.base import Death, Fence, ResourceUse
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.channels.command import Channel, Sink
+from ringfence.sandbox.protocol.link import GuestLink
+from ringfence.sandbox.protocol.process import WINDOW
+from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_use
+from ringfence.sandbox.result import EndedBy
+
+if TYPE_CHECKING:
+    from ringfence.sandbox.spec import SandboxSpec
+
+_START_S = 20.0
+_CLIENT_GRACE_S = 5.0
+_HEARTBEAT_S = 10.0
+"""Several times in a fence's `silence_limit_s`: the guest takes a host that sends nothing for dead."""
+_SILENCE_S = 30.0
+_LEAVE_S = 10.0
+_MAX_COMMANDS = 200
+"""Each takes four descriptors of the guest's, which usually has 1024."""
+_KILLED_CODE = 128 + 9
+_ABORTED_CODE = 128 + 6
+
+Fields = Sequence[tuple[str, object]]
+
+
+class GuestSession:
+    """One guest, from its first frame to its last. `Sandbox` is built on it.
+
+    Args:
+        fence: The running fence.
+        spec: What was asked for.
+        sandbox_id: Whose guest it is.
+        directory: Where relative paths start, inside.
+    """
+
+    def __init__(self, fence: Fence, spec: "SandboxSpec", *, sandbox_id: str, directory: str) -> None:
+        self.fence = fence
+        self._spec = spec
+        self.on_refused: Callable[[str], None] | None = None
+        """Is told what a holder's gate refused while a command ran."""
+        self.lent: dict[str, str] = {}
+        """Variables of every command that are in no record."""
+        self._id = sandbox_id
+        self._directory = directory
+        self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
+        self._environment: dict[str, str] = {}
+        self._encoded_environment = b""
+        self._oom_kills = 0
+        self._sentence: str | None = None
+        self._sentenced = anyio.Event()
+
+    # --- life
+
+    async def serve(self) -> None:
+        """Read, write and watch until the sandbox is gone; then tell everyone why."""
+        try:
+            await self._serve()
+        finally:
+            self.close()  # cancelled: nobody reads any more, and who waits for a last frame waits in vain
+
+    async def _serve(self) -> None:
+        broken = ""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._link.write_forever)
+                tasks.start_soon(self._beat)
+                tasks.start_soon(self._execute)
+                await self._link.read_forever()
+                tasks.cancel_scope.cancel()
+        except* ProtocolError as group:
+            broken = str(_first(group))
+        with anyio.CancelScope(shield=True):
+            death = Death("protocol", f"the guest {broken}") if broken else await self._natural_death()
+            self._tell(death)
+            await self.fence.kill()
+
+    async def _natural_death(self) -> Death:
+        """Why the stream came to its end. A guest that ends it and does not go is helped."""
+        if self._link.bye == "ttl" and self._spec.ttl_s is not None:
+            return Death("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
+        death = Death("protocol", "the guest closed the stream and did not go")
+        with anyio.move_on_after(_LEAVE_S):
+            death = await self.fence.wait()
+        if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
+            return Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
+        if death.reason == "memory" and self._oom_kills:
+            # An engine's flag says that the limit killed something in the container, and that was told before.
+            return Death(
+                "killed", "killed from outside, or by the memory limit, which had killed a command before"
+            )
+        return death
+
+    def _tell(self, death: Death) -> None:
+        text = f"sandbox {self._id} is gone: {death.detail}"
+        self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=death.reason))
+
+    def close(self) -> None:
+        """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
+        self._tell(Death("killed", "it was closed"))
+
+    @property
+    def link(self) -> GuestLink:
+        """The stream, for connections."""
+        return self._link
+
+    def check_open(self) -> None:
+        """Raise why the sandbox is gone, if it is."""
+        if self._link.error is not None:
+            raise self._link.error
+
+    @property
+    def hello(self) -> dict[str, str]:
+        """What the guest said of itself in its first frame."""
+        return dict(self._link.hello or {})
+
+    async def death(self) -> BaseException:
+        """Wait until the sandbox is gone; return why."""
+        return await self._link.death()
+
+    async def ping(self) -> None:
+        """Wait until the guest has answered.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        await self._link.ask(frames.PING, frames.PONG)
+
+    def condemn(self, reason: str) -> None:
+        """The guest broke a promise: its sandbox dies of it. Only `serve` may let go of the descriptors."""
+        self._sentence = reason
+        self._sentenced.set()
+
+    async def _execute(self) -> None:
+        await self._sentenced.wait()
+        raise ProtocolError(self._sentence)
+
+    async def _beat(self) -> None:
+        """Ask now and then whether the guest still answers; one that is frozen is dead."""
+        while True:
+            await anyio.sleep(_HEARTBEAT_S)
+            seen = self._link.frames_seen
+            # Gone meanwhile: whoever waits is told by `serve` or `close`.
+            with anyio.move_on_after(_SILENCE_S) as silence, suppress(SandboxDied):
+                await self._link.ask(frames.PING, frames.PONG)
+            if silence.cancelled_caught and self._link.frames_seen == seen:
+                raise ProtocolError(f"has not answered for {_SILENCE_S:g} s")
+
+    async def greet(self) -> None:
+        """Send the guest its modules and wait for its first frame.
+
+        Raises:
+            SandboxStartFailed: It did not come up, or cannot protect itself.
+        """
+        if not self.fence.is_greeted:
+            from ringfence.sandbox.protocol.loader import guest_payload
+
+            self._link.post_raw(guest_payload())
+        try:
+            with anyio.fail_after(_START_S):
+                hello = await self._link.wait_for_hello()
+        except TimeoutError:
+            raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
+        except SandboxDied as exc:
+            detail = await self.fence.last_words()
+            raise SandboxStartFailed(f"the sandbox did not start: {detail or exc}") from exc
+        if hello.get("version") != frames.VERSION:
+            raise SandboxStartFailed(
+                f"the guest speaks protocol {hello.get('version')!r}, not {frames.VERSION!r}"
+            )
+        if self.fence.facts.is_fence and (hello.get("undumpable") != "1" or hello.get("uid") == "0"):
+            raise SandboxStartFailed(
+                f"the guest could not protect itself (uid {hello.get('uid')!r}, "
+                f"undumpable {hello.get('undumpable')!r})"
+            )
+        if self.fence.facts.covers_guest and hello.get("covered") != "1":
+            raise SandboxStartFailed(
+                "the sandbox did not start: in this version of the container's runtime every command can open the "
+                "guest's descriptors in /proc/1/fd, and so forge what others came to; install gVisor's runsc of "
+                "2024 or later, or use `--sandbox docker`"
+            )
+
+    def configure(self) -> None:
+        """Tell the guest which limits it shall watch. Where a holder relays it has done so."""
+        if self.fence.is_relayed:
+            return
+        limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
+        facts = self.fence.facts
+        limits += [
+            (name, int(getattr(self._spec, name)))
+            for name in ("memory", "pids")
+            if facts.enforced.get(name) == "soft"
+        ]
+        if self._spec.ttl_s is not None:
+            limits.append(("ttl_s", self._spec.ttl_s))
+        if facts.silence_limit_s is not None:
+            limits.append(("silence_s", facts.silence_limit_s))
+        limits += [("path", path) for path in facts.watched_paths]
+        limits += [("tmpfs", path) for path in facts.tmpfs_paths]
+        self._link.post(frames.CONFIG, 0, frames.encode_record(limits))
+
+    async def measure(self) -> ResourceUse:
+        """The guest's own account of what is used inside.
+
+        Raises:
+            SandboxDied: It did not answer, or not by numbers; the sandbox is killed for it.
+        """
+        reason = f"has not answered for {_SILENCE_S:g} s"
+        try:
+            with anyio.move_on_after(_SILENCE_S):
+                use = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
+                return ResourceUse(*use)
+        except ProtocolError as exc:
+            reason = str(exc)
+        self.condemn(reason)
+        raise await self._link.death()
+
+    # --- opening channels
+
+    def open(
+        self,
+        argv: Sequence[str],
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        timeout_s: float | None,
+        *,
+        window: int,
+        sink: Sink,
+        extra: Sequence[tuple[str, object]] = (),
+        more: bool = False,
+    ) -> Channel:
+        """Open a channel for a command. Arguments and errors as `Sandbox.run`; `more` as in `GuestLink.post`."""
+        if isinstance(argv, str) or not argv or not argv[0] or not all(is_word(word) for word in argv):
+            raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
+        for name, value in (env or {}).items():
+            if not name or "=" in name or not is_word(name) or not is_word(value):
+                raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
+        if cwd is not None and not is_word(cwd):
+            raise UsageError(f"{cwd!r} is not a path")
+        fields: list[tuple[str, object]] = [("argv", word) for word in argv]
+        fields.append(("cwd", self.inside(cwd or ".")))
+        fields.append(("disk", self._spec.disk))
+        if self.fence.facts.process_limit is not None:
+            fields.append(("nproc", self.fence.facts.process_limit))
+        if timeout_s is not None:
+            if not timeout_s > 0 or math.isinf(timeout_s):
+                raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
+            fields.append(("timeout_s", timeout_s))
+        record = frames.encode_record([*fields, *extra]) + self._variables(env or {})
+        return self._open(record, window, sink, more=more)
+
+    def _variables(self, env: Mapping[str, str]) -> bytes:
+        """The environment of a command; most have that of the one before."""
+        environment = {**self.fence.facts.environment, **self._spec.env, **self.lent, **env}
+        if environment != self._environment:
+            pairs = [("env", f"{name}={value}") for name, value in environment.items()]
+            self._encoded_environment = frames.encode_record(pairs)
+            self._environment = environment
+        return self._encoded_environment
+
+    def open_operation(
+        self,
+        operation: str,
+        path: str,
+        sink: Sink,
+        *,
+        window: int = WINDOW,
+        timeout_s: float | None = None,
+        extra: Sequence[tuple[str, object]] = (),
+    ) -> Channel:
+        """Open a channel for one of the guest's file operations, which is killed after `timeout_s`."""
+        if not path or not is_word(path):
+            raise UsageError(f"{path!r} is not a path")
+        fields = [
+            ("op", operation),
+            ("path", self.inside(path)),
+            ("cwd", "/"),
+            ("disk", self._spec.disk),
+            *extra,
+        ]
+        if timeout_s is not None:
+            fields.append(("timeout_s", timeout_s))
+        return self.open_fields(fields, window, sink)
+
+    def open_fields(self, fields: Fields, window: int, sink: Sink) -> Channel:
+        """Open a channel with the fields of an OPEN record, as a relay got them from who attached to it.
+
+        Raises:
+            UsageError: Too many commands at once.
+            SandboxDied: The sandbox is gone.
+        """
+        return self._open(frames.encode_record(fields), window, sink)
+
+    def _open(self, record: bytes, window: int, sink: Sink, *, more: bool = False) -> Channel:
+        if self._link.open_commands >= _MAX_COMMANDS:
+            raise UsageError(
+                f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
+            )
+        channel = self._link.open(record, window=window, sink=sink, more=more)
+        if self.fence.is_relayed:
+            channel.on_refused = self.on_refused
+        return channel
+
+    def inside(self, path: str) -> str:
+        """A path of the caller's as an absolute one inside."""
+        return path if path.startswith("/") else f"{self._directory.rstrip('/')}/{path}"
+
+    # --- ends
+
+    async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
+        """Send stdin and wait for the end; a guest that does not keep the deadline loses its sandbox."""
+        clock = None
+        if timeout_s is not None:  # a timer alone: a cancel scope takes as long as all else that is done here
+            loop = asyncio.get_running_loop()
+            clock = loop.call_later(timeout_s + _CLIENT_GRACE_S, self._end_late, channel, loop)
+        try:
+            if stdin:
+                await channel.send_stdin(stdin)
+            channel.post(frames.STDIN_END)
+            return await channel.wait()
+        finally:
+            if clock is not None:
+                clock.cancel()
+            await self.abandon(channel)
+
+    def _end_late(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        """A command's end has not come in time: kill it, and a moment later whoever does not let it be killed."""
+        channel.post(frames.KILL)
+        loop.call_later(_CLIENT_GRACE_S, self._condemn_late, channel)
+
+    def _condemn_late(self, channel: Channel) -> None:
+        if channel.end is None and channel.error is None:
+            self.condemn("let a command run past its deadline")
+
+    async def abandon(self, channel: Channel) -> None:
+        """Kill what still runs on a channel and wait a moment for its end."""
+        if channel.end is not None or channel.error is not None:
+            return
+        channel.post(frames.KILL)
+        with anyio.move_on_after(_CLIENT_GRACE_S, shield=True), suppress(SandboxDied):
+            await channel.wait()
+
+    async def _count_oom_kills(self) -> int:
+        """By the fence's account, else by what the guest sees of its own."""
+        use = await self.fence.use()
+        if use.oom_kills is None:
+            use = await self.measure()
+        return use.oom_kills or 0
+
+    async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
+        """An end that a limit of the kernel's brought about is told as such.
+
+        The memory limit kills, which a shell passes on as code 137. Where no more processes may be started, a program
+        that cannot do without another thread aborts.
+
+        Where a holder relays it has done so: only it knows which kills were told of already.
+        """
+        if self.fence.is_relayed or ended_by not in ("signal", "exit"):
+            return ended_by
+        if ended_by == "signal" and exit_code == _ABORTED_CODE:
+            refused = (await self.fence.use()).forks_refused or 0
+            return "pids" if refused else ended_by
+        if exit_code != _KILLED_CODE:
+            return ended_by
+        kills = await self._count_oom_kills()
+        if kills > self._oom_kills:
+            self._oom_kills = kills
+            return "memory"
+        return ended_by
+
+
+def is_word(text: object) -> bool:
+    """Whether the kernel takes it: text without NUL, of characters or of `surrogateescape`d bytes."""
+    try:
+        return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+
+
+def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,1 @@
+"""What an agent may not write, and what is reported or removed if it changed it."""

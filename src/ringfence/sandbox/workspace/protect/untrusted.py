@@ -1,0 +1,185 @@
+"""A `.git` that a run made: an agent's work, which later runs leave alone, in whichever workspace it is found.
+
+Kept outside of the workspace, by device, inode and time of birth: the workspace may be renamed, or be the directory
+around it next time. A copy is another file, so who looked at it and wants it
+copies it. That there was none is written down before a run: one that is killed cannot say what it made.
+"""
+
+import ctypes
+import hashlib
+import os
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ringfence.config.paths import replace_state_file
+from ringfence.journal import is_alive
+from ringfence.sandbox.workspace.git.layout import has_git
+
+_FOLDER = "untrusted-git"
+_MAX_ONE_BY_ONE = 1000
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
+_STATX_BYTES, _BTIME_AT = 256, 80
+_ADVICE = (
+    "to use it, look at it, hooks and config above all, and copy it: `cp -a .git .git.new && rm -r .git && mv .git.new"
+    " .git`"
+)
+
+
+class _Mark(msgspec.Struct, forbid_unknown_fields=True):
+    device: int
+    inode: int
+    run: str
+    born_ns: int = 0
+    """0: not known."""
+
+
+def expect_no_git(workspace: Path, run: str, state: Path) -> None:
+    """Write down, before a run, that the workspace has no `.git`, where it has none.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    why_untrusted(workspace, state)  # what a killed run left is dealt with first
+    if not has_git(workspace):
+        _write(_expectation(workspace, state), _Mark(0, 0, run))
+
+
+def settle_git(workspace: Path, state: Path) -> None:
+    """Remember a `.git` that has come since `expect_no_git` as an agent's. Called when a run ends, in whatever way.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    expectation = _expectation(workspace, state)
+    expected = _read(expectation)
+    if expected is not None:
+        distrust(workspace, expected.run, state)
+        expectation.unlink(missing_ok=True)
+
+
+def distrust(around: Path, run: str, state: Path) -> None:
+    """Remember the `.git` in a directory, if there is one, as one that `run` made.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    mark = _mark_of(around / ".git", run)
+    if mark is not None:
+        _write(_file_of(mark, state), mark)
+
+
+def distrust_all(workspace: Path, entries: Collection[str], *, run: str, state: Path) -> None:
+    """Remember each `.git` that a run made in its workspace: a later run may be given the directory around one.
+
+    Of more than can be remembered one by one, all that lie in the workspace are distrusted from now on.
+
+    Args:
+        workspace: Resolved.
+        entries: Paths in it, each of a `.git`.
+        run: Who made them.
+        state: The state directory.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    for entry in sorted(entries, key=lambda path: (path.count("/"), path))[:_MAX_ONE_BY_ONE]:
+        distrust((workspace / entry).parent, run, state)
+    if len(entries) > _MAX_ONE_BY_ONE:
+        _write(_within(workspace, state), _Mark(0, 0, run))
+
+
+def why_untrusted(workspace: Path, state: Path) -> str | None:
+    """What to tell the user about a `.git` that a run made; None where it is another, or none."""
+    if not has_git(workspace):
+        return None
+    try:
+        expected = _read(_expectation(workspace, state))
+        if expected is not None:
+            return _came_unseen(workspace, expected, state)
+        found = _mark_of(workspace / ".git", "")
+        if found is None:
+            return None
+        mark = _read(_file_of(found, state)) or _read(_file(workspace, state))
+        if flood := next(filter(None, (_read(_within(above, state)) for above in workspace.parents)), None):
+            return (
+                f"the git repository is not used: run {flood.run!r} made more repositories around it than are"
+                f" remembered one by one; move {str(workspace)!r} elsewhere if this one is yours"
+            )
+    except (OSError, msgspec.DecodeError) as exc:
+        return (
+            f"the git repository is not used: what is known of it in {str(state / _FOLDER)!r} cannot be read ({exc});"
+            " look at the repository, then remove what is damaged there"
+        )
+    if mark is None or not _is_same(mark, found):
+        return None
+    return f"the git repository is not used: it was made by run {mark.run!r}; {_ADVICE}"
+
+
+def _came_unseen(workspace: Path, expected: _Mark, state: Path) -> str:
+    """One that came during a run that goes on still, or never came to its end."""
+    if is_alive(state / "runs" / expected.run):
+        return f"the git repository is not used: run {expected.run!r}, which goes on, made it"
+    settle_git(workspace, state)
+    return (
+        f"the git repository is not used: it came during run {expected.run!r}, or after it, and that run was"
+        f" interrupted; {_ADVICE}"
+    )
+
+
+def _read(file: Path) -> _Mark | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Mark)
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: Path, mark: _Mark) -> None:
+    replace_state_file(file, msgspec.json.encode(mark))
+
+
+def _is_same(mark: _Mark, found: _Mark) -> bool:
+    """Whether it is that one: an inode's number is given again to another, which is born later."""
+    is_born_with_it = 0 in (mark.born_ns, found.born_ns) or mark.born_ns == found.born_ns
+    return (mark.device, mark.inode) == (found.device, found.inode) and is_born_with_it
+
+
+def _mark_of(git: Path, run: str) -> _Mark | None:
+    try:
+        status = os.lstat(git)
+    except OSError:
+        return None
+    return _Mark(status.st_dev, status.st_ino, run, _born_ns(git))
+
+
+def _born_ns(path: Path) -> int:
+    """When a file was made, which `os` does not tell; 0 where it cannot be had (statx(2))."""
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    with suppress(AttributeError, OSError):
+        statx = ctypes.CDLL(None).statx
+        if statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer) == 0:
+            (known,) = struct.unpack_from("=I", answer, 0)
+            seconds, nanoseconds = struct.unpack_from("=qI", answer, _BTIME_AT)
+            return int(seconds) * 10**9 + int(nanoseconds) if known & _STATX_BTIME else 0
+    return 0
+
+
+def _expectation(workspace: Path, state: Path) -> Path:
+    return _file(workspace, state).with_suffix(".none")
+
+
+def _file(workspace: Path, state: Path) -> Path:
+    """By the workspace: what is expected there, and what an older version knew."""
+    name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
+    return state / _FOLDER / f"{name}.json"
+
+
+def _within(workspace: Path, state: Path) -> Path:
+    return _file(workspace, state).with_suffix(".within")
+
+
+def _file_of(mark: _Mark, state: Path) -> Path:
+    return state / _FOLDER / f"{mark.device:x}-{mark.inode:x}.json"

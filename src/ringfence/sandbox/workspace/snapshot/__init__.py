@@ -1,0 +1,1 @@
+"""Snapshots of a workspace, kept in a store outside of it."""

@@ -1,0 +1,171 @@
+"""Checkpoints that the user takes by hand, by name: of the same kind, and in the same store, as those of runs."""
+
+import os
+import re
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.errors import RecordError, UsageError
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.busy import held
+from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
+from ringfence.sandbox.workspace.git.settings import read_settings
+from ringfence.sandbox.workspace.ownership import owner_of
+from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
+from ringfence.sandbox.workspace.restore import Restored, restore
+from ringfence.sandbox.workspace.snapshot.difference import Diff
+from ringfence.sandbox.workspace.snapshot.store import NAMED, Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.snapshot.unkept import with_unkept
+
+BEFORE_RESTORE = "before-restore"
+"""Name of the state that the last restore left behind: restoring it takes that back."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_NOW = "now/diff"
+
+
+@frozen
+class NamedCheckpoint:
+    """A checkpoint taken by hand."""
+
+    name: str
+    id: str
+    tree: str
+    taken_s: int
+    """When, in seconds since the epoch."""
+
+
+class ByHand:
+    """The named checkpoints of one workspace. Whatever looks at its files holds it: no run works there meanwhile.
+
+    Args:
+        store: The workspace's store.
+        state: The state directory.
+    """
+
+    def __init__(self, store: CheckpointStore, state: Path) -> None:
+        self._store = store
+        self._state = state
+
+    async def create(self, name: str, *, force: bool = False) -> Checkpoint:
+        """Keep the state of the workspace under a name.
+
+        Args:
+            name: Letters, digits, `_` and `-`.
+            force: Take the name away from another checkpoint.
+
+        Raises:
+            UsageError: The name is none, or taken; or there is more to keep than the limit.
+            PolicyRefused: A run, undo or apply is writing to the workspace.
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        label = _label(name)
+        with self._held(f"checkpoint {name} (create)"):
+            if not force and await self._store.has(label):
+                raise UsageError(
+                    f"there is a checkpoint {name!r}; use another name, or --force to replace it"
+                )
+            return await self._store.take(label)
+
+    async def all(self) -> list[NamedCheckpoint]:
+        """All of them, the newest first."""
+        kept = await self._store.kept()
+        named = [
+            NamedCheckpoint(run.removeprefix(NAMED), found.id, found.tree, found.taken_s)
+            for found in kept
+            if (run := found.label.partition("/")[0]).startswith(NAMED)
+        ]
+        return sorted(named, key=lambda one: (-one.taken_s, one.name))
+
+    async def diff(
+        self, name: str, other: str | None = None, *, with_patch: bool = True
+    ) -> tuple[Diff, bytes]:
+        """What changed since a checkpoint, up to another one or to now: file by file, and as a patch.
+
+        Args:
+            name: The checkpoint.
+            other: The other one; None: now.
+            with_patch: Whether the patch is wanted; it is empty where not.
+
+        Raises:
+            RecordError: There is no such checkpoint.
+            PolicyRefused: A run, undo or apply is writing to the workspace.
+            PatchTooLarge: The patch is larger than what is kept.
+        """
+        earlier = (await self._find(name)).id
+        later = (await self._find(other)).id if other else await self._take_now(earlier)
+        before, after = await self._store.memo(earlier), await self._store.memo(later)
+        diff = with_unkept(await self._store.diff(earlier, later), before, after)
+        return diff, await self._store.patch(earlier, later) if with_patch else b""
+
+    async def _take_now(self, earlier: str) -> str:
+        with self._held("checkpoint (diff)"):
+            return (await self._store.take(_NOW, base=earlier)).id
+
+    async def restore(self, name: str) -> Restored:
+        """Set the workspace to a checkpoint; the state before is kept as `before-restore`.
+
+        Files ignored when it was taken are left alone.
+
+        Raises:
+            RecordError: There is no such checkpoint.
+            PolicyRefused: A run, undo or apply is writing to the workspace.
+            WorkspaceConflict: Something that no checkpoint holds is in the way; nothing was written.
+            InfrastructureFault: The disk is full, or a file cannot be written.
+        """
+        wanted = await self._find(name)
+        with self._held(f"checkpoint {name} (restore)"):
+            return await restore(self._store, wanted=wanted.id, expected=None, label=_label(BEFORE_RESTORE))
+
+    async def remove(self, name: str) -> None:
+        """Drop a checkpoint, and what only it held.
+
+        Raises:
+            RecordError: There is no such checkpoint.
+        """
+        await self._find(name)
+        await self._store.drop(_label(name))
+
+    async def _find(self, name: str) -> NamedCheckpoint:
+        _label(name)
+        everything = await self.all()
+        for one in everything:
+            if one.name == name:
+                return one
+        names = (
+            ", ".join(repr(one.name) for one in everything[:20])
+            or "none; `ringfence checkpoint create` takes one"
+        )
+        raise RecordError(f"{str(self._store.workspace)!r} has no checkpoint {name!r}; there are: {names}")
+
+    def _held(self, by: str) -> AbstractContextManager[None]:
+        return held(self._store.workspace, by=by, state=self._state)
+
+
+async def open_by_hand(workspace: Path, state: Path) -> ByHand:
+    """The named checkpoints of a workspace, read and written as its owner.
+
+    Raises:
+        UsageError: The workspace is absent, no directory, or cannot be read.
+        PolicyRefused: It may not be one.
+    """
+    workspace = await anyio.to_thread.run_sync(
+        lambda: check_workspace(workspace, home=Path.home(), state=state)
+    )
+    reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
+    await reader.call(lambda: check_reachable(workspace))
+    unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
+    layout = None if unused else await reader.call(lambda: find_git(workspace))
+    settings = await read_settings(reader, workspace, layout)
+    return ByHand(CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes), state)
+
+
+def _label(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot name a checkpoint; use up to 100 letters, digits, '_' and '-', the first no '_' or '-'"
+        )
+    return f"{NAMED}{name}/kept"

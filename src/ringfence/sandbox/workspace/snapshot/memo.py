@@ -1,0 +1,116 @@
+"""What a checkpoint knows besides its tree."""
+
+import os
+import stat
+from collections.abc import Collection, Container, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import RecordError
+from ringfence.sandbox.workspace.protect.protected import is_run
+from ringfence.sandbox.workspace.snapshot.ignore import Rules
+from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
+from ringfence.sandbox.workspace.tree import Tree
+
+MAX_MARKS = 20_000
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """Tells a file whose contents are not kept from another one, and from itself changed."""
+
+    inode: int
+    size: int
+    ctime_ns: int
+    mode: int
+
+
+class Memo(msgspec.Struct, frozen=True):
+    """What a checkpoint knows besides its tree."""
+
+    tree: str
+    rules: Rules = Rules()
+    private: frozenset[bytes] = frozenset()
+    """Files that only their owner could read; they are restored so."""
+    git_entries: tuple[bytes, ...] = ()
+    skipped: dict[bytes, str] = {}
+    """What is not covered though it is not ignored, and why; directories end in a slash."""
+    ignored: frozenset[bytes] = frozenset()
+    """What was ignored at the beginning of the chain; directories, meant as a whole, end in a slash."""
+    base: str | None = None
+    """The checkpoint this one was taken to be compared with."""
+    marks: dict[bytes, Mark] = {}
+    """Files that are not covered but watched: those skipped, and those that the host trusts by their name."""
+
+
+def lies_in(path: bytes, places: Container[bytes]) -> bool:
+    """Whether a file, or a directory above it (ending in a slash), is among `places`."""
+    end = len(path)
+    while end > 0:
+        if path[:end] in places:
+            return True
+        end = path.rfind(b"/", 0, end - 1) + 1
+    return ELSEWHERE in places
+
+
+def save_memo(store: Path, checkpoint: str, memo: Memo) -> None:
+    """Keep what is known of a checkpoint."""
+    folder = make_private_dir(store / "memo")
+    (folder / checkpoint).write_bytes(msgspec.msgpack.encode(memo))
+
+
+def load_memo(store: Path, checkpoint: str) -> Memo:
+    """What is known of a checkpoint.
+
+    Raises:
+        RecordError: There is no such checkpoint.
+    """
+    try:
+        return msgspec.msgpack.decode((store / "memo" / checkpoint).read_bytes(), type=Memo)
+    except (OSError, msgspec.DecodeError) as exc:
+        raise RecordError(
+            f"checkpoint {checkpoint!r} is not in {store}; `ringfence gc` removes old ones"
+        ) from exc
+
+
+def watched_paths(
+    memo: Memo, trusted: Iterable[bytes], covered: Container[bytes], repositories: Collection[bytes] = ()
+) -> Iterator[bytes]:
+    """Files whose contents are not kept, and that are to be told all the same if they change.
+
+    Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
+    read, counts.
+    """
+    yield from (path for path in sorted(repositories, key=_depth) if path not in covered)
+    yield from (path for path in memo.skipped if not path.endswith(b"/") and path not in repositories)
+    # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
+    for path in sorted(trusted, key=_depth):
+        if path not in covered and path not in memo.skipped:
+            is_inside = lies_in(path.rpartition(b"/")[0] + b"/", memo.ignored)
+            if not is_inside or is_run(os.fsdecode(path)):
+                yield path
+
+
+def _depth(path: bytes) -> tuple[int, bytes]:
+    return path.count(b"/"), path
+
+
+def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
+    """The marks of those that are there and are no directories, as many as are kept."""
+    marks: dict[bytes, Mark] = {}
+    for path in paths:
+        if len(marks) >= MAX_MARKS:
+            break
+        try:
+            status = tree.lstat(path)
+        except OSError:
+            continue
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            marks[path] = mark_of(status)
+    return marks
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    """What tells a file of this status from others."""
+    return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)

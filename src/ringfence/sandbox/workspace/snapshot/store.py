@@ -1,0 +1,381 @@
+"""Checkpoints: states of the workspace, as commits in a git store of our own outside the workspace.
+
+Covered is what git tracks or would offer to add, with contents, links and the executable bit. Ignored files,
+empty directories, owners and times are not. Files beyond a size and things that are neither file nor link are
+skipped, and named in the checkpoint.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import field, replace
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.actor import Actor, both
+from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached, write_clean_git_dir
+from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.snapshot.blobs import Blob, batches, read_changes, read_line, split_contents
+from ringfence.sandbox.workspace.snapshot.comparison import compare_trees
+from ringfence.sandbox.workspace.snapshot.difference import Diff, PatchTooLarge, parse_diff, without_lines
+from ringfence.sandbox.workspace.snapshot.known import Names
+from ringfence.sandbox.workspace.snapshot.listing import Listing, LookedOver, list_again, list_before
+from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo, watched_paths
+from ringfence.sandbox.workspace.snapshot.notes import set_id_notes, unlocked_note
+from ringfence.sandbox.workspace.snapshot.scan import NO_FILE
+from ringfence.sandbox.workspace.snapshot.survey import MAX_NAMES_BYTES
+from ringfence.sandbox.workspace.snapshot.taking import Taken, Taker, cache_key
+
+PATCH_LIMIT_BYTES = 256 * 1024**2
+_LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
+"""More than twice the names of all files that two checkpoints can hold, with what git says of each."""
+_LOCK_TIMEOUT_S = 120.0
+_OPTIONS = ("core.compression=1",)
+NAMED = "named-"
+"""Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
+
+
+@frozen
+class Kept:
+    """A checkpoint as the store lists it."""
+
+    label: str
+    id: str
+    tree: str
+    taken_s: int
+    """When it was taken, in seconds since the epoch."""
+
+
+@frozen
+class Checkpoint:
+    """A state of the workspace that was kept."""
+
+    id: str
+    """A commit in the store."""
+    tree: str
+    """Equal states have equal trees."""
+    files: int
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Files, and whole directories (ending in a slash), that are not covered, and why."""
+    git_entries: tuple[bytes, ...] = ()
+    """Every `.git` below the workspace's own."""
+    specials: tuple[bytes, ...] = ()
+    """Sockets, fifos and devices, ignored or not."""
+    blindness: str = ""
+    """Why there may be sockets and repositories that were not found; empty: there are none."""
+    shared: tuple[str, ...] = ()
+    """A note on files that have names elsewhere, where there are some."""
+    notes: tuple[str, ...] = ()
+    duration_ms: float = 0.0
+
+
+class CheckpointStore:
+    """The checkpoints of one workspace.
+
+    Args:
+        workspace: The workspace, resolved.
+        state: The state directory.
+        actor: On whose behalf the workspace is read and written; the store itself is always the caller's.
+        excludes: The user's own ignore rules, in the format of `.gitignore`.
+    """
+
+    def __init__(
+        self, workspace: Path, state: Path, *, actor: Actor | None = None, excludes: bytes = b""
+    ) -> None:
+        self.workspace = workspace
+        self.state = state
+        self.actor = actor or Actor.current()
+        self._excludes = excludes
+        name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
+        self.directory = state / "checkpoints" / f"{name}.git"
+        self._git = Git(self.directory, actor=Actor.current(), options=_OPTIONS)
+
+    async def take(
+        self, label: str, *, base: str | None = None, root: Path | None = None, actor: Actor | None = None
+    ) -> Checkpoint:
+        """Keep the state of the workspace, pinned by the ref `refs/ringfence/<label>`.
+
+        Args:
+            label: `<run>/before`, `<run>/after` or the like.
+            base: A checkpoint this one will be compared with, an agent having worked since: its files are
+                looked at even if they are ignored by now, its ignore rules count in place of those in the tree,
+                git does not enter the tree, rights that the owner was deprived of are given back.
+            root: Look at this directory in place of the workspace: a clone of it.
+            actor: Who reads `root`; default as for the workspace.
+
+        Raises:
+            UsageError: There is more to keep than the limit.
+            InfrastructureFault: Git failed, or another checkpoint of this workspace takes too long.
+        """
+        if not _LABEL.fullmatch(label):
+            raise UsageError(f"{label!r} does not name a checkpoint; use <run>/<word>")
+        start, began_ns = time.perf_counter(), time.time_ns()
+        root, actor = root or self.workspace, actor or self.actor
+        async with self._locked():
+            earlier = await self.memo(base) if base else None
+            shut = earlier.skipped if earlier else None
+            taker = Taker(self._git, root, actor, label, workspace=self.workspace, shut=shut)
+            listing = await self._list(root, actor, earlier, taker)
+            taken = await taker.take(listing, began_ns)
+            await self._remember(taken, listing, taker, earlier=earlier, base=base)
+            shared = () if earlier else await taker.links_note(taken, listing.ignored)
+        return Checkpoint(
+            id=taken.commit,
+            tree=taken.tree,
+            files=len(taken.files),
+            skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
+            git_entries=listing.git_entries,
+            specials=tuple(listing.specials),
+            blindness=listing.blindness,
+            shared=shared,
+            notes=(
+                *listing.notes,
+                *unlocked_note(tuple(dict.fromkeys((*listing.unlocked, *taken.unlocked)))),
+                *set_id_notes(taken),
+            ),
+            duration_ms=(time.perf_counter() - start) * 1000,
+        )
+
+    async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
+        remembered = await taker.load()
+        looked = LookedOver()
+        known = taker.files_of(earlier.tree) if earlier else None
+        if earlier and known is None:
+            known = await self._names(earlier.tree)
+
+        async def find() -> Listing:
+            if earlier is None or known is None:
+                return await list_before(
+                    root, actor, excludes=self._excludes, remembered=remembered, looked=looked
+                )
+            return await list_again(root, actor, earlier, known, remembered=remembered, looked=looked)
+
+        listing, _ = await both(find, lambda: taker.prepare(looked))
+        if listing.is_news:
+            await taker.remember(remembered)
+        return listing
+
+    async def _remember(
+        self, taken: Taken, listing: Listing, taker: Taker, *, earlier: Memo | None, base: str | None
+    ) -> None:
+        """Keep what a checkpoint knows besides its tree."""
+        taken.skipped.update(listing.closed)
+        outside_git = (path for path in listing.specials if b".git" not in path.split(b"/"))
+        taken.skipped.update((path, NO_FILE) for path in outside_git)
+        memo = Memo(
+            tree=taken.tree,
+            rules=listing.rules,
+            private=taken.private,
+            git_entries=listing.git_entries,
+            skipped=taken.skipped,
+            ignored=earlier.ignored if earlier else listing.ignored,
+            base=base,
+        )
+        watched = watched_paths(memo, listing.trusted, taken.files, listing.repositories)
+        memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
+        await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
+
+    async def memo(self, checkpoint: str) -> Memo:
+        """What is known of a checkpoint besides its files.
+
+        Raises:
+            RecordError: There is no such checkpoint.
+        """
+        return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
+
+    async def has(self, label: str) -> bool:
+        """Whether there is a checkpoint under this label."""
+        if not (self.directory / "HEAD").exists():
+            return False
+        ref = f"refs/ringfence/{label}"
+        return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
+
+    async def _names(self, tree: str) -> Names:
+        result = await self._git.run(
+            "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
+        )
+        return Names.of(result.stdout.split(b"\0")[:-1])
+
+    async def is_same(self, earlier: str, later: str) -> bool:
+        """Whether two checkpoints differ in nothing, not even in what they could not keep."""
+        one, other = await self.memo(earlier), await self.memo(later)
+        return (one.tree, one.skipped, one.marks) == (other.tree, other.skipped, other.marks)
+
+    async def diff(self, earlier: str, later: str) -> Diff:
+        """What changed from one checkpoint to another; without numbers of lines where they cost too much to count."""
+        return parse_diff(
+            await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        )
+
+    async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
+        """Files that differ between two checkpoints."""
+        command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", earlier, later)
+        result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        return set(result.stdout.split(b"\0")) - {b""}
+
+    async def patch(self, earlier: str, later: str) -> bytes:
+        """The changes as a patch that `git apply` takes, binary files included.
+
+        Raises:
+            PatchTooLarge: It is larger than 256 MiB, or takes minutes, or much memory.
+        """
+        options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
+        command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", earlier, later)
+        try:
+            return (await self._git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
+        except GitBoundReached as exc:
+            if exc.bound != "output":
+                return await self._patch_without_lines(command, await self.diff(earlier, later))
+            raise _too_large(exc) from exc
+
+    async def _patch_without_lines(self, command: Sequence[str], diff: Diff) -> bytes:
+        """The same patch, in which files that have too many lines to compare are whole, as binary files are."""
+        async with scratch_directory(self._git.actor) as scratch:
+            await anyio.to_thread.run_sync(write_clean_git_dir, scratch)
+            rules = without_lines([change.raw_path for change in diff.files if change.binary])
+            with (scratch / "info" / "attributes").open("ab") as attributes:
+                attributes.write(rules)
+            objects = {"GIT_OBJECT_DIRECTORY": str(self.directory / "objects")}
+            git = Git(scratch, actor=self._git.actor, options=_OPTIONS, environment=objects)
+            try:
+                return (await git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
+            except GitBoundReached as exc:
+                raise _too_large(exc) from exc
+
+    async def blobs(self, checkpoint: str) -> list[Blob]:
+        """All files of a checkpoint."""
+        command = ("ls-tree", "-r", "-z", "-l", checkpoint)
+        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        return [read_line(line) for line in result.stdout.split(b"\0") if line]
+
+    async def entries(self, checkpoint: str) -> dict[bytes, tuple[int, str]]:
+        """Mode and id of every file of a checkpoint."""
+        command = ("ls-tree", "-r", "-z", checkpoint)
+        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        rows = (line.partition(b"\t") for line in result.stdout.split(b"\0") if line)
+        heads = ((head.split(b" "), path) for head, _, path in rows)
+        return {path: (int(words[0], 8), words[2].decode()) for words, path in heads}
+
+    async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
+        """Files of `later` that `earlier` does not have, or not so; and those that only `earlier` has.
+
+        Raises:
+            InfrastructureFault: The store has lost one of them.
+        """
+        command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
+        result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
+        changed = read_changes(result.stdout)
+        found = [(path, mode, name) for path, mode, name in changed if mode]
+        gone = {path for path, mode, _ in changed if not mode}
+        if not found:
+            return [], gone
+        asked = "".join(f"{name}\n" for _, _, name in found).encode()
+        told = await self._git.run("cat-file", "--batch-check=%(objectsize)", stdin=asked)
+        sizes = told.stdout.split(b"\n")[:-1]
+        lost = [size for size in sizes if not size.isdigit()]
+        if lost or len(sizes) != len(found):
+            raise InfrastructureFault(
+                f"{str(self.directory)!r} has lost contents of checkpoint {later!r}: {lost[:1]!r}; nothing was written"
+            )
+        blobs = [
+            Blob(path=path, git_mode=mode, id=name, size=int(size))
+            for (path, mode, name), size in zip(found, sizes, strict=True)
+        ]
+        return blobs, gone
+
+    async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
+        """Contents of files, in lists of about 32 MiB."""
+        for batch in batches(blobs):
+            asked = "".join(f"{blob.id}\n" for blob in batch).encode()
+            size = sum(blob.size + 200 for blob in batch)
+            answer = await self._git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)
+            yield split_contents(batch, answer.stdout)
+
+    async def kept(self) -> list[Kept]:
+        """All checkpoints that are pinned."""
+        if not (self.directory / "HEAD").exists():
+            return []
+        form = "%(refname:lstrip=2) %(objectname) %(tree) %(committerdate:unix)"
+        told = await self._git.run("for-each-ref", f"--format={form}", "refs/ringfence/")
+        found = [line.split(" ") for line in told.stdout.decode().splitlines()]
+        return [Kept(label, commit, tree, int(taken)) for label, commit, tree, taken in found]
+
+    async def gc(self, keep: frozenset[str]) -> int:
+        """Drop the checkpoints of runs that are not in `keep`, but none taken by hand; return how many."""
+        async with self._locked():
+            await self._forget_clones()
+            everything = await self.kept()
+            dead = {one.label for one in everything if one.label.split("/")[0] not in keep}
+            dead = {label for label in dead if not label.startswith(NAMED)}
+            await self._drop(dead, everything)
+        return len(dead)
+
+    async def _forget_clones(self) -> None:
+        """Remove what version 0.1 kept of directories other than the workspace: clones, which end with their runs."""
+        own = cache_key(self.workspace)
+        caches = [path for path in (self.directory / "cache").glob("*") if path.name.partition(".")[0] != own]
+        keys = sorted({path.name.partition(".")[0] for path in caches})
+        commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in keys)
+        await self._git.run("update-ref", "--stdin", stdin=commands.encode())
+        for path in caches:
+            path.unlink()
+
+    async def drop(self, label: str) -> None:
+        """Drop the checkpoint under a label, and what only it held."""
+        async with self._locked():
+            await self._drop({label}, await self.kept())
+
+    async def _drop(self, dead: set[str], everything: list[Kept]) -> None:
+        if not dead:
+            return
+        commands = "".join(f"delete refs/ringfence/{label}\n" for label in sorted(dead))
+        await self._git.run("update-ref", "--stdin", stdin=commands.encode())
+        left = {one.id for one in everything if one.label not in dead}
+        for one in everything:
+            if one.id not in left:
+                (self.directory / "memo" / one.id).unlink(missing_ok=True)
+        whole = replace(self._git, bounds=LARGE)
+        await whole.run("repack", "-a", "-d", "-q", timeout_s=600.0)
+        await whole.run("prune", "--expire=now", timeout_s=600.0)
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """Hold this workspace's store alone; makes the store where it is new."""
+        make_private_dir(self.directory.parent)
+        with (self.directory.with_suffix(".lock")).open("wb") as lock:
+            with anyio.move_on_after(_LOCK_TIMEOUT_S) as deadline:
+                while not _try_lock(lock.fileno()):  # noqa: ASYNC110 - another process holds it
+                    await anyio.sleep(0.02)
+            if deadline.cancelled_caught:
+                raise InfrastructureFault(
+                    f"another checkpoint of {str(self.workspace)!r} holds {lock.name!r}; wait for its end"
+                )
+            if not (self.directory / "HEAD").exists():
+                make_private_dir(self.directory)
+                write_clean_git_dir(self.directory)
+                (self.directory / "workspace").write_bytes(os.fsencode(self.workspace) + b"\n")
+            yield
+
+
+def _too_large(exc: GitBoundReached) -> PatchTooLarge:
+    return PatchTooLarge(
+        f"no patch was made: {exc}; the changes are kept all the same, `ringfence diff --stat` lists them"
+    )
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
