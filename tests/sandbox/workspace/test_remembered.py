@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 
 from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.snapshot import git, scan, taking
+from ringfence.sandbox.workspace.git import command as git
+from ringfence.sandbox.workspace.snapshot import scan, taking
 from ringfence.sandbox.workspace.snapshot.known import Names
 from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before
 from ringfence.sandbox.workspace.snapshot.remembered import Remembered, load_remembered, save_remembered
