@@ -9,7 +9,7 @@ from ringfence.loop.repository.dirty import Dirty, look_at_tree
 from ringfence.loop.repository.refusal import RepositoryRefused, named
 from ringfence.loop.repository.source import Opened, Source, find_source, opened
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.git.settings import read_settings
+from ringfence.sandbox.workspace.git.config import read_settings
 
 _LISTING_BYTES = 512 * 1024**2
 _MAX_ATTRIBUTES = 200

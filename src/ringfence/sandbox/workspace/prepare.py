@@ -13,9 +13,9 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, has_git, why_not_used
 from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_mount_point, make_private_git
-from ringfence.sandbox.workspace.git.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for, owner_of
 from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for

@@ -18,9 +18,9 @@ from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.busy import claimed
+from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
-from ringfence.sandbox.workspace.git.settings import UserSettings, read_settings
 from ringfence.sandbox.workspace.ownership import owner_of, place
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 

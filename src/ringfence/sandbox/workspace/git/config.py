@@ -1,0 +1,366 @@
+"""The user's git configuration: name and address, ignore rules, and which files of the workspace the user's git obeys.
+
+A configuration may lead into the workspace (an include, a link, an ignore file, a hook, a program), where an agent may
+have written what is there. We read and run nothing of it; the user's git does, so the caller guards those files.
+
+Git parses one file at a time, without its includes, and we follow the includes. `git config --list --includes` would
+read files of the workspace, and leaves out an include whose condition (`includeIf`) does not hold at the moment: the
+condition may hold for the user's git later, on another branch for example.
+"""
+
+import os
+import pwd
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault, PolicyRefused
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.git.command import git_program, run_git
+from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
+from ringfence.sandbox.workspace.git.private import Identity
+
+_MAX_FILES = 200
+_MAX_BYTES = 1024**2
+_MAX_SETTINGS = 10_000
+_MAX_HOOKS = 200
+_MAX_LINKS = 40
+_TIMEOUT_S = 10.0
+_USED = ("user.name", "user.email")
+_NAMES_FILES = (
+    (("alias.", "pager.", "filter.", "sendemail.", "instaweb."), ("",)),
+    (
+        "core.",
+        (
+            *(".hookspath", ".fsmonitor", ".editor", ".pager", ".sshcommand", ".askpass", ".gitproxy"),
+            *(".attributesfile", ".excludesfile", ".alternaterefscommand"),
+        ),
+    ),
+    ("gpg.", (".program", ".defaultkeycommand", ".allowedsignersfile", ".revocationfile")),
+    ("diff.", (".external", ".command", ".textconv")),
+    (("difftool.", "mergetool.", "guitool.", "browser.", "man."), (".cmd", ".path")),
+    (("hook.", "tar."), (".command",)),
+    ("trailer.", (".cmd", ".command")),
+    ("merge.", (".driver",)),
+    ("credential.", (".helper",)),
+    ("submodule.", (".update",)),
+    ("remote.", (".uploadpack", ".receivepack")),
+    ("lfs.", (".path", ".args", ".clean", ".smudge")),
+    (("init.", "commit."), (".templatedir", ".template")),
+    ("sequence.", (".editor",)),
+    ("interactive.", (".difffilter",)),
+    ("uploadpack.", (".packobjectshook",)),
+    ("imap.", (".tunnel",)),
+    ("svn.", (".authorsprog",)),
+)
+"""Beginnings and ends of the keys whose values name programs to git, or files that it follows (git-config(1))."""
+_IS_PATH = (
+    *(".path", ".hookspath", ".excludesfile", ".attributesfile", ".templatedir", ".template"),
+    *(".allowedsignersfile", ".revocationfile"),
+)
+"""Ends of those whose value is a path as a whole, not a command."""
+_EXPANSION = re.compile(r"`[^`]*`|\$\{?\w*\}?")
+_HAS_SUFFIX = re.compile(r"[^%*].*\.\w+")
+_DEPTH = 4
+_MAX_LETTERS = 16_384
+
+
+@frozen
+class UserSettings:
+    """What the user's configuration says that matters here."""
+
+    identity: Identity = field(default_factory=Identity)
+    excludes: bytes = b""
+    """Contents of the user's own ignore file."""
+    obeyed: tuple[str, ...] = ()
+    """Paths in the workspace that the user's git runs or follows because the configuration leads there."""
+    perhaps: tuple[str, ...] = ()
+    """Paths where there is nothing, that it would run if the words of its configuration are paths at all."""
+
+
+async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None) -> UserSettings:
+    """Read the git configuration of a user. Git only parses files here; nothing a configuration names is run.
+
+    Args:
+        actor: The user.
+        workspace: The workspace, resolved.
+        layout: Its repository.
+
+    Raises:
+        PolicyRefused: The configuration is larger than what is looked at.
+        InfrastructureFault: Git did not parse a file in time.
+    """
+    home = _home(actor)
+    reader = _Reader(actor, workspace, home)
+    for file in (*_system_files(actor), *_global_files(actor, home)):
+        await reader.read(file)
+    if layout is not None:
+        await actor.call(lambda: [reader.leads_in(part) for part in _parts_that_may_be_links(layout)])
+        await reader.read(layout.common / "config")
+        await reader.read(layout.directory / "config.worktree", is_sure=False)
+    return await actor.call(reader.settings)
+
+
+@frozen
+class _Setting:
+    key: str
+    value: str
+    is_sure: bool
+    """False behind a condition, which we do not decide."""
+
+
+@dataclass
+class _Reader:
+    """Reads files of settings, and collects what they lead to in the workspace."""
+
+    actor: Actor
+    workspace: Path
+    home: Path
+    found: list[_Setting] = field(default_factory=list)
+    obeyed: set[str] = field(default_factory=set)
+    perhaps: set[str] = field(default_factory=set)
+    seen: set[tuple[Path, bool]] = field(default_factory=set)
+    size_bytes: int = 0
+
+    async def read(self, file: Path, *, is_sure: bool = True) -> None:
+        """Read a file and all that it includes, under whichever condition, except what lies in the workspace."""
+        if (file, is_sure) in self.seen:
+            return
+        self.seen.add((file, is_sure))
+        if len(self.seen) > _MAX_FILES:
+            raise PolicyRefused(
+                f"your git configuration includes more than {_MAX_FILES} files, the last of them {str(file)!r}, and"
+                " what it leads to in the workspace cannot be guarded; include fewer",
+                rule="too-many-includes",
+            )
+        if not await self.actor.call(lambda: not self.leads_in(file) and _is_regular(file)):
+            return
+        for key, value in await self._parse(file):
+            self.found.append(_Setting(key, value, is_sure))
+            if _is_include(key) and value:
+                included = _normal(self._expand(value, file.parent))
+                await self.read(included, is_sure=is_sure and key == "include.path")
+
+    async def _parse(self, file: Path) -> list[tuple[str, str]]:
+        """Have git parse a file. One that it finds unsound says nothing, and stops the user's git, too."""
+        result = await run_git(
+            ["config", "--file", str(file), "--no-includes", "-z", "--list"],
+            env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+            cwd=Path("/"),
+            timeout_s=_TIMEOUT_S,
+            output_limit_bytes=_MAX_BYTES,
+            stop_at_limit=True,
+            actor=self.actor,
+        )
+        entries = (entry.partition("\n") for entry in result.stdout.decode("utf-8", "replace").split("\0"))
+        pairs = [(key.lower(), value) for key, _, value in entries]
+        pairs = [pair for pair in pairs if pair[0] in _USED or _is_include(pair[0]) or _names_files(pair[0])]
+        self.size_bytes += len(result.stdout)
+        is_too_large = self.size_bytes > _MAX_BYTES or len(self.found) + len(pairs) > _MAX_SETTINGS
+        if result.truncated or is_too_large:
+            raise PolicyRefused(
+                f"your git configuration says more than {_MAX_BYTES // 1024**2} MiB, or names more than"
+                f" {_MAX_SETTINGS} programs and files, in or before {str(file)!r}, and what it leads to in the"
+                " workspace cannot be guarded; have it say less",
+                rule="too-many-settings",
+            )
+        if result.timed_out or result.exit_code < 0:
+            raise InfrastructureFault(
+                f"git did not say in {_TIMEOUT_S:g} s what {str(file)!r} of your git configuration holds, and what it"
+                " leads to in the workspace cannot be guarded; see to that file, or try again"
+            )
+        return pairs
+
+    def settings(self) -> UserSettings:
+        """What all files that were read come to."""
+        sure = {setting.key: setting.value for setting in self.found if setting.is_sure}
+        named = sure.get("core.excludesfile")
+        config_home = _config_home(self.actor, self.home)
+        ignore = self._expand(named, self.workspace) if named else config_home / "git" / "ignore"
+        excludes = b""
+        if not self.leads_in(ignore):
+            excludes = read_small(ignore.parent, os.fsencode(ignore.name)) or b""
+        for path, is_word in sorted({one for setting in self.found for one in _paths_in(setting)}):
+            self._note(path, is_word=is_word)
+        return UserSettings(
+            Identity(sure.get("user.name") or "agent", sure.get("user.email") or "agent@localhost"),
+            excludes,
+            tuple(sorted(self.obeyed)),
+            tuple(sorted(self.perhaps - self.obeyed)),
+        )
+
+    def _note(self, text: str, *, is_word: bool) -> None:
+        """Note what may be the path of a file in the workspace, in whose top git runs most programs."""
+        path = self._expand(text, self.workspace)
+        # A word without a slash or a suffix is a path only if such a file is there (`clean` in `git-lfs clean`).
+        is_doubtful = is_word and "/" not in text and not _HAS_SUFFIX.fullmatch(text)
+        status = _lstat(path) if is_word else None
+        if is_word and status is None:
+            self.perhaps |= set() if is_doubtful else self._inside({str(_normal(path))})
+        elif status is None or not (is_doubtful and stat.S_ISDIR(status.st_mode)):
+            self.leads_in(path)
+
+    def leads_in(self, path: Path) -> bool:
+        """Whether a path, or what it is a link to, lies in the workspace outside of its git directory."""
+        inside = self._inside(_ways(path))
+        self.obeyed |= inside
+        return bool(inside)
+
+    def _inside(self, ways: set[str]) -> set[str]:
+        paths = (
+            Path(way).relative_to(self.workspace) for way in ways if Path(way).is_relative_to(self.workspace)
+        )
+        return {str(path) for path in paths if path.parts[:1] != (".git",)}
+
+    def _expand(self, text: str, base: Path) -> Path:
+        clean = text.replace("\0", "")
+        if clean.startswith("~/"):
+            return self.home / clean[2:]
+        if clean.startswith("~"):
+            return Path(os.path.expanduser(clean))  # noqa: PTH111 -- another user's home; it stays as it is if there is none
+        return base / clean
+
+
+def _ways(path: Path) -> set[str]:
+    """A path, each link on the way along it, and where it leads: to change any of them is to change what it names."""
+    ways = {os.path.realpath(path)}
+    pending = os.path.normpath(path)
+    for _ in range(_MAX_LINKS):
+        ways.add(pending)
+        whole = Path(pending)
+        link = next((part for part in (*reversed(whole.parents), whole) if os.path.islink(part)), None)  # noqa: PTH114 -- this one never fails
+        if link is None:
+            break
+        ways.add(str(link))
+        with suppress(OSError):  # gone meanwhile
+            pending = os.path.normpath(link.parent / link.readlink() / whole.relative_to(link))
+    return ways
+
+
+def _normal(path: Path) -> Path:
+    return Path(os.path.normpath(path))
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _system_files(actor: Actor) -> list[Path]:
+    """As git was built to find them, or is told; those of a git that lies elsewhere are beside it."""
+    if not actor.switches:
+        if os.environ.get("GIT_CONFIG_NOSYSTEM", "").lower() in ("1", "true", "yes", "on"):
+            return []
+        if named := os.environ.get("GIT_CONFIG_SYSTEM"):
+            return [Path(named)]
+    prefix = _normal(Path(git_program())).parent.parent
+    return list(dict.fromkeys([Path("/etc/gitconfig"), prefix / "etc" / "gitconfig"]))
+
+
+def _global_files(actor: Actor, home: Path) -> list[Path]:
+    """As git reads them, the last one wins."""
+    named = os.environ.get("GIT_CONFIG_GLOBAL") if not actor.switches else None
+    if named is not None:
+        return [Path(named)]
+    return [_config_home(actor, home) / "git" / "config", home / ".gitconfig"]
+
+
+def _parts_that_may_be_links(layout: GitLayout) -> list[Path]:
+    """What git follows in a git directory though it may be a link to elsewhere."""
+    hooks = layout.common / "hooks"
+    parts = [layout.common / name for name in ("config", "info/exclude", "info/attributes")] + [hooks]
+    with suppress(OSError):
+        parts += sorted(hooks.iterdir())[:_MAX_HOOKS]
+    return parts
+
+
+def _home(actor: Actor) -> Path:
+    if not actor.switches:
+        return Path.home()
+    with suppress(KeyError):
+        return Path(pwd.getpwuid(actor.uid).pw_dir)
+    return Path("/nonexistent")
+
+
+def _config_home(actor: Actor, home: Path) -> Path:
+    named = os.environ.get("XDG_CONFIG_HOME", "") if not actor.switches else ""
+    return Path(named) if named.startswith("/") else home / ".config"
+
+
+def _is_include(key: str) -> bool:
+    """Whether a setting has git read a further file, perhaps under a condition."""
+    return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
+
+
+def _names_files(key: str) -> bool:
+    return any(key.startswith(begins) and key.endswith(ends) for begins, ends in _NAMES_FILES)
+
+
+def _paths_in(setting: _Setting) -> Iterator[tuple[str, bool]]:
+    """What in a value may be the path of a file, and whether it is just a word that need not be a path at all."""
+    key, value = setting.key, setting.value
+    if not _names_files(key):
+        return
+    if key.endswith(_IS_PATH):
+        yield value, False
+        return
+    if key.startswith("alias.") and not value.startswith("!"):
+        # An alias of a git command runs no file that it names; but it may bring settings along.
+        for option, word in pairwise(_words(value)):
+            inner, _, text = word.partition("=")
+            if option == "-c" and text:
+                yield from _paths_in(_Setting(inner.lower(), text, setting.is_sure))
+        return
+    for word in _in_command(value[:_MAX_LETTERS].removeprefix("!"), _DEPTH):
+        yield word, not word.startswith(("/", "~"))
+
+
+def _in_command(text: str, depth: int) -> Iterator[str]:
+    """Words of a command that may be paths: without running its shell nobody knows, so rather too many than too few.
+
+    A word without a slash is a path only as an argument: as a program, it is looked up elsewhere.
+    """
+    is_expanded = "$" in text or "`" in text or depth < _DEPTH
+    for before, word in pairwise(("", *_words(text))):
+        if depth > 0 and any(letter.isspace() for letter in word):
+            yield from _in_command(word, depth - 1)
+        if before or "/" in word:
+            yield from _in_word(word, is_expanded=is_expanded)
+        if before == "cd":
+            yield f"{word}/."
+
+
+def _in_word(word: str, *, is_expanded: bool) -> Iterator[str]:
+    """A word as it is, and what of it may be a path: behind `=`, between colons, behind what a shell expands."""
+    for part in {word, *word.partition("=")[2].split(":"), *word.split(":")}:
+        if not part.strip(".") or part.startswith("-"):
+            continue
+        yield part
+        rest = _EXPANSION.sub("", part).strip("\"'`").lstrip("/")
+        if is_expanded and rest and rest != part:
+            yield rest
+
+
+def _words(text: str) -> list[str]:
+    """As a shell splits them; where it would refuse, at blanks."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return text.replace('"', " ").replace("'", " ").split()
