@@ -152,7 +152,7 @@ def copy(
             else:
                 copied = await copy_in(sandbox, Path(source), path)
         for one in copied.left_out:
-            say(f"left out, it is no file or directory: {one}")
+            say(f"left out: {one}")
         return int(bool(copied.left_out))
 
     raise typer.Exit(run_to_the_end(act))

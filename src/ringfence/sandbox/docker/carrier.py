@@ -23,15 +23,15 @@ from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
 from ringfence.sandbox.docker.labels import carrier_name, container_name
 from ringfence.sandbox.docker.volumes import create_volume, get_archive, put_archive, remove_volume
+from ringfence.sandbox.tar import TOP, Bounds, Transfer, pack_workspace, unpack_workspace
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.ownership import owner_of
-from ringfence.sandbox.workspace.packing import TOP, Bounds, Packed, pack
 from ringfence.sandbox.workspace.swap import put_in_place
-from ringfence.sandbox.workspace.unpacking import Unpacked, unpack
 
 _FOLDER = "/carried"
 _MOST = Bounds(16 * 1024**3, 1_000_000)
 _REMOVE_S = 20.0
+_NOTED = 20
 _HEADERS_BYTES = 2048
 """Of a file's headers in a stream, with the filling up to whole blocks; on average."""
 
@@ -46,7 +46,7 @@ class Carrier:
         packed: What was brought in.
     """
 
-    def __init__(self, engine: Engine, launch: Launch, container: str, packed: Packed) -> None:
+    def __init__(self, engine: Engine, launch: Launch, container: str, packed: Transfer) -> None:
         self.volume = _name(launch)
         self._engine = engine
         self._launch = launch
@@ -59,7 +59,7 @@ class Carrier:
     def notes(self) -> tuple[str, ...]:
         """What the user should be told at the start."""
         left_out = self._packed.left_out
-        return (f"not carried to the engine: {', '.join(left_out)}",) if left_out else ()
+        return (f"not carried to the engine: {', '.join(left_out[:_NOTED])}",) if left_out else ()
 
     @classmethod
     async def bring_in(
@@ -117,7 +117,7 @@ class Carrier:
             raise self._failure
         return self._notes
 
-    async def _bring_back(self) -> Unpacked:
+    async def _bring_back(self) -> Transfer:
         placement = self._launch.placement
         bounds = Bounds(self._packed.size_bytes + int(self._launch.spec.disk), _MOST.entries)
         with _spool() as file:
@@ -158,23 +158,23 @@ async def _remove(engine: Engine, volume: str, container: str) -> None:
         await remove_volume(engine, volume)
 
 
-async def _pack(placement: Placement, file: BinaryIO) -> Packed:
+async def _pack(placement: Placement, file: BinaryIO) -> Transfer:
     source = placement.workspace_source
     assert source is not None
     # A clone lies where only the caller can walk to; the user's own files are read as theirs.
     is_users = source == placement.workspace and os.geteuid() == 0
     actor = owner_of(source) if is_users else Actor.current()
 
-    def work() -> Packed:
+    def work() -> Transfer:
         only = b".git" if placement.carry == "git" else None
-        packed = pack(source, file, uid=placement.uid, gid=placement.gid, bounds=_MOST, only=only)
+        packed = pack_workspace(source, file, uid=placement.uid, gid=placement.gid, bounds=_MOST, only=only)
         file.seek(0)
         return packed
 
     return await actor.call(work)
 
 
-def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Unpacked:
+def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
     source, workspace = placement.workspace_source, placement.workspace
     assert source is not None
     assert workspace is not None
@@ -185,7 +185,7 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Unpacked:
     ]
     fresh = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=source.parent))
     try:
-        unpacked = unpack(file, fresh, original=source, protected=protected, bounds=bounds)
+        unpacked = unpack_workspace(file, fresh, original=source, protected=protected, bounds=bounds)
         put_in_place(fresh, source)
     except OSError as exc:
         raise InfrastructureFault(

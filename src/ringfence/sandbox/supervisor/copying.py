@@ -6,7 +6,7 @@ What comes out is unpacked beside its target and moved there at the end: nothing
 import os
 import secrets
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -15,11 +15,12 @@ import anyio.from_thread
 import anyio.to_thread
 
 from ringfence.errors import SandboxDied, SandboxFileError, UsageError
+from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.protocol.process import WINDOW, OutputStream, SandboxProcess
+from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
-from ringfence.sandbox.supervisor.archive import Bounds, Copied, pack, unpack
+from ringfence.sandbox.tar import DAMAGED, Bounds, Transfer, pack_copy, unpack_copy
 from ringfence.sandbox.workspace.tree import Tree
 
 LIMIT_BYTES = 4 * 1024**3
@@ -36,7 +37,7 @@ async def copy_out(
     target: Path,
     *,
     limit_bytes: int = LIMIT_BYTES,
-) -> Copied:
+) -> Transfer:
     """Copy a file or directory from inside to the host.
 
     Args:
@@ -60,19 +61,17 @@ async def copy_out(
     argv = ["tar", "-C", str(inside.parent), "-cf", "-", "--", f"./{name}"]
     async with _archiver(sandbox, argv) as (process, complaint):
 
-        def more() -> bytes:
-            return anyio.from_thread.run(_chunk, process.stdout)
-
-        def take() -> Copied:
+        def take() -> Transfer:
             with _scratch_beside(final, shown) as (folder, scratch):
                 with Tree(final.parent, at=scratch) as tree:
-                    copied = unpack(more, tree, Bounds(limit_bytes, LIMIT_ENTRIES), source=source)
+                    bounds = Bounds(limit_bytes, LIMIT_ENTRIES)
+                    copied = unpack_copy(_Output(process), tree, bounds, path=source)
                 _put(scratch, name, folder, final)
                 return copied
 
         try:
             return await anyio.to_thread.run_sync(take)
-        except (tarfile.TarError, EOFError, ValueError) as exc:
+        except DAMAGED as exc:
             await _let_end(process)
             raise SandboxFileError(
                 f"could not copy {source!r} out of the sandbox: {await complaint.text() or exc}",
@@ -81,7 +80,7 @@ async def copy_out(
             ) from exc
 
 
-async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Copied:
+async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Transfer:
     """Copy a file or directory from the host to the inside.
 
     Args:
@@ -95,11 +94,9 @@ async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Copied:
     """
     folder, name = await _place_inside(sandbox, source, target)
     async with _archiver(sandbox, ["tar", "-C", folder, "-xf", "-"]) as (process, complaint):
-
-        def put(data: bytes) -> None:
-            anyio.from_thread.run(process.stdin.send, data)
-
-        copied = await anyio.to_thread.run_sync(lambda: _pack(source, name, put, sandbox.placement))
+        copied = await anyio.to_thread.run_sync(
+            lambda: _pack(source, name, _Input(process), sandbox.placement)
+        )
         await process.stdin.aclose()
         end = await process.wait()
     if end.exit_code:
@@ -163,8 +160,27 @@ async def _let_end(process: SandboxProcess) -> None:
     await process.wait()
 
 
-async def _chunk(stream: OutputStream) -> bytes:
-    return await anext(stream, b"")
+@frozen
+class _Output:
+    """What a command writes, for a thread that reads it."""
+
+    process: SandboxProcess
+
+    def read(self, _count: int) -> bytes:
+        return anyio.from_thread.run(self._chunk)
+
+    async def _chunk(self) -> bytes:
+        return await anext(self.process.stdout, b"")
+
+
+@frozen
+class _Input:
+    """What a command reads, for a thread that writes it."""
+
+    process: SandboxProcess
+
+    def write(self, data: bytes) -> None:
+        anyio.from_thread.run(self.process.stdin.send, bytes(data))
 
 
 async def _place_inside(sandbox: Sandbox, source: Path, target: str) -> tuple[str, str]:
@@ -224,13 +240,13 @@ def _folder(path: Path, shown: Path | None) -> int:
     return os.open(path, _DIRECTORY)
 
 
-def _pack(source: Path, name: str, put: Callable[[bytes], None], placement: Placement) -> Copied:
+def _pack(source: Path, name: str, sink: _Input, placement: Placement) -> Transfer:
     try:
         folder = _folder(source.parent, placement.workspace_source)
     except OSError as exc:
         raise UsageError(f"{str(source)!r} cannot be copied: {exc.strerror}") from exc
     try:
-        return pack(source, name, put, folder=folder)
+        return pack_copy(source, sink, name=name, folder=folder)
     finally:
         os.close(folder)
 
