@@ -81,7 +81,7 @@ def _whose() -> str:
         ("a user", "the caller", "the caller", "`bind`"),
         ("a user", "somebody else", "the caller", "`clone`; `bind` is refused"),
         ("root", "a user", "that user", "`bind`"),
-        ("root", "root", f"the reserved id {RESERVED_ID}", "`clone`; `bind` is refused"),
+        ("root", "root", f"the reserved id {RESERVED_ID}", "`clone`; `bind` by an idmapped mount"),
     ]
     for (caller, owner, _, mode), ids in zip(rows, ((7, 7), (7, 8), (0, 8), (0, 0)), strict=True):
         assert f"`{_decided(*ids)}`" in mode.split(";")[0], (caller, owner)

@@ -38,6 +38,8 @@ class Placement:
     """For an engine that does not see this machine's files: the source is copied in at the start (for `git` its git
     directory alone), and for `both` what is there at the end comes back in its place. Nothing is mounted; overlays
     name what is put back if it changed."""
+    is_idmapped: bool = False
+    """Whether root's files in the source are `uid`'s inside, by an idmapped mount; what is made there is root's."""
 
 
 @frozen

@@ -31,6 +31,7 @@ SAID = [
     ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "no-proc"),
     (NO_FILTERS, "no-seccomp"),
     ("bwrap: execvp /usr/bin/python3: No such file or directory", "no-interpreter"),
+    ("ringfence: b'/srv/p' has no idmapped mount: Invalid argument", "no-idmapped-mount"),
     ("bwrap: Can't find source path /home/u/.cargo/bin: No such file or directory", "source-gone"),
 ]
 """As they are in the binary of bubblewrap 0.11.2; `test_real_words` makes it say one of them."""

@@ -18,7 +18,7 @@ WORDS = st.one_of(
     ),
     st.integers(0, 2**32 - 1),
 )
-ARGUMENTS = st.tuples(WORDS, WORDS, WORDS, WORDS)
+ARGUMENTS = st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS)
 
 
 def refused_by_table(call: str, arguments: tuple[int, ...]) -> bool:
@@ -68,6 +68,8 @@ def test_terminal_requests_are_all_that_ioctl_lacks(arguments: tuple[int, ...]) 
         ("chmod", (0, 0o1777, 0)),
         ("fchmodat", (0, 0, 0o755)),
         ("mkdir", (0, 0o777, 0)),
+        ("renameat2", (0, 0, 0, 0, 1)),
+        ("renameat2", (0, 0, 0, 0, 2)),
         ("personality", (0xFFFFFFFF, 0, 0)),
     ],
 )

@@ -184,6 +184,10 @@ def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
     yield "mknodat", (0, 0, 0o020666), eperm
     yield "mknodat", (0, 0, 0o060666), eperm
     yield "mknodat", (0, 0, 0o010666), ALLOW
+    for flags in (4, 5, 4 | upper):
+        yield "renameat2", (0, 0, 0, 0, flags), eperm
+    for flags in (0, 1, 2):
+        yield "renameat2", (0, 0, 0, 0, flags), ALLOW
     yield from spelled_modes()
     for name in ("landlock_create_ruleset", "memfd_create", "seccomp", "prctl", "kill", "execve"):
         yield name, (), ALLOW

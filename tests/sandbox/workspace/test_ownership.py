@@ -36,6 +36,13 @@ USER, ROOT = Caller(1000, 1000), Caller(0, 0)
         pytest.param(ROOT, (1000, 0), None, Decision(1000, RESERVED_ID, "bind"), id="root-never-lends-gid-0"),
         pytest.param(ROOT, (0, 0), None, Decision(RESERVED_ID, RESERVED_ID, "clone"), id="root-on-roots"),
         pytest.param(
+            ROOT,
+            (0, 0),
+            "bind",
+            Decision(RESERVED_ID, RESERVED_ID, "bind", is_idmapped=True),
+            id="root-binds-roots",
+        ),
+        pytest.param(
             ROOT, (0, 0), "read_only", Decision(RESERVED_ID, RESERVED_ID, "read_only"), id="root-reads"
         ),
     ],
@@ -58,9 +65,9 @@ def test_bind_is_refused_where_no_files_are_seen():
     assert caught.value.rule == "workspace-on-engine"
 
 
-@pytest.mark.parametrize(("caller", "owner"), [(USER, 2000), (USER, 0), (ROOT, 0)])
+@pytest.mark.parametrize(("caller", "owner"), [(USER, 2000), (USER, 0)])
 def test_bind_is_refused_where_no_user_owns_the_workspace(caller: Caller, owner: int):
-    """Asking for `bind` by name does not lend somebody else's or root's identity."""
+    """Asking for `bind` by name does not lend a user somebody else's or root's identity."""
     with pytest.raises(PolicyRefused, match="mode 'clone'") as caught:
         decide(caller, owner, owner, asked="bind")
     assert caught.value.rule == "bind-owner"

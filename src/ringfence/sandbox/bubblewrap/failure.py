@@ -3,6 +3,7 @@
 import re
 
 from ringfence.frozen import frozen
+from ringfence.sandbox.idmap import ADVICE
 
 _ALLOW = (
     "this machine does not let you make user namespaces; as root allow it: "
@@ -53,6 +54,7 @@ CAUSES = (
         re.compile(r"execvp .*python[\d.]*: No such file"),
         "the guest needs python3 (3.9 or newer) inside: install python3 as /usr/bin/python3",
     ),
+    Cause("no-idmapped-mount", re.compile(r"has no idmapped mount"), ADVICE),
     Cause(
         "source-gone",
         re.compile(r"Can't (find source path|get type of source|bind mount)"),

@@ -94,7 +94,15 @@ class Arguments:
         self.descriptors.append(descriptor)
         return descriptor
 
-    def bind(self, source: Path, target: Path | str, *, read_only: bool, within: Path | None = None) -> None:
+    def bind(
+        self,
+        source: Path,
+        target: Path | str,
+        *,
+        read_only: bool,
+        within: Path | None = None,
+        is_idmapped: bool = False,
+    ) -> None:
         """Mount `source`, as it is now, on `target`.
 
         Args:
@@ -102,6 +110,7 @@ class Arguments:
             target: Inside.
             read_only: Whether it cannot be written there.
             within: A directory that an agent may write to: on the way from it to the source no link is followed.
+            is_idmapped: Whether root's files are to be the sandbox's there.
         """
         try:
             descriptor = self.hold(_open(source, within))
@@ -113,7 +122,8 @@ class Arguments:
         if stat.S_ISLNK(status.st_mode):
             raise SandboxStartFailed(f"cannot show {str(source)!r} inside the sandbox: it is a symbolic link")
         if self.staging is not None:
-            self.add("--ro-bind" if read_only else "--bind", self.staging.add(source, status), target)
+            staged = self.staging.add(source, status, is_idmapped=is_idmapped)
+            self.add("--ro-bind" if read_only else "--bind", staged, target)
         else:
             self.add("--ro-bind-fd" if read_only else "--bind-fd", self.lend(descriptor), target)
 
@@ -193,10 +203,15 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
             placement.workspace,
             read_only=placement.workspace_read_only,
             within=_root_of(placement),
+            is_idmapped=placement.is_idmapped,
         )
     for overlay in placement.overlays:
         arguments.bind(
-            overlay.source, overlay.target, read_only=overlay.read_only, within=_around(overlay, placement)
+            overlay.source,
+            overlay.target,
+            read_only=overlay.read_only,
+            within=_around(overlay, placement),
+            is_idmapped=placement.is_idmapped and _around(overlay, placement) is not None,
         )
     for mount in spec.mounts:
         arguments.bind(mount.source, mount.target, read_only=mount.read_only)

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import anyio
 
+from ringfence.sandbox.idmap import PROGRAM
+
 DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
 _FIRST_LENT = 256
@@ -72,7 +74,7 @@ call("mount", b"none", b"/", None, REC | PRIVATE, None)
 # Nothing inside comes from there, and bwrap reads the list of all mounts for each of its own.
 _ctypes.call_function(calls["umount2"], (b"/sys", DETACH))
 held = []
-for source, identity in sources:
+for source, identity, _ in sources:
     try:
         held.append(posix.open(source, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC))
         status = posix.fstat(held[-1])
@@ -82,13 +84,22 @@ for source, identity in sources:
         sys.stderr.write("ringfence: %r was replaced while the sandbox was started\\n" % source)
         posix._exit(1)
 call("mount", b"ringfence", directory, b"tmpfs", 0, b"mode=0711,size=1m")
+idmap = None
 for number, descriptor in enumerate(held):
     place = b"%s/%d" % (directory, number)
     if posix.fstat(descriptor).st_mode & 0o170000 == 0o040000:
         posix.mkdir(place)
     else:
         posix.close(posix.open(place, posix.O_CREAT | posix.O_WRONLY, 0o600))
-    call("mount", b"/proc/self/fd/%d" % descriptor, place, None, BIND | REC, None)
+    if not sources[number][2]:
+        call("mount", b"/proc/self/fd/%d" % descriptor, place, None, BIND | REC, None)
+        continue
+    try:
+        idmap = idmap or IdMap(uid, gid)
+        idmap.mount(descriptor, place)
+    except OSError as error:
+        sys.stderr.write("ringfence: %r has no idmapped mount: %s\\n" % (sources[number][0], error.strerror))
+        posix._exit(1)
 posix.setgroups([])
 posix.setresgid(gid, gid, gid)
 posix.setresuid(uid, uid, uid)
@@ -100,19 +111,20 @@ class Staging:
     """Collects sources and descriptors, and gives each the path or the number under which bwrap finds it."""
 
     def __init__(self) -> None:
-        self._sources: list[tuple[bytes, tuple[int, int] | None]] = []
+        self._sources: list[tuple[bytes, tuple[int, int] | None, bool]] = []
         self._lent: list[int] = []
         self._wire, self._program_end = socket.socketpair()
 
-    def add(self, source: Path, status: os.stat_result | None = None) -> Path:
+    def add(self, source: Path, status: os.stat_result | None = None, *, is_idmapped: bool = False) -> Path:
         """Path that stands for `source` once staged.
 
         Args:
             source: On the host.
             status: Of what has to be there, which is kept open until the sandbox has started; None: any.
+            is_idmapped: Whether root's files are to be the sandbox's there.
         """
         identity = None if status is None else (status.st_dev, status.st_ino)
-        self._sources.append((bytes(source), identity))
+        self._sources.append((bytes(source), identity, is_idmapped))
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
     def lend(self, descriptor: int) -> int:
@@ -124,7 +136,7 @@ class Staging:
     def program(self, interpreter: str) -> tuple[list[str], int]:
         """The command of the program that stages, and the descriptor that it must inherit."""
         number = self._program_end.fileno()
-        return [interpreter, "-I", "-S", "-c", _PROGRAM, str(number)], number
+        return [interpreter, "-I", "-S", "-c", PROGRAM + _PROGRAM, str(number)], number
 
     async def go_on(
         self,

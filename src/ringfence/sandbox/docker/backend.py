@@ -28,6 +28,7 @@ from ringfence.sandbox.docker.seccomp import profile_json
 from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.enforcement import Lacking
+from ringfence.sandbox.idmap import mounted_on_host
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -108,7 +109,8 @@ class DockerBackend(Backend):
         try:
             remember(self.product, launch.spec.engine)
             await clean_up_once(engine)
-            return await self._start(engine, with_ids_inside(launch, engine.facts), began)
+            async with mounted_on_host(with_ids_inside(launch, engine.facts)) as shown:
+                return await self._start(engine, shown, began)
         except BaseException as exc:
             await engine.aclose()
             if isinstance(exc, EngineError):

@@ -37,6 +37,7 @@ _FULL = 0xFFFF_FFFF
 _TYPE_OF_FILE = 0xF000
 _SET_ID = 0o6000
 _CREATES = 0x40_0040  # O_CREAT and O_TMPFILE's own bit
+_WHITEOUT = 0x4  # RENAME_WHITEOUT
 _PLAIN_FILES = (0, 0x1000, 0x8000, 0xC000)
 _NEW_NAMESPACES = 0x7E02_0000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -91,6 +92,7 @@ ALLOWED_WHERE: Final[dict[str, tuple[tuple[Argument, ...], ...]]] = {
     "mknodat": _nodes(2),
     **dict.fromkeys(("chmod", "fchmod", "creat", "mkdir"), (((1, _SET_ID, 0),),)),
     **dict.fromkeys(("fchmodat", "mkdirat"), (((2, _SET_ID, 0),),)),
+    "renameat2": (((4, _WHITEOUT, 0),),),
     "open": _opens(1),
     "openat": _opens(2),
     "socket": tuple(_sockets()),

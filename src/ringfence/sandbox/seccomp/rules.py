@@ -12,6 +12,7 @@ from ringfence.frozen import frozen
 
 _NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; NEWTIME cannot be asked of clone
 _TYPE_OF_FILE, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0xF000, 0x2000, 0x6000
+_WHITEOUT = 0x4  # RENAME_WHITEOUT
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _SOCKET_TYPE = 0xF  # the rest are SOCK_CLOEXEC and SOCK_NONBLOCK
 _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5
@@ -182,6 +183,12 @@ RULES: tuple[Rule, ...] = (
         "a device node opens the hardware behind it",
         ("mknodat",),
         (_is(2, _CHARACTER_DEVICE, _BLOCK_DEVICE, mask=_TYPE_OF_FILE),),
+    ),
+    Rule(
+        "devices",
+        "a rename that leaves a whiteout makes a device node, for which no capability is asked",
+        ("renameat2",),
+        (_has_any(4, _WHITEOUT),),
     ),
     Rule(
         "sockets",

@@ -107,6 +107,7 @@ def decode_placement(fields: Mapping[str, Any]) -> Placement:
         workspace_read_only=bool(fields["workspace_read_only"]),
         overlays=overlays,
         carry=fields.get("carry", "none"),
+        is_idmapped=bool(fields.get("is_idmapped", False)),
     )
 
 

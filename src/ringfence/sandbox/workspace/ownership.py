@@ -16,6 +16,7 @@ from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
 from ringfence.sandbox.workspace.protect.ways_out import covers_for
 from ringfence.sandbox.workspace.refusals import check_workspace
@@ -52,6 +53,8 @@ class Decision:
     uid: int
     gid: int
     mode: WorkspaceMode
+    is_idmapped: bool = False
+    """Whether root's files are shown as the sandbox's own."""
 
 
 def decide(
@@ -71,7 +74,7 @@ def decide(
     a user    the caller          the caller                 `bind`
     a user    somebody else       the caller                 `clone`; `bind` is refused
     root      a user              that user                  `bind`
-    root      root                the reserved id            `clone`; `bind` is refused
+    root      root                the reserved id            `clone`; `bind` by an idmapped mount
     ========  ==================  =========================  ==================================
 
     Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused.
@@ -94,13 +97,15 @@ def decide(
         uid, gid, binds, reason = owner_uid, owner_gid or reserved, True, ""
     else:
         uid, gid, binds = reserved, reserved, False
-        reason = "it belongs to root, and no sandbox runs as root"
+        reason = ""
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
             f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are carried there, an "
             "engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
+    if caller.uid == 0 == owner_uid and asked == "bind":
+        return Decision(uid, gid, "bind", is_idmapped=True)
     binds = binds and unseen is None
     if asked == "bind" and not binds:
         raise PolicyRefused(
@@ -251,7 +256,7 @@ def place(
     workspace = check_workspace(workspace, home=Path.home(), state=state_dir())
     decision = decide_for(workspace, mode, unseen=unseen)
     if decision.mode == "clone":
-        advice = f", since {unseen}" if unseen else ", or chown the workspace to a user"
+        advice = f", since {unseen}" if unseen else ", or 'bind'"
         raise PolicyRefused(
             f"workspace {str(workspace)!r} can only be shown to uid {decision.uid} as a clone, which belongs"
             f" to a run: use `ringfence run`, or mode 'read_only'{advice}",
@@ -263,6 +268,8 @@ def place(
         )
     found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
     refuse_unseen(workspace, found.blindness)
+    if decision.is_idmapped:
+        check_roots_files(workspace)
     if decision.mode == "bind":
         guarded = (*sorted(found.git_entries), *shut_in(found.closed), *fixed, *check_own_program(workspace))
         reachable = [path for path in found.specials if private is None or not path.startswith(b".git/")]
@@ -277,6 +284,7 @@ def place(
         workspace,
         workspace_read_only=decision.mode == "read_only",
         overlays=overlays,
+        is_idmapped=decision.is_idmapped,
     )
 
 

@@ -19,6 +19,7 @@ from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_m
 from ringfence.sandbox.workspace.git.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for, owner_of
 from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 from ringfence.sandbox.workspace.protect.ways_out import cover_note, covers_for
@@ -211,6 +212,8 @@ def _guards(
     mode = ground.decision.mode
     if mode != "clone":
         refuse_unseen(ground.workspace, before.blindness)
+    if ground.decision.is_idmapped:
+        check_roots_files(ground.workspace)
     shut = shut_in({os.fsencode(path): why for path, why in before.skipped.items()}) if mode == "bind" else ()
     own = check_own_program(ground.workspace) if mode == "bind" else ()
     read_only = (*before.git_entries, *_fixed(settings), *shut, *own) if mode == "bind" else ()
@@ -309,6 +312,7 @@ def _placement(
         source,
         overlays=tuple(overlays),
         carry="both" if ground.is_carried else "none",
+        is_idmapped=decision.is_idmapped,
     )
 
 
