@@ -1,9 +1,10 @@
-"""Removes directory trees that an agent may have written: however deep, however closed, never through a link.
+"""Removes and replaces directory trees that an agent may have written: however deep, however closed, never through a link.
 
 Directories are moved up to the top one before they are emptied, so that two open ones do for any depth: a walk
 that recurses, or holds each level open, ends with an error where an agent nested a few thousand.
 """
 
+import ctypes
 import errno
 import itertools
 import math
@@ -13,6 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_AT_FDCWD = -100
+_EXCHANGE = 2
+_NOT_HERE = (errno.ENOSYS, errno.EINVAL)
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 1000
@@ -84,3 +89,36 @@ def _opened(path: str | Path, *, dir_fd: int | None = None) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+def put_in_place(fresh: Path, old: Path) -> None:
+    """Put `fresh` where `old` is, and remove `old`. Both are on one file system.
+
+    Raises:
+        OSError: It could not be done; `old` is as it was.
+    """
+    if _exchange(fresh, old):
+        remove_tree(fresh)
+        return
+    aside = fresh.with_name(f"{fresh.name}.old")
+    old.rename(aside)
+    try:
+        fresh.rename(old)
+    except OSError:
+        aside.rename(old)
+        raise
+    remove_tree(aside)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names at once (renameat2(2)); False where the C library or the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_HERE:
+        return False
+    raise OSError(code, os.strerror(code), str(second))

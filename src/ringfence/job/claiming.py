@@ -9,7 +9,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
 from ringfence.job.request import RunRequest
 from ringfence.job.stopping import Stops
-from ringfence.sandbox.workspace.busy import BUSY, claimed
+from ringfence.sandbox.workspace.lock import BUSY, claimed
 
 _LOOK_S = 0.1
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.journal import creation_of, is_alive, resolve
-from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.finish import close
+from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
     diff_run,

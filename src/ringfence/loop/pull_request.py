@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.process import ProcessResult, run_process
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import USERS, run_git
+from ringfence.sandbox.workspace.run_as import Actor
 
 _TIMEOUT_S = 300.0
 

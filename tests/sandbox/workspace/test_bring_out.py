@@ -10,11 +10,11 @@ import pytest
 from tests.cases import slow_after
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.bring_out import import_bundle, unsafe_to_write
 from ringfence.sandbox.workspace.git.bundle import MAX_REFS, parse_bundle
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
+from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.busy import claimed
+from ringfence.sandbox.workspace.lock import claimed
 
 
 @pytest.fixture

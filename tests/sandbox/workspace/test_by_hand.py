@@ -11,7 +11,7 @@ from tests.cases import examples
 from tests.sandbox.workspace.trees import TREES, State, become, contents
 
 from ringfence.errors import PolicyRefused, RecordError, UsageError
-from ringfence.sandbox.workspace.busy import held
+from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
 from ringfence.sandbox.workspace.snapshot.by_hand import BEFORE_RESTORE, ByHand
 from ringfence.sandbox.workspace.snapshot.store import CheckpointStore

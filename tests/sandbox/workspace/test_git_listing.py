@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.git_listing import GitLister
 from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before
 

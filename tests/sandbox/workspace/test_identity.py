@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.sandbox.workspace.identity import Identity
 from ringfence.sandbox.workspace.ownership import RESERVED_ID
+from ringfence.sandbox.workspace.run_as import Identity
 
 pytestmark = [
     pytest.mark.anyio,

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import slow_after
 
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.restore import Restored, WorkspaceConflict, restore
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.memo import lies_in
 from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import slow_after
 
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git import command as git
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot import scan, taking
 from ringfence.sandbox.workspace.snapshot.known import Names
 from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.restore import WorkspaceConflict, materialise, restore
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
 
 # ruff: noqa: ASYNC240 - tests prepare their files with plain blocking calls

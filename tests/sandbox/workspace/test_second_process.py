@@ -11,7 +11,7 @@ import anyio
 import pytest
 from tests.cases import slow_after
 
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.known import Entry, KnownFiles
 from ringfence.sandbox.workspace.snapshot.remembered import Remembered
 from ringfence.sandbox.workspace.snapshot.scan import Scan, scan_known

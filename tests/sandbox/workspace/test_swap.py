@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ringfence.sandbox.workspace.swap import put_in_place
+from ringfence.removal import put_in_place
 
 
 def test_in_place_of(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.finish import are_refs_untouched
 from ringfence.sandbox.workspace.git.private import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.finish import finish
+from ringfence.sandbox.workspace.lock import claimed
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.sandbox.workspace.protect.untrusted import distrust_all, why_untrusted
 
 KILLED = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from ringfence.sandbox.workspace.busy import claimed
+from ringfence.sandbox.workspace.lock import claimed
 workspace, state = map(Path, sys.argv[1:])
 with claimed(workspace, "bind", run="killed", state=state):
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)

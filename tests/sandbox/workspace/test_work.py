@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import PolicyRefused, RecordError, RingfenceError
-from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.finish import close, finish
+from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
 from ringfence.sandbox.workspace.work import (

@@ -16,8 +16,8 @@ from ringfence.fleet.config.model import AgentSettings, RepositorySettings
 from ringfence.fleet.store.job import Job
 from ringfence.flock import try_lock
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import CLEAN_ATTRIBUTES, LARGE, Git, reached_bound, run_git
+from ringfence.sandbox.workspace.run_as import Actor
 
 _FETCH_S = 600.0
 _MOST_SLOTS = 64

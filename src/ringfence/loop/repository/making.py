@@ -14,9 +14,9 @@ from ringfence.loop.repository.place import BRANCH, Place, Record, encoded, git_
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, opened
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import LARGE, write_clean_git_dir
 from ringfence.sandbox.workspace.git.history_pack import adopt_pack
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACKING_S = 900.0

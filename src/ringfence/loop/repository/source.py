@@ -14,7 +14,6 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.loop.repository.refusal import RepositoryRefused
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
@@ -26,8 +25,8 @@ from ringfence.sandbox.workspace.git.layout import (
     why_not_used,
 )
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
-from ringfence.sandbox.workspace.ownership import owner_of
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.fast_import import quoted
 

@@ -17,16 +17,14 @@ import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, next_step
-from ringfence.removal import remove_tree
+from ringfence.removal import put_in_place, remove_tree
 from ringfence.sandbox.base import Launch, Placement
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
 from ringfence.sandbox.docker.labels import carrier_name, container_name
 from ringfence.sandbox.docker.volumes import create_volume, get_archive, put_archive, remove_volume
 from ringfence.sandbox.tar import TOP, Bounds, Transfer, pack_workspace, unpack_workspace
-from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.ownership import owner_of
-from ringfence.sandbox.workspace.swap import put_in_place
+from ringfence.sandbox.workspace.run_as import Actor, owner_of
 
 _FOLDER = "/carried"
 _MOST = Bounds(16 * 1024**3, 1_000_000)

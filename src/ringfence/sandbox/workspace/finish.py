@@ -10,7 +10,6 @@ import msgspec
 
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git.bring_out import BroughtOut, bring_out
 from ringfence.sandbox.workspace.git.bundle import Inside
 from ringfence.sandbox.workspace.git.committed import beside_tree
@@ -19,6 +18,7 @@ from ringfence.sandbox.workspace.git.refs import ELSEWHERE, Refs
 from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.protect.untrusted import distrust_all
+from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.difference import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore

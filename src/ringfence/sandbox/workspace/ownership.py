@@ -13,13 +13,13 @@ from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
 from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
 from ringfence.sandbox.workspace.protect.ways_out import covers_for
 from ringfence.sandbox.workspace.refusals import check_workspace
+from ringfence.sandbox.workspace.run_as import owner_of, primary_group
 from ringfence.sandbox.workspace.snapshot.survey import survey
 
 RESERVED_ID = 87_463
@@ -127,7 +127,7 @@ def decide_for(
     decision = decide(
         Caller.current(),
         status.st_uid,
-        _primary_group(status.st_uid, status.st_gid),
+        primary_group(status.st_uid, status.st_gid),
         asked=asked,
         reserved=reserved,
         unseen=unseen,
@@ -286,17 +286,3 @@ def place(
         overlays=overlays,
         is_idmapped=decision.is_idmapped,
     )
-
-
-def owner_of(workspace: Path) -> Actor:
-    """On whose behalf a root caller reads and writes a workspace."""
-    status = workspace.stat()
-    return Actor(status.st_uid, _primary_group(status.st_uid, status.st_gid))
-
-
-def _primary_group(uid: int, group: int) -> int:
-    """The group to lend: the owner's own. A workspace's group may have powers, such as docker's. docker."""
-    try:
-        return pwd.getpwuid(uid).pw_gid
-    except KeyError:
-        return group

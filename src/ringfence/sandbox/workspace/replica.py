@@ -11,11 +11,11 @@ import anyio.to_thread
 from ringfence.config.paths import make_private_dir
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.private import make_mount_point, make_private_git
 from ringfence.sandbox.workspace.ownership import decide_for
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.work import load_record, open_store
 
 

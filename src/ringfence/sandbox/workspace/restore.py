@@ -22,8 +22,8 @@ import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor, both, give
 from ringfence.sandbox.workspace.protect.retirement import Retired
+from ringfence.sandbox.workspace.run_as import Actor, both, give
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
 from ringfence.sandbox.workspace.snapshot.difference import Diff, FileChange
 from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of

@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.run_as import Actor
 
 _PREFIX = "ringfence-work-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -16,13 +16,13 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.busy import claimed
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
-from ringfence.sandbox.workspace.ownership import owner_of, place
+from ringfence.sandbox.workspace.lock import claimed
+from ringfence.sandbox.workspace.ownership import place
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.run_as import Actor, owner_of
 
 
 def _check_ways_out(spec: SandboxSpec) -> None:

@@ -9,12 +9,12 @@ import msgspec
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.filesystem import replace_file
-from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.git.committed import CommittedFile
+from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.protect.protected import flag, matches_any
 from ringfence.sandbox.workspace.protect.retirement import retire_repositories
 from ringfence.sandbox.workspace.restore import Restored, restore
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.difference import Diff
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo
 from ringfence.sandbox.workspace.snapshot.store import CheckpointStore

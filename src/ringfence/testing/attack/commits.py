@@ -19,11 +19,11 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.base import Carry
 from ringfence.sandbox.registry import why_unseen
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish
 from ringfence.sandbox.workspace.git.bring_out import BroughtOut
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.prepare import prepare
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, CarryOut, Scene, Verdict, run_probe
 from ringfence.testing.attack.workspace_files import give
 

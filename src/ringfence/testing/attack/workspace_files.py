@@ -13,11 +13,11 @@ import anyio
 from ringfence.errors import PolicyRefused, SandboxFileError
 from ringfence.process import ProcessResult
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.busy import BUSY
 from ringfence.sandbox.workspace.git.command import run_git
+from ringfence.sandbox.workspace.lock import BUSY
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.protect.protected import flag
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
 
 _GROUP = "workspace"

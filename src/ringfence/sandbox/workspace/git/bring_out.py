@@ -21,7 +21,6 @@ import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.bundle import (
     BUNDLE_LIMIT_BYTES,
     NOT_TAKEN,
@@ -36,6 +35,7 @@ from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, read_sma
 from ringfence.sandbox.workspace.git.pack import take_pack
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.git.refs import Refs, is_ref_name
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 

@@ -14,10 +14,10 @@ from typing import Protocol
 from ringfence.errors import InfrastructureFault, SandboxFileError
 from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.git.refs import Refs, is_ref_name, read_agent_refs
+from ringfence.sandbox.workspace.run_as import Actor
 
 MAX_REFS = 64
 BUNDLE_LIMIT_BYTES = 512 * 1024**2

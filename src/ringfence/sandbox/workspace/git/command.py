@@ -17,7 +17,7 @@ from typing import Literal
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.process import ProcessLimits, ProcessResult, host_program, run_process
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.run_as import Actor
 
 _OFF = (
     "core.hooksPath=/dev/null",

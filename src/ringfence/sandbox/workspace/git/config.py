@@ -21,10 +21,10 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import git_program, run_git
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.private import Identity
+from ringfence.sandbox.workspace.run_as import Actor
 
 _MAX_FILES = 200
 _MAX_BYTES = 1024**2

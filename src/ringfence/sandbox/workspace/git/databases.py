@@ -7,8 +7,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.git.layout import GitLayout
+from ringfence.sandbox.workspace.run_as import Actor, give
 from ringfence.sandbox.workspace.tree import Tree
 
 _MAX_PACK_FILES = 200_000

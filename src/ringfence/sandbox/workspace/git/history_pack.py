@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import LARGE, Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.refs import Refs
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.workspace.actor import Actor, give
 from ringfence.sandbox.workspace.git.databases import copy_databases, readable_by_all
 from ringfence.sandbox.workspace.git.history_pack import pack_history
 from ringfence.sandbox.workspace.git.layout import (
@@ -28,6 +27,7 @@ from ringfence.sandbox.workspace.git.layout import (
     read_small,
 )
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
+from ringfence.sandbox.workspace.run_as import Actor, give
 
 INSIDE_OF_FILE = Path("/run/ringfence-git")
 """Where the private directory is inside when `.git` is a file (linked work tree, a submodule by itself)."""

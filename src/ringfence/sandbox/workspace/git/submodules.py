@@ -11,9 +11,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git
 from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_private_git
+from ringfence.sandbox.workspace.run_as import Actor
 
 MAX_SUBMODULES = 64
 _INSIDE = Path("/run/ringfence-submodules")

@@ -9,14 +9,13 @@ import anyio.to_thread
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor
-from ringfence.sandbox.workspace.busy import held
 from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
-from ringfence.sandbox.workspace.ownership import owner_of
+from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import Restored, restore
+from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.difference import Diff
 from ringfence.sandbox.workspace.snapshot.store import NAMED, Checkpoint, CheckpointStore
 from ringfence.sandbox.workspace.snapshot.unkept import with_unkept

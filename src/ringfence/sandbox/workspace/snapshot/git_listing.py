@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.actor import Actor
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import find_git, read_small
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.ignore import ROOM_FOR_RULES_BYTES, Rules, left_out_note, read_rules
 from ringfence.sandbox.workspace.snapshot.index_copy import copy_index
 from ringfence.sandbox.workspace.snapshot.memo import mark_of

@@ -17,8 +17,8 @@ from pathlib import Path
 import anyio
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.git_listing import GitLister
 from ringfence.sandbox.workspace.snapshot.ignore import MAX_RULES_BYTES, Rules, flatten

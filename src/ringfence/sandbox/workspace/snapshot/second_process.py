@@ -16,7 +16,7 @@ from anyio.abc import Process
 
 from ringfence.errors import InfrastructureFault
 from ringfence.process import DEVNULL, kill_group, start_process
-from ringfence.sandbox.workspace.actor import Actor
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot import statuses
 from ringfence.sandbox.workspace.snapshot.known import KnownFiles
 

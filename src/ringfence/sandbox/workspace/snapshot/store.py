@@ -21,8 +21,8 @@ import msgspec
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.actor import Actor, both
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached, write_clean_git_dir
+from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.blobs import Blob, batches, read_changes, read_line, split_contents
 from ringfence.sandbox.workspace.snapshot.comparison import compare_trees
