@@ -1,4 +1,4 @@
-"""Removes and replaces directory trees that an agent may have written: however deep, however closed, never through a link.
+"""Removes and replaces directory trees an agent may have written: however deep, however closed, never through a link.
 
 Directories are moved up to the top one before they are emptied, so that two open ones do for any depth: a walk
 that recurses, or holds each level open, ends with an error where an agent nested a few thousand.
