@@ -18,6 +18,7 @@ from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import Death, Fence
 from ringfence.sandbox.docker.image import reference
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.session import Peer
 from ringfence.sandbox.registry import get_backend
 
 OTHER_UID = 1500
@@ -126,6 +127,7 @@ class PipeFence(Fence):
         with suppress(OSError):  # an ordinary user's allowance may be used up
             fcntl.fcntl(self.peer_out, fcntl.F_SETPIPE_SZ, 512 * 1024)
         self.is_killed = False
+        self.peer: Peer = "new guest"
         self.leaves_by_itself = True
         self._kept = [self.peer_in, self.peer_out]
 
@@ -169,7 +171,10 @@ class PipeFence(Fence):
     def open(self, **fields: Any) -> AbstractAsyncContextManager[Sandbox]:
         """A sandbox on this fence."""
         spec = SandboxSpec(backend="host", **fields)
-        return Sandbox.over(self, spec, Placement(1, 1, None, None), sandbox_id="hostile", chosen_because="")
+        placement = Placement(1, 1, None, None)
+        return Sandbox.from_fence(
+            self, spec, placement, sandbox_id="hostile", chosen_because="", peer=self.peer
+        )
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from tests.cases import examples
 from tests.sandbox.conftest import PipeFence
 
 from ringfence.errors import SandboxDied, SandboxFileError, SandboxStartFailed, UsageError
-from ringfence.sandbox import Sandbox, session
+from ringfence.sandbox import Sandbox
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol import session
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 10.0
@@ -145,7 +146,7 @@ async def test_a_command_and_the_end_of_its_input_go_to_the_guest_together(guest
     os.close(guest.write_fd)
     guest.peer_in, guest.write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
     guest._kept.append(guest.peer_in)
-    guest.is_greeted = True  # it has its modules
+    guest.peer = "running guest"  # it has its modules
     guest.greet()
     async with guest.open() as sandbox, anyio.create_task_group() as tasks:
         assert kinds(os.read(guest.peer_in, 65_536)) == [frames.CONFIG]
@@ -280,7 +281,7 @@ async def test_a_guest_that_could_not_protect_itself(greeting: dict[str, int], g
 
 async def test_a_file_beyond_its_limit_is_not_read_on(guest: PipeFence) -> None:
     """What sends it is ended, and granted nothing more: it could be endless."""
-    guest.is_greeted = True  # it has its modules
+    guest.peer = "running guest"  # it has its modules
     guest.greet()
     async with guest.open() as sandbox:
 
@@ -588,7 +589,8 @@ MEASURE = """
 import sys, time, os
 import anyio
 from ringfence.errors import SandboxDied, SandboxFileError
-from ringfence.sandbox import Sandbox, session
+from ringfence.sandbox import Sandbox
+from ringfence.sandbox.protocol import session
 from ringfence.sandbox.guest import frames
 from tests.memory import peak_kib
 from tests.sandbox.conftest import PipeFence

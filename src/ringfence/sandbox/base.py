@@ -126,10 +126,6 @@ class Fence(ABC):
     """The guest's stdout; non-blocking."""
     write_fd: int
     """The guest's stdin; non-blocking."""
-    is_relayed: bool = False
-    """A holder passes the stream on for several clients: it sets the limits, and says what ended a command."""
-    is_greeted: bool = False
-    """A holder has sent the guest its modules already; the stream begins with its HELLO all the same."""
 
     @abstractmethod
     async def wait(self) -> Death:

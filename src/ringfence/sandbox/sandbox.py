@@ -18,7 +18,7 @@ from ringfence.sandbox.protocol.link import MOST_CONNECTIONS
 from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.protocol.records import Failure, errno_name
 from ringfence.sandbox.protocol.refusals import Refusals
-from ringfence.sandbox.protocol.session import GuestSession, is_word
+from ringfence.sandbox.protocol.session import GuestSession, Peer, is_word
 from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 
 if TYPE_CHECKING:
@@ -37,7 +37,14 @@ class Sandbox:
     """An open sandbox. Made by `Sandbox.open`; usable from one event loop, by many tasks at once."""
 
     def __init__(
-        self, spec: "SandboxSpec", placement: Placement, fence: Fence, *, sandbox_id: str, chosen_because: str
+        self,
+        spec: "SandboxSpec",
+        placement: Placement,
+        fence: Fence,
+        *,
+        sandbox_id: str,
+        chosen_because: str,
+        peer: Peer = "new guest",
     ) -> None:
         self.id = sandbox_id
         self.spec = spec
@@ -48,7 +55,7 @@ class Sandbox:
         self.refusals = Refusals()
         """What the gate refuses while commands run; the gate adds to it."""
         start = str(placement.workspace or fence.facts.home)
-        self._session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start)
+        self._session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start, peer=peer)
         self._session.on_refused = self.refusals.add
 
     def lend(self, environment: Mapping[str, str]) -> None:
@@ -105,16 +112,23 @@ class Sandbox:
                 own = standalone(spec, name, state_dir(), has_gate=has_gate)
                 place = await stack.enter_async_context(own) if placement is None else placement
                 fence = await start(Launch(name, spec, place, guest_arguments(), run_id))
-            async with cls.over(fence, spec, place, sandbox_id=name, chosen_because=why) as sandbox:
+            async with cls.from_fence(fence, spec, place, sandbox_id=name, chosen_because=why) as sandbox:
                 yield sandbox
 
     @classmethod
     @asynccontextmanager
-    async def over(
-        cls, fence: Fence, spec: "SandboxSpec", placement: Placement, *, sandbox_id: str, chosen_because: str
+    async def from_fence(
+        cls,
+        fence: Fence,
+        spec: "SandboxSpec",
+        placement: Placement,
+        *,
+        sandbox_id: str,
+        chosen_because: str,
+        peer: Peer = "new guest",
     ) -> AsyncIterator["Sandbox"]:
-        """A sandbox on a fence that was just started, and that is killed at the end."""
-        sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because)
+        """A sandbox on a fence that was started, or connected to; leaving the context kills the fence."""
+        sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because, peer=peer)
         error: Exception | None = None
         is_begun = False
         # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.

@@ -30,8 +30,6 @@ _TAKEN = "taken"
 class PooledFence(HeldFence):
     """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
 
-    is_relayed = False
-
     def __init__(self, connection: socket.socket, place: HolderPlace, state: HolderState) -> None:
         super().__init__(connection, place, state)
         self._holder_pid = state.pid
@@ -104,12 +102,13 @@ async def adopted(
     fence = PooledFence(connection, place, state)
     age_s = time.monotonic() - state.born_s
     why = f"{state.chosen_because}; warm from the pool, {age_s:.0f} s old"
-    async with Sandbox.over(
+    async with Sandbox.from_fence(
         fence,
         spec.model_copy(update={"setup": ()}),
         placement,
         sandbox_id=state.sandbox_id,
         chosen_because=why,
+        peer="running guest",
     ) as sandbox:
         yield sandbox
 

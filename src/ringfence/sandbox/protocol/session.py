@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -32,6 +32,10 @@ _KILLED_CODE = 128 + 9
 _ABORTED_CODE = 128 + 6
 
 Fields = Sequence[tuple[str, object]]
+Peer = Literal["new guest", "running guest", "supervisor"]
+"""What is at the other end of the stream: a guest that waits for its modules; one that has them (a supervisor has sent
+them, and passes on its HELLO); or a supervisor that serves the guest to several clients, and is trusted: it has set the
+limits, and knows what ended a command and what the gate refused meanwhile."""
 
 
 class GuestSession:
@@ -42,17 +46,27 @@ class GuestSession:
         spec: What was asked for.
         sandbox_id: Whose guest it is.
         directory: Where relative paths start, inside.
+        peer: What is at the other end of the fence's stream.
     """
 
-    def __init__(self, fence: Fence, spec: "SandboxSpec", *, sandbox_id: str, directory: str) -> None:
+    def __init__(
+        self,
+        fence: Fence,
+        spec: "SandboxSpec",
+        *,
+        sandbox_id: str,
+        directory: str,
+        peer: Peer = "new guest",
+    ) -> None:
         self.fence = fence
         self._spec = spec
         self.on_refused: Callable[[str], None] | None = None
-        """Is told what a holder's gate refused while a command ran."""
+        """Is given what a supervisor's gate refused while a command ran."""
         self.lent: dict[str, str] = {}
         """Variables of every command that are in no record."""
         self._id = sandbox_id
         self._directory = directory
+        self._peer = peer
         self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
         self._environment: dict[str, str] = {}
         self._encoded_environment = b""
@@ -162,7 +176,7 @@ class GuestSession:
         Raises:
             SandboxStartFailed: It did not come up, or cannot protect itself.
         """
-        if not self.fence.is_greeted:
+        if self._peer == "new guest":
             from ringfence.sandbox.protocol.loader import guest_payload
 
             self._link.post_raw(guest_payload())
@@ -191,9 +205,7 @@ class GuestSession:
             )
 
     def configure(self) -> None:
-        """Tell the guest which limits it shall watch. Where a holder relays it has done so."""
-        if self.fence.is_relayed:
-            return
+        """Send the guest the limits that it enforces. A supervisor, which has sent its own, passes over these."""
         limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
         facts = self.fence.facts
         limits += [
@@ -307,7 +319,7 @@ class GuestSession:
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
         channel = self._link.open(record, window=window, sink=sink, more=more)
-        if self.fence.is_relayed:
+        if self._peer == "supervisor":
             channel.on_refused = self.on_refused
         return channel
 
@@ -363,9 +375,9 @@ class GuestSession:
         The memory limit kills, which a shell passes on as code 137. Where no more processes may be started, a program
         that cannot do without another thread aborts.
 
-        Where a holder relays it has done so: only it knows which kills were told of already.
+        A supervisor has done so already: only it knows which kills were reported before.
         """
-        if self.fence.is_relayed or ended_by not in ("signal", "exit"):
+        if self._peer == "supervisor" or ended_by not in ("signal", "exit"):
             return ended_by
         if ended_by == "signal" and exit_code == _ABORTED_CODE:
             refused = (await self.fence.use()).forks_refused or 0

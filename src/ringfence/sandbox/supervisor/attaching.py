@@ -24,9 +24,6 @@ _CHUNK = 65536
 class HeldFence(Fence):
     """A fence somebody else holds. Killing it only lets go of the connection."""
 
-    is_greeted = True
-    is_relayed = True
-
     def __init__(self, connection: socket.socket, place: HolderPlace, state: HolderState) -> None:
         self.facts = state.facts
         self.read_fd = self.write_fd = connection.fileno()
@@ -72,8 +69,13 @@ async def attach(
         raise gone(state) from exc
     spec = state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **(env or {})}})
     fence = HeldFence(connection, place, state)
-    async with Sandbox.over(
-        fence, spec, state.placement, sandbox_id=state.sandbox_id, chosen_because=state.chosen_because
+    async with Sandbox.from_fence(
+        fence,
+        spec,
+        state.placement,
+        sandbox_id=state.sandbox_id,
+        chosen_because=state.chosen_because,
+        peer="supervisor",
     ) as sandbox:
         yield sandbox
 
