@@ -24,7 +24,7 @@ import anyio
 
 from benchmarks.claim import Row
 from ringfence.sandbox.workspace.restore import restore
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _FORK_MS = 300.0
 _DIFF_MS = 300.0
@@ -71,7 +71,7 @@ class _Bench:
     peers: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = CheckpointStore(self.workspace, self.state)
+        self.store = SnapshotStore(self.workspace, self.state)
 
     def build(self) -> None:
         size = max(1, self.megabytes * 1024**2 // self.count)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ringfence.sandbox.workspace.git.committed import CommittedFile
     from ringfence.sandbox.workspace.restore import Restored
-    from ringfence.sandbox.workspace.snapshot.difference import Diff, FileChange
+    from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 
 _KEPT_SHOWN = 20
 _UNKEPT_SHOWN = 100

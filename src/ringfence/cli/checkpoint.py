@@ -16,7 +16,7 @@ from ringfence.escape import safe_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ringfence.sandbox.workspace.snapshot.by_hand import ByHand
+    from ringfence.sandbox.workspace.snapshot.named import NamedCheckpoints
 
 checkpoint_app = command_group(
     "checkpoint", "Keep a state of a workspace by hand, compare with it, go back to it."
@@ -34,7 +34,7 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Keep the state of the workspace under a name."""
-    kept = _with(workspace, lambda by_hand: by_hand.create(name, force=force))
+    kept = _with(workspace, lambda checkpoints: checkpoints.create(name, force=force))
     for path, why in sorted(kept.skipped.items()):
         say(f"not kept: {path!r} ({why})")
     for note in kept.notes:
@@ -57,7 +57,7 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
     """List the checkpoints of the workspace that were kept by hand, the newest first."""
     from datetime import UTC, datetime
 
-    found = _with(workspace, lambda by_hand: by_hand.all())
+    found = _with(workspace, lambda checkpoints: checkpoints.all())
     if json:
         typer.echo(safe_json([asdict(one) for one in found], indent=2))
         return
@@ -82,7 +82,7 @@ def diff(
     """Show what changed since a checkpoint."""
     if stat and raw:
         raise UsageError("--stat and --raw show different things; give one of them")
-    changes, patch = _with(workspace, lambda by_hand: by_hand.diff(name, other, with_patch=not stat))
+    changes, patch = _with(workspace, lambda checkpoints: checkpoints.diff(name, other, with_patch=not stat))
     show_unkept(changes)
     if stat:
         show_stat(changes)
@@ -93,9 +93,9 @@ def diff(
 @checkpoint_app.command()
 def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     """Set the workspace to a checkpoint; what it was before is kept as `before-restore`."""
-    from ringfence.sandbox.workspace.snapshot.by_hand import BEFORE_RESTORE
+    from ringfence.sandbox.workspace.snapshot.named import BEFORE_RESTORE
 
-    restored = _with(workspace, lambda by_hand: by_hand.restore(name))
+    restored = _with(workspace, lambda checkpoints: checkpoints.restore(name))
     tell_restored("restore", "restored", restored, whose="somebody")
     if restored.diff.files:
         say(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
@@ -104,16 +104,16 @@ def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
 @checkpoint_app.command()
 def rm(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     """Drop a checkpoint, and what only it held."""
-    _with(workspace, lambda by_hand: by_hand.remove(name))
+    _with(workspace, lambda checkpoints: checkpoints.remove(name))
 
 
-def _with(workspace: "Path", act: "Callable[[ByHand], Awaitable[_Result]]") -> "_Result":
+def _with(workspace: "Path", act: "Callable[[NamedCheckpoints], Awaitable[_Result]]") -> "_Result":
     import anyio
 
     from ringfence.config.paths import state_dir
-    from ringfence.sandbox.workspace.snapshot.by_hand import open_by_hand
+    from ringfence.sandbox.workspace.snapshot.named import open_named_checkpoints
 
     async def run() -> "_Result":
-        return await act(await open_by_hand(workspace, state_dir()))
+        return await act(await open_named_checkpoints(workspace, state_dir()))
 
     return anyio.run(run)

@@ -34,7 +34,7 @@ from ringfence.sandbox.workspace.git.bring_out import BroughtOut
 from ringfence.sandbox.workspace.git.bundle import NOT_TAKEN
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
-from ringfence.sandbox.workspace.snapshot.store import Checkpoint
+from ringfence.sandbox.workspace.snapshot.store import Snapshot
 from ringfence.sandbox.workspace.work import open_store
 
 COMMITS_S = 180.0
@@ -173,7 +173,7 @@ class Delivery:
         )
 
 
-def checkpoint_created(checkpoint: Checkpoint, when: str) -> CheckpointCreated:
+def checkpoint_created(checkpoint: Snapshot, when: str) -> CheckpointCreated:
     """The event that tells of a checkpoint."""
     return CheckpointCreated(
         checkpoint=checkpoint.id,

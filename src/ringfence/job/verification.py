@@ -27,7 +27,7 @@ from ringfence.sandbox import Sandbox
 from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.workspace.protect.protected import matches_any
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.work import WorkRecord
 
 TIMEOUT_S = 1800.0
@@ -50,7 +50,7 @@ class CheckedChanges:
 
 
 async def checked_changes(
-    command: str, record: WorkRecord, store: CheckpointStore, protect: Collection[str]
+    command: str, record: WorkRecord, store: SnapshotStore, protect: Collection[str]
 ) -> CheckedChanges:
     """Find changed files that could alter the result of the check.
 
@@ -104,7 +104,7 @@ def _is_link(blob: Blob) -> bool:
     return blob.git_mode & 0o170000 == 0o120000
 
 
-async def _items(store: CheckpointStore, blobs: Iterable[Blob]) -> dict[str, Item]:
+async def _items(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, Item]:
     """Entries with their contents; of a file that is larger than what is looked into, its size and id."""
     found: dict[str, Item] = {}
     small = []

@@ -23,7 +23,7 @@ from ringfence.loop.repository import (
     changes_between,
     look,
 )
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
 HOOKS = (
@@ -202,7 +202,7 @@ async def test_what_a_run_changed(users: Path, place: Path, tmp_path: Path) -> N
     loop = await LoopRepository.make(users, place, loop="l1")
     slot = await loop.slot(0)
     await loop.reset(slot, loop.base)
-    store = CheckpointStore(slot.path, tmp_path / "state")
+    store = SnapshotStore(slot.path, tmp_path / "state")
     before = await store.take("r/before")
     copy = tmp_path / "inside"  # as in mode clone: the slot itself is not written to
     copy.mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 OTHER_UID = 12_345
 """Somebody who is not root, as whom root's tests own a workspace."""
@@ -130,9 +130,9 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(workspace: Path, state: Path) -> CheckpointStore:
+def store(workspace: Path, state: Path) -> SnapshotStore:
     """The checkpoints of `workspace`."""
-    return CheckpointStore(workspace, state)
+    return SnapshotStore(workspace, state)
 
 
 @pytest.fixture

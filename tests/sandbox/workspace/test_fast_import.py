@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from ringfence.sandbox.workspace.snapshot import fast_import
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_packs_are_bounded(workspace: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch):
+async def test_packs_are_bounded(workspace: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch):
     """Many checkpoints leave few packs, which git would open each time, and hold all contents all the same."""
     monkeypatch.setattr(fast_import, "_MAX_PACKS", 2)
     taken = []
@@ -28,7 +28,7 @@ async def test_packs_are_bounded(workspace: Path, store: CheckpointStore, monkey
 
 
 async def test_a_first_checkpoint_in_parts_is_whole(
-    workspace: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ):
     """Files that are handed to git part by part, the next read while it works on the last, are all there."""
     monkeypatch.setattr("ringfence.sandbox.workspace.snapshot.taking._BATCH_BYTES", 5000)
@@ -36,5 +36,5 @@ async def test_a_first_checkpoint_in_parts_is_whole(
         (workspace / f"g{file}").write_text(f"{file}\n" * 300)
     one = await store.take("r/a")
     monkeypatch.undo()
-    other = await CheckpointStore(workspace, store.directory.parent.parent / "other").take("r/a")
+    other = await SnapshotStore(workspace, store.directory.parent.parent / "other").take("r/a")
     assert (one.tree, one.files) == (other.tree, other.files)

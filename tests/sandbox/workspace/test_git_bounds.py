@@ -9,7 +9,7 @@ from tests.sandbox.workspace.bombs import delta_bomb
 import ringfence
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, GitBounds, write_clean_git_dir
 from ringfence.sandbox.workspace.git.pack import PackRefused, take_pack
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
 _STARTERS = {"run_process", "start_process", "open_process", "Popen", "create_subprocess_exec"}
@@ -67,7 +67,7 @@ async def test_bound_is_named(bounds: GitBounds, command: tuple[str, ...], bound
     "name", ["bomb", '!b*[o]\\m "b"\n', "n" * 200 + "/" + "m" * 200], ids=["plain", "odd", "long"]
 )
 async def test_file_of_newlines_is_compared_without_its_lines(
-    name: str, workspace: Path, store: CheckpointStore
+    name: str, workspace: Path, store: SnapshotStore
 ):
     """A file with more lines than git may hold is shown as binary, its patch holds it, and other files are text."""
     before = await store.take("r/before")

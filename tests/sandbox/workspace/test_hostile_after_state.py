@@ -11,7 +11,7 @@ from tests.cases import slow_but
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, give_rights_back
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.work import undo_run
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +154,7 @@ async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
 
 async def blobs(prepared: Prepared):
     """Files of the checkpoint before a run."""
-    store = CheckpointStore(Path(prepared.record.workspace), prepared.state)
+    store = SnapshotStore(Path(prepared.record.workspace), prepared.state)
     for blob in await store.blobs(prepared.before.id):
         yield blob
 

@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.prepare import prepare
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.work import apply_run, diff_run, open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio
@@ -101,9 +101,7 @@ async def test_a_whole_run_runs_nothing(mode, repository: Path, state: Path, can
     assert (repository / "a.txt").read_text() == "one\n"
 
 
-async def test_planted_during_the_run(
-    repository: Path, store: CheckpointStore, canary: Callable[[], str], git
-):
+async def test_planted_during_the_run(repository: Path, store: SnapshotStore, canary: Callable[[], str], git):
     """Repositories that an agent plants in the workspace are not opened when the state after it is kept."""
     before = await store.take("r/before")
     inner = repository / "inner"

@@ -16,7 +16,7 @@ from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.restore import Restored, WorkspaceConflict, restore
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.memo import lies_in
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 # ruff: noqa: ASYNC221 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ RULES = ["*.txt", "*.log", "/sub", "deep/", "sub/*", "!c.log", "!sub/a", "*.key 
 SOURCES = [".gitignore", "sub/.gitignore", ".git/info/exclude", "sub/.git/info/exclude", None]
 
 
-async def take_back(store: CheckpointStore, before: str) -> Restored:
+async def take_back(store: SnapshotStore, before: str) -> Restored:
     """End the run and undo it."""
     after = await store.take("r/after", base=before)
     return await restore(store, wanted=before, expected=after.id, label="r/beforeundo")
@@ -63,10 +63,10 @@ async def test_ignored_files_stay(
     """However they are ignored and whatever the run did to the rules, they are neither told nor deleted."""
     exclude(source)
     settings_ = await read_settings(Actor.current(), repository, find_git(repository))
-    later = CheckpointStore(repository, state)
+    later = SnapshotStore(repository, state)
     (repository / "notes.txt").write_text("MINE")
     (repository / "sub" / "notes.txt").write_text("MINE")
-    before = await CheckpointStore(repository, state, excludes=settings_.excludes).take("r/before")
+    before = await SnapshotStore(repository, state, excludes=settings_.excludes).take("r/before")
     subprocess.run(["/bin/sh", "-c", act], cwd=repository, check=True)
     done = await take_back(later, before.id)
     assert [name for name in done.diff.files if "notes" in name.path] == []
@@ -74,7 +74,7 @@ async def test_ignored_files_stay(
     assert (repository / "sub" / "notes.txt").read_text() == "MINE"
 
 
-async def test_a_repository_within_that_is_gone(repository: Path, store: CheckpointStore, git):
+async def test_a_repository_within_that_is_gone(repository: Path, store: SnapshotStore, git):
     """What its own rules ignored is not the run's, though the rules went with it."""
     (repository / "inner").mkdir()
     git(repository / "inner", "init", "-q")
@@ -86,7 +86,7 @@ async def test_a_repository_within_that_is_gone(repository: Path, store: Checkpo
     assert (repository / "inner" / "mine").read_text() == "MINE"
 
 
-async def test_new_files_beside_ignored_ones_are_told(repository: Path, store: CheckpointStore):
+async def test_new_files_beside_ignored_ones_are_told(repository: Path, store: SnapshotStore):
     """Directories that hold nothing, or nothing but ignored files, are not ignored themselves."""
     (repository / ".gitignore").write_text("logs/*\n!logs/keep\n*.o\n")
     for name in ("logs", "objects", "empty"):
@@ -100,7 +100,7 @@ async def test_new_files_beside_ignored_ones_are_told(repository: Path, store: C
     assert {change.path for change in done.diff.files} == {"logs/keep", "objects/new", "empty/new"}
 
 
-async def test_files_that_could_not_be_kept_are_not_deleted(workspace: Path, store: CheckpointStore):
+async def test_files_that_could_not_be_kept_are_not_deleted(workspace: Path, store: SnapshotStore):
     """A file too large before the run, cut short by it, is told but left; it is named as kept."""
     with (workspace / "big").open("wb") as file:
         file.truncate(101 * 1024**2)
@@ -110,7 +110,7 @@ async def test_files_that_could_not_be_kept_are_not_deleted(workspace: Path, sto
     assert ((workspace / "big").exists(), done.kept, done.diff.files) == (True, ("big",), ())
 
 
-async def test_a_file_that_nothing_holds_is_not_replaced(repository: Path, store: CheckpointStore):
+async def test_a_file_that_nothing_holds_is_not_replaced(repository: Path, store: SnapshotStore):
     """An ignored file made after the run, where the run had deleted one, is in the way unless forced."""
     (repository / ".gitignore").write_text("a.txt\n")
     before = await store.take("r/before")
@@ -124,7 +124,7 @@ async def test_a_file_that_nothing_holds_is_not_replaced(repository: Path, store
     assert (repository / "a.txt").read_text() == "one\n"
 
 
-async def test_what_the_run_made_unreadable_is_no_obstacle(repository: Path, store: CheckpointStore):
+async def test_what_the_run_made_unreadable_is_no_obstacle(repository: Path, store: SnapshotStore):
     """A file that the run replaced by one too large to keep is taken back without force."""
     before = await store.take("r/before")
     with (repository / "a.txt").open("wb") as file:
@@ -202,12 +202,12 @@ async def test_untouched_files_are_never_touched(
         for source, rule in rules:
             if source is not None and (nested or not source.startswith("sub/.git/")):
                 write(root, source, rule + "\n")
-        before = await CheckpointStore(root, Path(place) / "state", excludes=own.encode()).take("r/before")
+        before = await SnapshotStore(root, Path(place) / "state", excludes=own.encode()).take("r/before")
         had = files_of(root)
         for act, path in acts:
             act_on(root, act, path)
         left = files_of(root)
-        await take_back(CheckpointStore(root, Path(place) / "state"), before.id)
+        await take_back(SnapshotStore(root, Path(place) / "state"), before.id)
         now = files_of(root)
     untouched = {path for path in had if left.get(path) == had[path]}
     assert {path: now.get(path) for path in untouched} == {path: had[path] for path in untouched}

@@ -19,7 +19,7 @@ from ringfence.sandbox.workspace.snapshot import scan, taking
 from ringfence.sandbox.workspace.snapshot.known import Names
 from ringfence.sandbox.workspace.snapshot.listing import Listing, list_before
 from ringfence.sandbox.workspace.snapshot.remembered import Remembered, load_remembered, save_remembered
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.snapshot.survey import survey
 
 from .conftest import run_git
@@ -110,7 +110,7 @@ CHANGES = st.lists(
 )
 
 
-async def test_what_is_ignored_by_now_does_not_come_back(repository: Path, store: CheckpointStore, no_wait):
+async def test_what_is_ignored_by_now_does_not_come_back(repository: Path, store: SnapshotStore, no_wait):
     """A file that is covered no more stays so, also where the list of files is remembered."""
     await store.take("r/a")
     run_git(repository, "rm", "-q", "--cached", "a.txt")
@@ -125,7 +125,7 @@ async def test_what_is_ignored_by_now_does_not_come_back(repository: Path, store
 
 
 async def test_what_was_too_large_is_covered_when_it_is_not(
-    repository: Path, store: CheckpointStore, no_wait, monkeypatch
+    repository: Path, store: SnapshotStore, no_wait, monkeypatch
 ):
     """A file that could not be kept is looked at each time, also where the list of files is remembered."""
     monkeypatch.setattr(taking, "FILE_LIMIT_BYTES", 10)
@@ -359,13 +359,13 @@ async def test_checkpoints_with_a_memory_are_those_without(steps: list[list[int]
         root = Path(top, "project")
         root.mkdir()
         run_git(root, "init", "-q")
-        old = CheckpointStore(root, Path(top, "old"))
+        old = SnapshotStore(root, Path(top, "old"))
         before = None
         for number, step in enumerate(steps):
             for act in step:
                 _work(root, act, number)
             wait_for_tick(Path(top))
-            fresh = CheckpointStore(root, Path(top, f"new{number}"))
+            fresh = SnapshotStore(root, Path(top, f"new{number}"))
             wanted = (await fresh.take("r/a")).tree
             for again in ("a", "c", "d"):
                 assert (await old.take(f"r{number}/{again}")).tree == wanted

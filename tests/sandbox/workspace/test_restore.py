@@ -8,19 +8,19 @@ import pytest
 
 from ringfence.sandbox.workspace.restore import WorkspaceConflict, materialise, restore
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 # ruff: noqa: ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
 
 
-async def undo(store: CheckpointStore, before: str, *, force: bool = False):
+async def undo(store: SnapshotStore, before: str, *, force: bool = False):
     """Take back all that happened since `before`."""
     after = await store.take("r/after", base=before)
     return await restore(store, wanted=before, expected=after.id, label="r/beforeundo", force=force)
 
 
-async def test_all_kinds_of_changes_are_taken_back(repository: Path, store: CheckpointStore):
+async def test_all_kinds_of_changes_are_taken_back(repository: Path, store: SnapshotStore):
     """Contents, links, executable bits and deleted directories are as they were; what was added is gone."""
     (repository / "link").symlink_to("a.txt")
     before = await store.take("r/before")
@@ -39,7 +39,7 @@ async def test_all_kinds_of_changes_are_taken_back(repository: Path, store: Chec
     assert [path.name for path in repository.iterdir() if path.name.startswith(".ringfence")] == []
 
 
-async def test_untouched_files_are_not_written(repository: Path, store: CheckpointStore):
+async def test_untouched_files_are_not_written(repository: Path, store: SnapshotStore):
     """A file that does not differ keeps its inode and time."""
     before = await store.take("r/before")
     status = (repository / "a.txt").stat()
@@ -50,7 +50,7 @@ async def test_untouched_files_are_not_written(repository: Path, store: Checkpoi
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_files_changed_since_are_a_conflict(force: bool, repository: Path, store: CheckpointStore):
+async def test_files_changed_since_are_a_conflict(force: bool, repository: Path, store: SnapshotStore):
     """Nothing is written, and the files are named, unless it is forced."""
     before = await store.take("r/before")
     (repository / "a.txt").write_text("agent")
@@ -68,7 +68,7 @@ async def test_files_changed_since_are_a_conflict(force: bool, repository: Path,
     assert (repository / "sub/b.txt").read_text() == "agent"
 
 
-async def test_other_files_of_the_user_stay(repository: Path, store: CheckpointStore):
+async def test_other_files_of_the_user_stay(repository: Path, store: SnapshotStore):
     """What the user did elsewhere after the run is neither a conflict nor lost."""
     before = await store.take("r/before")
     (repository / "a.txt").write_text("agent")
@@ -79,7 +79,7 @@ async def test_other_files_of_the_user_stay(repository: Path, store: CheckpointS
     assert (repository / "a.txt").read_text() == "one\n"
 
 
-async def test_it_can_be_taken_back(repository: Path, store: CheckpointStore):
+async def test_it_can_be_taken_back(repository: Path, store: SnapshotStore):
     """The state before a restore is a checkpoint like any other."""
     before = await store.take("r/before")
     (repository / "a.txt").write_text("agent")
@@ -88,7 +88,7 @@ async def test_it_can_be_taken_back(repository: Path, store: CheckpointStore):
     assert (repository / "a.txt").read_text() == "agent"
 
 
-async def test_parent_that_became_a_link_is_replaced(repository: Path, store: CheckpointStore, ground: Path):
+async def test_parent_that_became_a_link_is_replaced(repository: Path, store: SnapshotStore, ground: Path):
     """Nothing is written through a link that took a directory's place."""
     outside = ground / "outside"
     outside.mkdir()
@@ -103,7 +103,7 @@ async def test_parent_that_became_a_link_is_replaced(repository: Path, store: Ch
     assert (repository / "sub" / "b.txt").read_text() == "two\n"
 
 
-async def test_link_in_the_way_that_nobody_covers(repository: Path, store: CheckpointStore, ground: Path):
+async def test_link_in_the_way_that_nobody_covers(repository: Path, store: SnapshotStore, ground: Path):
     """An ignored link in a parent's place is a conflict, not a way out of the workspace."""
     (ground / "outside").mkdir()
     (repository / ".gitignore").write_text("/sub\n")
@@ -117,7 +117,7 @@ async def test_link_in_the_way_that_nobody_covers(repository: Path, store: Check
     assert list((ground / "outside").iterdir()) == []
 
 
-async def test_directory_with_uncovered_files_is_not_removed(repository: Path, store: CheckpointStore):
+async def test_directory_with_uncovered_files_is_not_removed(repository: Path, store: SnapshotStore):
     """Ignored files in a directory that took a file's place are a conflict, even when forced."""
     (repository / ".gitignore").write_text("*.key\n")
     before = await store.take("r/before")
@@ -129,7 +129,7 @@ async def test_directory_with_uncovered_files_is_not_removed(repository: Path, s
     assert (repository / "a.txt" / "my.key").read_text() == "precious"
 
 
-async def test_closed_directories_are_opened(repository: Path, store: CheckpointStore):
+async def test_closed_directories_are_opened(repository: Path, store: SnapshotStore):
     """An agent that took away the owner's rights on a directory does not stop an undo."""
     before = await store.take("r/before")
     (repository / "sub" / "b.txt").write_text("agent")
@@ -138,7 +138,7 @@ async def test_closed_directories_are_opened(repository: Path, store: Checkpoint
     assert (repository / "sub" / "b.txt").read_text() == "two\n"
 
 
-async def test_private_files_stay_private(workspace: Path, store: CheckpointStore):
+async def test_private_files_stay_private(workspace: Path, store: SnapshotStore):
     """A file that only its owner could read comes back so."""
     (workspace / "secret").write_text("x")
     (workspace / "secret").chmod(0o600)
@@ -148,7 +148,7 @@ async def test_private_files_stay_private(workspace: Path, store: CheckpointStor
     assert stat.S_IMODE((workspace / "secret").stat().st_mode) == 0o600
 
 
-async def test_materialise_gives_an_equal_tree(repository: Path, store: CheckpointStore, ground: Path):
+async def test_materialise_gives_an_equal_tree(repository: Path, store: SnapshotStore, ground: Path):
     """A directory filled from a checkpoint has its files, links and bits, and shares no inode with the workspace."""
     (repository / "link").symlink_to("/etc/passwd")
     before = await store.take("r/before")
@@ -167,7 +167,7 @@ class TestAsRoot:
     async def test_restored_files_belong_to_the_owner(self, repository: Path, state: Path, own):
         """Nothing in a user's workspace comes to belong to root."""
         own(repository)
-        store = CheckpointStore(repository, state, actor=Actor(12_345, 12_345))
+        store = SnapshotStore(repository, state, actor=Actor(12_345, 12_345))
         before = await store.take("r/before")
         (repository / "sub" / "b.txt").unlink()
         (repository / "sub").rmdir()
@@ -180,14 +180,14 @@ class TestAsRoot:
         own(repository)
         (repository / "roots").write_text("secret")
         (repository / "roots").chmod(0o600)
-        store = CheckpointStore(repository, state, actor=Actor(12_345, 12_345))
+        store = SnapshotStore(repository, state, actor=Actor(12_345, 12_345))
         assert (await store.take("r/x")).skipped == {"roots": "permission denied"}
 
     async def test_materialised_files_belong_to_the_sandbox(
         self, repository: Path, state: Path, ground: Path
     ):
         """A clone belongs to the sandbox's identity as a whole."""
-        store = CheckpointStore(repository, state)
+        store = SnapshotStore(repository, state)
         (ground / "clone").mkdir()
         await materialise(store, (await store.take("r/x")).id, ground / "clone", Actor(87_463, 87_463))
         paths = [ground / "clone", *(ground / "clone").rglob("*")]
@@ -201,7 +201,7 @@ class TestAsRoot:
         assert os.geteuid() == 0
 
 
-async def test_what_the_user_put_in_a_place_is_theirs(repository: Path, store: CheckpointStore):
+async def test_what_the_user_put_in_a_place_is_theirs(repository: Path, store: SnapshotStore):
     """A large file of the run may go; one that the user put there since is a conflict."""
     before = await store.take("r/before")
     os.truncate(repository / "a.txt", 101 * 1024**2)
@@ -217,7 +217,7 @@ async def test_what_the_user_put_in_a_place_is_theirs(repository: Path, store: C
 
 
 @pytest.mark.slow
-async def test_empty_directories_in_the_way(repository: Path, store: CheckpointStore):
+async def test_empty_directories_in_the_way(repository: Path, store: SnapshotStore):
     """A file comes back where a nest of empty directories took its place; one too deep to look into is named."""
     before = await store.take("r/before")
     (repository / "a.txt").unlink()

@@ -16,7 +16,7 @@ from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.sandbox.workspace.snapshot import taking
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.snapshot.taking import cache_key
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ def names(diff) -> dict[str, str]:
     return {change.path: change.kind for change in diff.files}
 
 
-async def test_unchanged_workspace_has_the_same_tree(repository: Path, store: CheckpointStore):
+async def test_unchanged_workspace_has_the_same_tree(repository: Path, store: SnapshotStore):
     """Two checkpoints of one state are equal and differ in nothing."""
     first, second = await store.take("r/before"), await store.take("r/after")
     assert first.tree == second.tree
@@ -48,7 +48,7 @@ async def test_unchanged_workspace_has_the_same_tree(repository: Path, store: Ch
     assert names(await store.diff(first.id, second.id)) == {}
 
 
-async def test_two_of_one_state_are_two(repository: Path, store: CheckpointStore):
+async def test_two_of_one_state_are_two(repository: Path, store: SnapshotStore):
     """Checkpoints of one state, taken within a second, do not share what is known of each."""
     before = await store.take("r/before")
     after = await store.take("r/after", base=before.id)
@@ -56,7 +56,7 @@ async def test_two_of_one_state_are_two(repository: Path, store: CheckpointStore
     assert (await store.memo(after.id)).base == before.id
 
 
-async def test_a_store_that_lost_its_objects_is_filled_again(repository: Path, store: CheckpointStore):
+async def test_a_store_that_lost_its_objects_is_filled_again(repository: Path, store: SnapshotStore):
     """Where the store's objects are gone, the files are read again: no checkpoint names what is not there."""
     for label in ("r/one", "r/two"):
         await store.take(label)
@@ -68,7 +68,7 @@ async def test_a_store_that_lost_its_objects_is_filled_again(repository: Path, s
     assert len(subprocess.run(command, capture_output=True, check=True).stdout.split()) == 3
 
 
-async def test_changes_are_told_by_kind(repository: Path, store: CheckpointStore):
+async def test_changes_are_told_by_kind(repository: Path, store: SnapshotStore):
     """Added, modified, deleted and changed in kind are told apart, with counts of lines."""
     before = await store.take("r/before")
     (repository / "a.txt").write_text("one\nmore\n")
@@ -87,7 +87,7 @@ async def test_changes_are_told_by_kind(repository: Path, store: CheckpointStore
     assert [change.path for change in diff.files if change.binary] == ["new"]
 
 
-async def test_executable_bit_is_a_change(repository: Path, store: CheckpointStore):
+async def test_executable_bit_is_a_change(repository: Path, store: SnapshotStore):
     """A file that became executable is told."""
     before = await store.take("r/before")
     (repository / "a.txt").chmod(0o755)
@@ -96,7 +96,7 @@ async def test_executable_bit_is_a_change(repository: Path, store: CheckpointSto
 
 
 @pytest.mark.slow
-async def test_same_size_within_one_tick_is_seen(workspace: Path, store: CheckpointStore):
+async def test_same_size_within_one_tick_is_seen(workspace: Path, store: SnapshotStore):
     """A file written again at once, with the same length, is read again."""
     file = workspace / "f"
     trees = set()
@@ -106,7 +106,7 @@ async def test_same_size_within_one_tick_is_seen(workspace: Path, store: Checkpo
     assert len(trees) == 10
 
 
-async def test_forged_times_are_seen(workspace: Path, store: CheckpointStore):
+async def test_forged_times_are_seen(workspace: Path, store: SnapshotStore):
     """Setting the time of modification back hides nothing."""
     file = workspace / "f"
     file.write_text("a")
@@ -118,7 +118,7 @@ async def test_forged_times_are_seen(workspace: Path, store: CheckpointStore):
 
 
 @pytest.mark.parametrize("name", slow_after(3, HOSTILE_NAMES), ids=repr)
-async def test_any_name(name: bytes, workspace: Path, store: CheckpointStore):
+async def test_any_name(name: bytes, workspace: Path, store: SnapshotStore):
     """Names of any bytes come through, in files and directories."""
     empty = await store.take("r/before")
     folder = os.fsencode(workspace) + b"/" + name
@@ -143,7 +143,7 @@ async def test_contents_come_back(tree: dict[bytes, bytes], tmp_path_factory):
             continue
         Path(base / "w" / os.fsdecode(name)).write_bytes(data)
         kept[name] = data
-    store = CheckpointStore(base / "w", base / "s")
+    store = SnapshotStore(base / "w", base / "s")
     checkpoint = await store.take("r/x")
     found: dict[bytes, bytes] = {}
     async for batch in store.contents(await store.blobs(checkpoint.id)):
@@ -163,7 +163,7 @@ async def test_ignored_files_are_left_out_but_tracked_ones_are_not(repository: P
     assert b"left.log" not in paths
 
 
-async def test_an_agents_new_rules_hide_nothing(repository: Path, store: CheckpointStore):
+async def test_an_agents_new_rules_hide_nothing(repository: Path, store: SnapshotStore):
     """Rules written during a run do not keep its files out of the diff."""
     before = await store.take("r/before")
     (repository / "sub" / ".gitignore").write_text("*\n")
@@ -173,7 +173,7 @@ async def test_an_agents_new_rules_hide_nothing(repository: Path, store: Checkpo
     assert set(diff) == {"sub/.gitignore", "sub/evil", ".gitignore"}
 
 
-async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: CheckpointStore):
+async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: SnapshotStore):
     """What a run made is in its second checkpoint, though another one of the workspace was taken meanwhile."""
     before = await store.take("r/before")
     (repository / "made").write_text("by the run")
@@ -183,7 +183,7 @@ async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: Ch
 
 
 @pytest.mark.parametrize("hidden_by", ["root", "itself"])
-async def test_dropped_rules_reveal_nothing(hidden_by: str, repository: Path, store: CheckpointStore):
+async def test_dropped_rules_reveal_nothing(hidden_by: str, repository: Path, store: SnapshotStore):
     """A user's ignored files do not become the run's when a run drops the rule: undo would delete them."""
     venv = repository / ".venv"
     venv.mkdir()
@@ -211,7 +211,7 @@ async def test_embedded_repositories_are_looked_into(repository: Path, store, gi
     assert checkpoint.git_entries == (b"inner/.git",)
 
 
-async def test_strange_files_are_named(workspace: Path, store: CheckpointStore):
+async def test_strange_files_are_named(workspace: Path, store: SnapshotStore):
     """Fifos and sockets are skipped and told, and nothing hangs on them."""
     (workspace / "plain").touch()
     os.mkfifo(workspace / "fifo")
@@ -224,7 +224,7 @@ async def test_strange_files_are_named(workspace: Path, store: CheckpointStore):
     assert checkpoint.files == 1
 
 
-async def test_large_file_is_skipped(workspace: Path, store: CheckpointStore):
+async def test_large_file_is_skipped(workspace: Path, store: SnapshotStore):
     """A file above the limit is named, with the reason, and not kept."""
     with (workspace / "huge").open("wb") as file:
         file.truncate(taking.FILE_LIMIT_BYTES + 1)
@@ -239,7 +239,7 @@ def small_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     return 1024**2
 
 
-async def test_too_much_is_refused(workspace: Path, store: CheckpointStore, small_limit: int):
+async def test_too_much_is_refused(workspace: Path, store: SnapshotStore, small_limit: int):
     """A workspace beyond the total limit is a usage error that says what to do."""
     for number in range(5):
         (workspace / f"z{number:02}").write_bytes(b"z" * (small_limit // 4))
@@ -247,7 +247,7 @@ async def test_too_much_is_refused(workspace: Path, store: CheckpointStore, smal
         await store.take("r/x")
 
 
-async def test_too_much_after_a_run_is_cut(workspace: Path, store: CheckpointStore):
+async def test_too_much_after_a_run_is_cut(workspace: Path, store: SnapshotStore):
     """An agent cannot keep its changes from being kept by writing more than the limit."""
     before = await store.take("r/before")
     (workspace / "small").touch()
@@ -259,7 +259,7 @@ async def test_too_much_after_a_run_is_cut(workspace: Path, store: CheckpointSto
     assert len(after.skipped) == 90
 
 
-async def test_hostile_rules_are_not_tried(workspace: Path, store: CheckpointStore):
+async def test_hostile_rules_are_not_tried(workspace: Path, store: SnapshotStore):
     """Rules made to take for ever, written during a run, do not hold up its end."""
     before = await store.take("r/before")
     (workspace / ".gitignore").write_text("\n".join(["*a" * 60 + "b"] * 200))
@@ -269,7 +269,7 @@ async def test_hostile_rules_are_not_tried(workspace: Path, store: CheckpointSto
     assert after.files == 2
 
 
-async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
+async def test_links_are_kept_as_links(workspace: Path, store: SnapshotStore):
     """A link's target is kept, never what it points at; a directory that became a link is not entered."""
     (workspace / "d").mkdir()
     (workspace / "d" / "passwd").write_text("mine")
@@ -283,7 +283,7 @@ async def test_links_are_kept_as_links(workspace: Path, store: CheckpointStore):
 
 
 @pytest.mark.parametrize("kind", slow_after(2, ["fifo", "file", "link", "loop", "empty"]))
-async def test_git_of_any_kind(kind: str, workspace: Path, store: CheckpointStore):
+async def test_git_of_any_kind(kind: str, workspace: Path, store: SnapshotStore):
     """Whatever is called `.git`, the files are found."""
     git = workspace / ".git"
     match kind:
@@ -300,7 +300,7 @@ async def test_git_of_any_kind(kind: str, workspace: Path, store: CheckpointStor
         assert (await store.take("r/x")).files == 1
 
 
-async def test_damaged_index_and_cache(repository: Path, store: CheckpointStore):
+async def test_damaged_index_and_cache(repository: Path, store: SnapshotStore):
     """A damaged index or cache costs time, not files."""
     good = await store.take("r/x")
     (repository / ".git" / "index").write_bytes(b"DIRC garbage")
@@ -311,7 +311,7 @@ async def test_damaged_index_and_cache(repository: Path, store: CheckpointStore)
     assert any("index" in note for note in again.notes)
 
 
-async def test_upper_case_git_is_ordinary(workspace: Path, store: CheckpointStore):
+async def test_upper_case_git_is_ordinary(workspace: Path, store: SnapshotStore):
     """`.GIT` is a name like any other here."""
     (workspace / ".GIT").mkdir()
     (workspace / ".GIT" / "config").touch()
@@ -319,7 +319,7 @@ async def test_upper_case_git_is_ordinary(workspace: Path, store: CheckpointStor
 
 
 @pytest.mark.slow
-async def test_deep_nesting_ends(workspace: Path, store: CheckpointStore):
+async def test_deep_nesting_ends(workspace: Path, store: SnapshotStore):
     """Thousands of nested directories neither hang nor crash a checkpoint."""
     (workspace / "f").touch()
     here = os.open(workspace, os.O_RDONLY)
@@ -338,7 +338,7 @@ async def test_deep_nesting_ends(workspace: Path, store: CheckpointStore):
         subprocess.run(["rm", "-rf", str(workspace / "d")], check=True)
 
 
-async def test_patch_applies(repository: Path, store: CheckpointStore, git, tmp_path: Path):
+async def test_patch_applies(repository: Path, store: SnapshotStore, git, tmp_path: Path):
     """The patch, binary files included, gives the same tree when git applies it."""
     before = await store.take("r/before")
     git(repository, "worktree", "add", "-q", "--detach", str(tmp_path / "copy"))
@@ -352,7 +352,7 @@ async def test_patch_applies(repository: Path, store: CheckpointStore, git, tmp_
     assert (tmp_path / "copy" / "a.txt").read_text() == "other\n"
 
 
-async def test_gc_drops_other_runs(workspace: Path, store: CheckpointStore):
+async def test_gc_drops_other_runs(workspace: Path, store: SnapshotStore):
     """Checkpoints of runs that are kept stay, others are gone and say so."""
     (workspace / "f").write_text("old")
     old = await store.take("old/before")
@@ -365,7 +365,7 @@ async def test_gc_drops_other_runs(workspace: Path, store: CheckpointStore):
 
 
 async def test_of_a_clone_nothing_is_kept_but_the_checkpoint(
-    workspace: Path, ground: Path, store: CheckpointStore, git
+    workspace: Path, ground: Path, store: SnapshotStore, git
 ):
     """All files of a clone are read, and what is known of the workspace's own stays as it was."""
     clone = ground / "clone"
@@ -390,7 +390,7 @@ async def test_of_a_clone_nothing_is_kept_but_the_checkpoint(
     assert (await store.take("r/again")).tree == before.tree
 
 
-async def test_gc_forgets_clones(workspace: Path, store: CheckpointStore, git):
+async def test_gc_forgets_clones(workspace: Path, store: SnapshotStore, git):
     """What version 0.1 kept of a clone goes; the workspace's own stays."""
     taken = await store.take("r/before")
     caches = store.directory / "cache"
@@ -403,7 +403,7 @@ async def test_gc_forgets_clones(workspace: Path, store: CheckpointStore, git):
     assert kept == cache_key(workspace)
 
 
-async def test_store_heals(workspace: Path, store: CheckpointStore):
+async def test_store_heals(workspace: Path, store: SnapshotStore):
     """Where the last tree is lost, the next checkpoint reads all files and is whole."""
     (workspace / "f").write_text("x")
     first = await store.take("r/x")
@@ -419,7 +419,7 @@ async def test_two_at_once(workspace: Path, state: Path):
     trees = []
 
     async def take(label: str) -> None:
-        trees.append((await CheckpointStore(workspace, state).take(label)).tree)
+        trees.append((await SnapshotStore(workspace, state).take(label)).tree)
 
     async with anyio.create_task_group() as tasks:
         for number in range(4):
@@ -440,13 +440,13 @@ async def test_cancelled_checkpoint_leaves_nothing(repository: Path, store, tmp_
     assert (await store.take("r/x")).files == 3
 
 
-async def test_label_is_checked(store: CheckpointStore):
+async def test_label_is_checked(store: SnapshotStore):
     """A label cannot reach another part of the store."""
     with pytest.raises(UsageError):
         await store.take("../../heads/x")
 
 
-async def test_unreadable_directory_is_told(workspace: Path, store: CheckpointStore):
+async def test_unreadable_directory_is_told(workspace: Path, store: SnapshotStore):
     """A directory closed by an agent is a note, not a silent hole (root sees through it)."""
     (workspace / "d").mkdir()
     (workspace / "d" / "f").touch()

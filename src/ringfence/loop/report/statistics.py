@@ -10,7 +10,7 @@ from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.candidate import differences
 from ringfence.loop.repository.place import git_on
 from ringfence.sandbox.workspace.protect.protected import flag, reason
-from ringfence.sandbox.workspace.snapshot.difference import parse_diff
+from ringfence.sandbox.workspace.snapshot.diff import parse_diff
 
 MOST_FILES = 200
 MOST_FLAGGED = 50

@@ -21,7 +21,7 @@ from ringfence.loop.repository.slot import check_id
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.snapshot.fast_import import quoted
 from ringfence.sandbox.workspace.snapshot.scan import NO_FILE
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _REF = "refs/ringfence/candidate"
 _AUTHOR = b"ringfence <ringfence@localhost>"
@@ -50,7 +50,7 @@ class Change:
     """Contents, or where a link leads."""
 
 
-async def changes_between(store: CheckpointStore, before: str, after: str) -> list[Change]:
+async def changes_between(store: SnapshotStore, before: str, after: str) -> list[Change]:
     """What a run changed, of its checkpoints.
 
     Args:
@@ -76,7 +76,7 @@ async def changes_between(store: CheckpointStore, before: str, after: str) -> li
     return sorted(changes, key=lambda change: change.path)
 
 
-async def _not_held(store: CheckpointStore, before: str, after: str) -> dict[str, str]:
+async def _not_held(store: SnapshotStore, before: str, after: str) -> dict[str, str]:
     """Files, and directories, of which a run changed what its checkpoint cannot hold, and why: no commit would."""
     old, new = await store.memo(before), await store.memo(after)
     return {

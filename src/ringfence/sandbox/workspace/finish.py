@@ -19,9 +19,9 @@ from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.protect.untrusted import distrust_all
 from ringfence.sandbox.workspace.run_as import Actor, both
-from ringfence.sandbox.workspace.snapshot.difference import Diff, PatchTooLarge
+from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
-from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.tree import Tree
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
@@ -89,7 +89,7 @@ class Finished:
     """What a run came to."""
 
     record: WorkRecord
-    after: Checkpoint
+    after: Snapshot
     diff: Diff
     patch: bytes
     """Empty where nothing changed, or it would be too large (a note says so)."""
@@ -227,7 +227,7 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
     return await _finished(record, after, store, (*work.notes, note))
 
 
-async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Checkpoint]:
+async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Snapshot]:
     """Keep the state after a run and complete its record. Also serves a run found interrupted.
 
     Raises:
@@ -236,7 +236,7 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
     return await _closed(record, run_dir, open_store(record, state))
 
 
-async def _closed(record: WorkRecord, run_dir: Path, store: CheckpointStore) -> tuple[WorkRecord, Checkpoint]:
+async def _closed(record: WorkRecord, run_dir: Path, store: SnapshotStore) -> tuple[WorkRecord, Snapshot]:
     label = f"{record.run}/after"
     if record.clone:
         # The clone lies in the run's directory, where only the caller can walk to; links in it are not
@@ -252,7 +252,7 @@ async def _closed(record: WorkRecord, run_dir: Path, store: CheckpointStore) -> 
     return record, after
 
 
-async def _git_appeared(record: WorkRecord, after: Checkpoint, store: CheckpointStore) -> list[str]:
+async def _git_appeared(record: WorkRecord, after: Snapshot, store: SnapshotStore) -> list[str]:
     """Git directories in the workspace itself that were not there before the run."""
     if record.clone:
         return []
@@ -265,7 +265,7 @@ async def _git_appeared(record: WorkRecord, after: Checkpoint, store: Checkpoint
 
 
 async def _finished(
-    record: WorkRecord, after: Checkpoint, store: CheckpointStore, notes: tuple[str, ...]
+    record: WorkRecord, after: Snapshot, store: SnapshotStore, notes: tuple[str, ...]
 ) -> Finished:
     diff, (patch, too_large) = await both(partial(diff_run, record, store), partial(_patch, record, store))
     if diff.unkept:
@@ -284,7 +284,7 @@ async def _finished(
     )
 
 
-async def _patch(record: WorkRecord, store: CheckpointStore) -> tuple[bytes, tuple[str, ...]]:
+async def _patch(record: WorkRecord, store: SnapshotStore) -> tuple[bytes, tuple[str, ...]]:
     """The patch; empty with a note where it would be too large."""
     try:
         return await patch_run(record, store), ()

@@ -26,7 +26,7 @@ from ringfence.sandbox.workspace.refusals import check_reachable, check_workspac
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.ignore import escape
-from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.surroundings import surroundings
 from ringfence.sandbox.workspace.work import (
     WorkRecord,
@@ -41,7 +41,7 @@ class Prepared:
     """A workspace made ready for a run's sandboxes."""
 
     placement: Placement
-    before: Checkpoint
+    before: Snapshot
     record: WorkRecord
     run_dir: Path
     state: Path
@@ -97,7 +97,7 @@ async def prepare(
     unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
     layout = None if unused else await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, workspace, layout)
-    store = CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes)
+    store = SnapshotStore(workspace, state, actor=reader, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
     ground = _Ground(workspace, decision, store, run_dir, is_carried=unseen is not None)
     start = await _start(earlier, ground, before)
@@ -148,7 +148,7 @@ class _Ground:
 
     workspace: Path
     decision: Decision
-    store: CheckpointStore
+    store: SnapshotStore
     run_dir: Path
     is_carried: bool
 
@@ -169,7 +169,7 @@ class _Ground:
         )
 
     async def submodules(
-        self, layout: GitLayout | None, before: Checkpoint, identity: Identity
+        self, layout: GitLayout | None, before: Snapshot, identity: Identity
     ) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
         """Git directories for the submodules; a clone has none: there they are plain directories."""
         if layout is None or layout.refused is not None or self.decision.mode != "bind":
@@ -202,7 +202,7 @@ class _Guards:
 
 def _guards(
     ground: _Ground,
-    before: Checkpoint,
+    before: Snapshot,
     private: PrivateGit | None,
     settings: UserSettings,
     *,
@@ -255,7 +255,7 @@ def _on_host(mode: WorkspaceMode | None) -> Decision:
     return Decision(os.geteuid(), os.getegid(), "bind")
 
 
-async def _start(earlier: WorkRecord | None, ground: _Ground, before: Checkpoint) -> str:
+async def _start(earlier: WorkRecord | None, ground: _Ground, before: Snapshot) -> str:
     """The checkpoint that a clone starts from."""
     if earlier is None or earlier.after is None:
         return before.id
@@ -270,7 +270,7 @@ async def _start(earlier: WorkRecord | None, ground: _Ground, before: Checkpoint
     return earlier.after
 
 
-async def _keep_start(store: CheckpointStore, before: Checkpoint, placement: Placement, run: str) -> str:
+async def _keep_start(store: SnapshotStore, before: Snapshot, placement: Placement, run: str) -> str:
     """A checkpoint of the run's own, which does not go when the earlier run's do."""
     taken = await store.take(
         f"{run}/start", base=before.id, root=placement.workspace_source, actor=Actor.current()
@@ -337,7 +337,7 @@ def _with_submodules(placement: Placement, submodules: Iterable[Submodule]) -> P
     return replace(placement, overlays=(*placement.overlays, *more))
 
 
-def _told(before: Checkpoint, guards: _Guards, decision: Decision) -> list[str]:
+def _told(before: Snapshot, guards: _Guards, decision: Decision) -> list[str]:
     """What leads out of the workspace, for the user to know."""
     if decision.mode == "clone":
         return []

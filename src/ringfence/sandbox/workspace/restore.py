@@ -25,9 +25,9 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.protect.retirement import Retired
 from ringfence.sandbox.workspace.run_as import Actor, both, give
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
-from ringfence.sandbox.workspace.snapshot.difference import Diff, FileChange
+from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of
-from ringfence.sandbox.workspace.snapshot.store import Checkpoint, CheckpointStore
+from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -58,7 +58,7 @@ class Restored:
 
     diff: Diff
     """What differs between the workspace before and after it."""
-    safety: Checkpoint
+    safety: Snapshot
     """The workspace as it was before: restoring this takes the restore back."""
     left: tuple[str, ...] = ()
     """Files that the run made and nothing holds: too large, or unreadable. They are there still."""
@@ -70,7 +70,7 @@ class Restored:
     """Files of the run that no checkpoint holds, that run on the user's machine, and that are there still."""
 
 
-async def materialise(store: CheckpointStore, checkpoint: str, directory: Path, owner: Actor) -> None:
+async def materialise(store: SnapshotStore, checkpoint: str, directory: Path, owner: Actor) -> None:
     """Fill an empty directory with the files of a checkpoint.
 
     Args:
@@ -103,14 +103,14 @@ def _write(tree: Tree, path: bytes, blob: Blob, data: bytes, mode: int) -> None:
 
 
 async def restore(
-    store: CheckpointStore, *, wanted: str, expected: str | None, label: str, force: bool = False
+    store: SnapshotStore, *, wanted: str, expected: str | None, label: str, force: bool = False
 ) -> Restored:
     """Set the files that differ between two checkpoints to what they are in `wanted`.
 
     Args:
         store: Of the workspace that is written.
-        wanted: Checkpoint to go to.
-        expected: Checkpoint the workspace is thought to be at, as far as those files go. None: whatever is there,
+        wanted: Snapshot to go to.
+        expected: Snapshot the workspace is thought to be at, as far as those files go. None: whatever is there,
             all of it the user's own.
         label: Under which the state before is kept.
         force: Overwrite files that are not as in `expected`.
@@ -142,7 +142,7 @@ async def restore(
 
 
 async def _only_expected(
-    store: CheckpointStore, changes: tuple[FileChange, ...], states: tuple[str, str, str], *, force: bool
+    store: SnapshotStore, changes: tuple[FileChange, ...], states: tuple[str, str, str], *, force: bool
 ) -> tuple[FileChange, ...]:
     """Those of the changes that lead from the expected state to the wanted one; others of the user's stay."""
     expected, present, wanted = states
@@ -165,7 +165,7 @@ def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None
     return {path: memo.marks.get(path) for path in own}
 
 
-async def _check_uncovered(store: CheckpointStore, by_run: _Leavings, todo: Diff) -> None:
+async def _check_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) -> None:
     """Refuse to replace a file whose contents nothing holds: one that is ignored, unreadable or too large.
 
     What the run itself left so is no reason: that is there only because of it.
@@ -184,7 +184,7 @@ async def _check_uncovered(store: CheckpointStore, by_run: _Leavings, todo: Diff
         )
 
 
-async def _apply(store: CheckpointStore, present: str, wanted: str, *, todo: Diff, by_run: _Leavings) -> None:
+async def _apply(store: SnapshotStore, present: str, wanted: str, *, todo: Diff, by_run: _Leavings) -> None:
     deleted = {change.raw_path for change in todo.files if change.kind == "deleted"}
     written = {change.raw_path for change in todo.files} - deleted
     changed, _ = await store.changes(present, wanted)
@@ -208,7 +208,7 @@ async def _apply(store: CheckpointStore, present: str, wanted: str, *, todo: Dif
             note.unlink(missing_ok=True)
 
 
-async def _sweep(store: CheckpointStore) -> None:
+async def _sweep(store: SnapshotStore) -> None:
     """Remove the private directory of a restore that was killed."""
     note = store.directory / _NOTE
     try:

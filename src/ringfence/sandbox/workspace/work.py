@@ -15,10 +15,9 @@ from ringfence.sandbox.workspace.protect.protected import flag, matches_any
 from ringfence.sandbox.workspace.protect.retirement import retire_repositories
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.snapshot.difference import Diff
+from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo
-from ringfence.sandbox.workspace.snapshot.store import CheckpointStore
-from ringfence.sandbox.workspace.snapshot.unkept import with_unkept
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _FILE = "work.json"
 
@@ -34,11 +33,11 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whose files the workspace holds: files are written as this user."""
     gid: int
     before: str
-    """Checkpoint before the run."""
+    """Snapshot before the run."""
     start: str | None = None
     """What the agent found, where that is not `before`: a clone that goes on with an earlier one."""
     after: str | None = None
-    """Checkpoint after it; None if it never ended in order."""
+    """Snapshot after it; None if it never ended in order."""
     base_commit: str | None = None
     refs: dict[str, str] = {}
     """Refs made in the user's repository."""
@@ -116,12 +115,12 @@ def _unescaped(text: str) -> str:
     return head + "".join(chr(int(part[:4], 16)) + part[4:] for part in rest)
 
 
-def open_store(record: WorkRecord, state: Path) -> CheckpointStore:
+def open_store(record: WorkRecord, state: Path) -> SnapshotStore:
     """The store with a run's checkpoints."""
-    return CheckpointStore(Path(record.workspace), state, actor=record.actor)
+    return SnapshotStore(Path(record.workspace), state, actor=record.actor)
 
 
-async def diff_run(record: WorkRecord, store: CheckpointStore) -> Diff:
+async def diff_run(record: WorkRecord, store: SnapshotStore) -> Diff:
     """What the run changed, and what of it no patch shows.
 
     Raises:
@@ -157,7 +156,7 @@ def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> b
     return (before.tree, before.skipped, before.marks) != (after.tree, after.skipped, after.marks)
 
 
-async def patch_run(record: WorkRecord, store: CheckpointStore) -> bytes:
+async def patch_run(record: WorkRecord, store: SnapshotStore) -> bytes:
     """What the run changed, as a patch.
 
     Raises:

@@ -10,8 +10,7 @@ import msgspec
 
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.protect.protected import flag, matches_any
-from ringfence.sandbox.workspace.snapshot.comparison import compare_trees
-from ringfence.sandbox.workspace.snapshot.difference import ChangeKind, parse_diff, parse_entries
+from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff, parse_entries
 
 MAX_KEPT = 20_000
 """Files of commits in a record; those that run on the user's machine come first."""

@@ -25,8 +25,13 @@ from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached,
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.blobs import Blob, batches, read_changes, read_line, split_contents
-from ringfence.sandbox.workspace.snapshot.comparison import compare_trees
-from ringfence.sandbox.workspace.snapshot.difference import Diff, PatchTooLarge, parse_diff, without_lines
+from ringfence.sandbox.workspace.snapshot.diff import (
+    Diff,
+    PatchTooLarge,
+    compare_trees,
+    parse_diff,
+    without_lines,
+)
 from ringfence.sandbox.workspace.snapshot.known import Names
 from ringfence.sandbox.workspace.snapshot.listing import Listing, LookedOver, list_again, list_before
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo, watched_paths
@@ -57,7 +62,7 @@ class Kept:
 
 
 @frozen
-class Checkpoint:
+class Snapshot:
     """A state of the workspace that was kept."""
 
     id: str
@@ -79,7 +84,7 @@ class Checkpoint:
     duration_ms: float = 0.0
 
 
-class CheckpointStore:
+class SnapshotStore:
     """The checkpoints of one workspace.
 
     Args:
@@ -102,7 +107,7 @@ class CheckpointStore:
 
     async def take(
         self, label: str, *, base: str | None = None, root: Path | None = None, actor: Actor | None = None
-    ) -> Checkpoint:
+    ) -> Snapshot:
         """Keep the state of the workspace, pinned by the ref `refs/ringfence/<label>`.
 
         Args:
@@ -129,7 +134,7 @@ class CheckpointStore:
             taken = await taker.take(listing, began_ns)
             await self._remember(taken, listing, taker, earlier=earlier, base=base)
             shared = () if earlier else await taker.links_note(taken, listing.ignored)
-        return Checkpoint(
+        return Snapshot(
             id=taken.commit,
             tree=taken.tree,
             files=len(taken.files),

@@ -16,9 +16,8 @@ from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
-from ringfence.sandbox.workspace.snapshot.difference import Diff
-from ringfence.sandbox.workspace.snapshot.store import NAMED, Checkpoint, CheckpointStore
-from ringfence.sandbox.workspace.snapshot.unkept import with_unkept
+from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
+from ringfence.sandbox.workspace.snapshot.store import NAMED, Snapshot, SnapshotStore
 
 BEFORE_RESTORE = "before-restore"
 """Name of the state that the last restore left behind: restoring it takes that back."""
@@ -37,7 +36,7 @@ class NamedCheckpoint:
     """When, in seconds since the epoch."""
 
 
-class ByHand:
+class NamedCheckpoints:
     """The named checkpoints of one workspace. Whatever looks at its files holds it: no run works there meanwhile.
 
     Args:
@@ -45,11 +44,11 @@ class ByHand:
         state: The state directory.
     """
 
-    def __init__(self, store: CheckpointStore, state: Path) -> None:
+    def __init__(self, store: SnapshotStore, state: Path) -> None:
         self._store = store
         self._state = state
 
-    async def create(self, name: str, *, force: bool = False) -> Checkpoint:
+    async def create(self, name: str, *, force: bool = False) -> Snapshot:
         """Keep the state of the workspace under a name.
 
         Args:
@@ -144,7 +143,7 @@ class ByHand:
         return held(self._store.workspace, by=by, state=self._state)
 
 
-async def open_by_hand(workspace: Path, state: Path) -> ByHand:
+async def open_named_checkpoints(workspace: Path, state: Path) -> NamedCheckpoints:
     """The named checkpoints of a workspace, read and written as its owner.
 
     Raises:
@@ -159,7 +158,7 @@ async def open_by_hand(workspace: Path, state: Path) -> ByHand:
     unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
     layout = None if unused else await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, workspace, layout)
-    return ByHand(CheckpointStore(workspace, state, actor=reader, excludes=settings.excludes), state)
+    return NamedCheckpoints(SnapshotStore(workspace, state, actor=reader, excludes=settings.excludes), state)
 
 
 def _label(name: str) -> str:

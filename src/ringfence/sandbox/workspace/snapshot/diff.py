@@ -1,0 +1,206 @@
+"""What differs between two snapshots, file by file: what git's trees show, and what no patch can show."""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from ringfence.errors import RingfenceError
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.snapshot.fast_import import quoted
+from ringfence.sandbox.workspace.snapshot.memo import MAX_MARKS, Mark, Memo, lies_in
+from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
+
+ChangeKind = Literal["added", "modified", "deleted", "typechange"]
+UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
+_KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
+_OPTIONS = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv")
+_COARSER = ("64k", "1")
+"""Values of core.bigFileThreshold for retries; the last one makes git treat every file as binary."""
+_COMPARE_S = (20.0, 20.0, 120.0)
+"""Seconds for each attempt, the coarsest last: many files of many lines, each below the threshold, take git minutes."""
+_IGNORED = "ignored by git"
+_UNSAFE = re.compile(rb"[*?\[\\]")
+"""Characters that have a meaning of their own in a pattern of attributes."""
+_RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
+"""Git ignores longer lines, and files of more than 100 MiB."""
+
+
+class PatchTooLarge(RingfenceError):
+    """A patch is larger than what is kept; the snapshots hold the changes all the same."""
+
+
+@frozen
+class FileChange:
+    """One file that differs."""
+
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
+    kind: ChangeKind
+    insertions: int
+    deletions: int
+    binary: bool
+    mode_changed: bool
+    """Whether the executable bit or the kind of file changed."""
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it is on disk."""
+        return os.fsencode(self.path)
+
+
+@frozen
+class UnkeptChange:
+    """A file that differs though its contents are not kept, or a place that could not be looked at."""
+
+    path: str
+    """Relative to the workspace; directories end in a slash, `./` is anywhere."""
+    kind: UnkeptKind
+    why: str
+    """Why it is not kept."""
+    size_before: int | None = None
+    size_after: int | None = None
+
+    def __str__(self) -> str:
+        sizes = [f"{size} bytes" for size in (self.size_before, self.size_after) if size is not None]
+        return f"{self.path!r} {self.kind}{': ' if sizes else ''}{', now '.join(sizes)} ({self.why})"
+
+
+@frozen
+class Diff:
+    """What differs between two snapshots."""
+
+    files: tuple[FileChange, ...] = ()
+    unkept: tuple[UnkeptChange, ...] = ()
+    """What is in no patch; `with_unkept` adds it."""
+
+    @property
+    def insertions(self) -> int:
+        """Lines added in all text files."""
+        return sum(change.insertions for change in self.files)
+
+    @property
+    def deletions(self) -> int:
+        """Lines removed in all text files."""
+        return sum(change.deletions for change in self.files)
+
+
+async def compare_trees(git: Git, earlier: str, later: str, *, output_limit_bytes: int) -> bytes:
+    """Return what `parse_diff` reads; without numbers of lines where counting them exceeds git's memory or time.
+
+    Raises:
+        GitBoundReached: There is more than may be printed, or git took too long even without counting lines.
+    """
+    attempts = [
+        git,
+        *(replace(git, options=(*git.options, f"core.bigFileThreshold={size}")) for size in _COARSER),
+    ]
+    *finer, last = zip(attempts, _COMPARE_S, strict=True)
+    for attempt, limit_s in finer:
+        try:
+            return await _compare(attempt, earlier, later, limit_s, output_limit_bytes)
+        except GitBoundReached as exc:
+            if exc.bound == "output":
+                raise
+    return await _compare(last[0], earlier, later, last[1], output_limit_bytes)
+
+
+async def _compare(git: Git, earlier: str, later: str, limit_s: float, output_limit_bytes: int) -> bytes:
+    answer = await git.run(
+        "diff-tree", *_OPTIONS, earlier, later, timeout_s=limit_s, output_limit_bytes=output_limit_bytes
+    )
+    return answer.stdout
+
+
+def parse_diff(output: bytes) -> Diff:
+    """Read the output of `git diff-tree -r -z --raw --numstat --no-renames`."""
+    fields = output.split(b"\0")
+    raw: dict[bytes, tuple[ChangeKind, bool]] = {}
+    position = 0
+    while position + 1 < len(fields) and fields[position].startswith(b":"):
+        old_mode, new_mode, _, _, letter = fields[position][1:].split(b" ")
+        exists = b"000000" not in (old_mode, new_mode)
+        raw[fields[position + 1]] = (_KINDS[letter[:1]], exists and old_mode != new_mode)
+        position += 2
+    changes = []
+    for line in fields[position:]:
+        if not line:
+            continue
+        inserted, deleted, path = line.split(b"\t", 2)
+        kind, mode_changed = raw[path]
+        binary = inserted == b"-"
+        counts = (0, 0) if binary else (int(inserted), int(deleted))
+        changes.append(FileChange(os.fsdecode(path), kind, *counts, binary=binary, mode_changed=mode_changed))
+    return Diff(tuple(changes))
+
+
+def parse_entries(output: bytes) -> dict[str, tuple[int, str]]:
+    """Mode and id that each changed file has afterwards, from what `parse_diff` reads; mode 0 where it is gone."""
+    fields = output.split(b"\0")
+    found, position = dict[str, tuple[int, str]](), 0
+    while position + 1 < len(fields) and fields[position].startswith(b":"):
+        _, mode, _, name, _ = fields[position][1:].split(b" ")
+        found[os.fsdecode(fields[position + 1])] = int(mode, 8), name.decode()
+        position += 2
+    return found
+
+
+def without_lines(paths: Iterable[bytes]) -> bytes:
+    """Rules for `info/attributes` by which git compares files as binary; every file where a path is too long."""
+    patterns = (_UNSAFE.sub(rb"\\\g<0>", path) for path in paths)
+    rules = [quoted(b"/" + pattern) + b" -diff\n" for pattern in patterns]
+    is_short = all(len(rule) < _RULE_BYTES for rule in rules) and sum(map(len, rules)) < _RULES_BYTES
+    return b"".join(rules) if is_short else b"* -diff\n"
+
+
+def with_unkept(diff: Diff, before: Memo, after: Memo) -> Diff:
+    """Add the changes that no patch can show: to files whose contents are not kept, and in places that were not read.
+
+    A file that the later snapshot could not keep is not deleted: it is reported as changed.
+    """
+    places = {path: why for path, why in after.skipped.items() if path != ELSEWHERE}
+    lost = [c for c in diff.files if c.kind == "deleted" and lies_in(c.raw_path, places)]
+    gone = {change.raw_path for change in lost}
+    files = tuple(change for change in diff.files if change.raw_path not in gone)
+    reported = {change.raw_path for change in diff.files}
+    unkept = [_lost_change(change, after) for change in lost]
+    unkept += [
+        change
+        for path in before.marks.keys() | after.marks.keys()
+        if path not in reported and (change := _compare_marks(path, before, after)) is not None
+    ]
+    unkept += [
+        UnkeptChange(os.fsdecode(path), "unseen", why)
+        for path, why in after.skipped.items()
+        if path.endswith(b"/") and path not in before.skipped
+    ]
+    if MAX_MARKS in (len(before.marks), len(after.marks)):
+        unkept.append(UnkeptChange("./", "unseen", f"more than {MAX_MARKS} files are not kept"))
+    return replace(diff, files=files, unkept=tuple(sorted(unkept, key=_rank)))
+
+
+def _rank(change: UnkeptChange) -> tuple[bool, str]:
+    # First what says that the rest is not all: at the end of many lines nobody reads it.
+    return os.fsencode(change.path) != ELSEWHERE, change.path
+
+
+def _compare_marks(path: bytes, before: Memo, after: Memo) -> UnkeptChange | None:
+    old, new = before.marks.get(path), after.marks.get(path)
+    if old == new or (new is None and lies_in(path, after.skipped)):
+        return None
+    kind: UnkeptKind = "added" if old is None else "deleted" if new is None else "modified"
+    why = after.skipped.get(path) or before.skipped.get(path) or _IGNORED
+    return UnkeptChange(os.fsdecode(path), kind, why, size_before=_size(old), size_after=_size(new))
+
+
+def _lost_change(change: FileChange, after: Memo) -> UnkeptChange:
+    """A file that the earlier snapshot holds and the later one could not read."""
+    new = after.marks.get(change.raw_path)
+    why = after.skipped.get(change.raw_path, "its directory could not be read")
+    return UnkeptChange(change.path, "modified", why, size_after=_size(new))
+
+
+def _size(mark: Mark | None) -> int | None:
+    return None if mark is None else mark.size
