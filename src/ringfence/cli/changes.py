@@ -91,7 +91,7 @@ def print_lines(lines: "Iterable[str]") -> None:
 
 def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
     """Tell what was written to the workspace, and what was not."""
-    from ringfence.sandbox.workspace.protect.protected import reason
+    from ringfence.sandbox.workspace.protect.flags import reason
 
     files, repositories = restored.diff.files, restored.repositories
     print_lines(f"{change.kind:<10} {change.path}" for change in files)

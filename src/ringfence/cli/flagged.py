@@ -31,7 +31,7 @@ def warnings(paths: Sequence[str], run_id: str) -> list[str]:
 
 def listing(paths: Iterable[str], record: "WorkRecord") -> Iterator[str]:
     """Every flagged path with its reason."""
-    from ringfence.sandbox.workspace.protect.protected import matches_any, reason
+    from ringfence.sandbox.workspace.protect.flags import matches_any, reason
 
     paths = list(paths)
     protected = frozenset(matches_any(paths, record.protect))
@@ -43,7 +43,7 @@ def listing(paths: Iterable[str], record: "WorkRecord") -> Iterator[str]:
 
 def _by_directory(paths: Iterable[str]) -> list[tuple[str, str, int]]:
     """Reason, what to show and how many files, for each reason and directory that has some."""
-    from ringfence.sandbox.workspace.protect.protected import reason
+    from ringfence.sandbox.workspace.protect.flags import reason
 
     first: dict[tuple[str, str], str] = {}
     counts: Counter[tuple[str, str]] = Counter()

@@ -201,7 +201,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
 
 def _overlays(workspace: Path, protect: "Sequence[str]") -> "tuple[Overlay, ...]":
     from ringfence.sandbox.workspace.ownership import check_own_program
-    from ringfence.sandbox.workspace.protect.protected import overlays_for
+    from ringfence.sandbox.workspace.protect.mounts import overlays_for
 
     return overlays_for(workspace, git_entries=check_own_program(workspace), protect=protect)
 

@@ -25,7 +25,7 @@ from ringfence.job.recorder import Recorder
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.protocol.output_feed import output_feed
-from ringfence.sandbox.workspace.protect.protected import matches_any
+from ringfence.sandbox.workspace.protect.flags import matches_any
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.work import WorkRecord

@@ -16,7 +16,7 @@ from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, moved, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
 from ringfence.sandbox.supervisor.place import HolderPlace
-from ringfence.sandbox.workspace.protect.ways_out import covers_for
+from ringfence.sandbox.workspace.protect.mounts import covers_for
 
 INSIDE = Path("/project")
 

@@ -6,7 +6,8 @@ import pytest
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.protect.protected import flag, guard_git, overlays_for, reason
+from ringfence.sandbox.workspace.protect.flags import flag, reason
+from ringfence.sandbox.workspace.protect.mounts import guard_git, overlays_for
 
 
 @pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)

@@ -13,7 +13,7 @@ import pytest
 from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.lock import claimed
 from ringfence.sandbox.workspace.prepare import prepare
-from ringfence.sandbox.workspace.protect.untrusted import distrust_all, why_untrusted
+from ringfence.sandbox.workspace.protect.repositories import distrust_all, why_untrusted
 
 KILLED = """
 import os, signal, subprocess, sys

@@ -11,7 +11,7 @@ from tests.cases import slow_but
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.protect.ways_out import covers_for
+from ringfence.sandbox.workspace.protect.mounts import covers_for
 
 pytestmark = pytest.mark.anyio
 

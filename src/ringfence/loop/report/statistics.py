@@ -9,7 +9,7 @@ from ringfence.loop.report.model import FileStat, FlaggedFile, Stat
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.candidate import differences
 from ringfence.loop.repository.place import git_on
-from ringfence.sandbox.workspace.protect.protected import flag, reason
+from ringfence.sandbox.workspace.protect.flags import flag, reason
 from ringfence.sandbox.workspace.snapshot.diff import parse_diff
 
 MOST_FILES = 200

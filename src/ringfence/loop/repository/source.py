@@ -25,7 +25,7 @@ from ringfence.sandbox.workspace.git.layout import (
     why_not_used,
 )
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
-from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.fast_import import quoted

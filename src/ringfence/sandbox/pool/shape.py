@@ -20,7 +20,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay, Placement
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.workspace.protect.ways_out import COVER
+from ringfence.sandbox.workspace.protect.mounts import COVER
 
 _DIGITS = 16
 _AROUND = (

@@ -17,7 +17,7 @@ from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.refs import ELSEWHERE, Refs
 from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.protect.untrusted import distrust_all
+from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.notes import unlocked_note

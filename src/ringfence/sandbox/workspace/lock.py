@@ -19,7 +19,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.ownership import decide_for
-from ringfence.sandbox.workspace.protect.untrusted import expect_no_git, settle_git
+from ringfence.sandbox.workspace.protect.repositories import expect_no_git, settle_git
 from ringfence.sandbox.workspace.refusals import check_workspace
 
 _TEXT_LIMIT = 8192

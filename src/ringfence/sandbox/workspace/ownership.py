@@ -14,10 +14,14 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.private import PrivateGit
-from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.mounts import (
+    covers_for,
+    guard_git,
+    overlays_for,
+    refuse_unseen,
+    shut_in,
+)
 from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
-from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
-from ringfence.sandbox.workspace.protect.ways_out import covers_for
 from ringfence.sandbox.workspace.refusals import check_workspace
 from ringfence.sandbox.workspace.run_as import owner_of, primary_group
 from ringfence.sandbox.workspace.snapshot.survey import survey

@@ -17,11 +17,16 @@ from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, has_git,
 from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_mount_point, make_private_git
 from ringfence.sandbox.workspace.git.submodules import Submodule, make_submodules
 from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for
-from ringfence.sandbox.workspace.protect.protected import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.mounts import (
+    cover_note,
+    covers_for,
+    guard_git,
+    overlays_for,
+    refuse_unseen,
+    shut_in,
+)
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
-from ringfence.sandbox.workspace.protect.unseen import refuse_unseen, shut_in
-from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
-from ringfence.sandbox.workspace.protect.ways_out import cover_note, covers_for
 from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor, owner_of

@@ -13,7 +13,7 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.workspace.git.private import make_mount_point, make_private_git
 from ringfence.sandbox.workspace.ownership import decide_for
-from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.work import load_record, open_store

@@ -22,7 +22,7 @@ import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.protect.retirement import Retired
+from ringfence.sandbox.workspace.protect.repositories import Retired
 from ringfence.sandbox.workspace.run_as import Actor, both, give
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange

@@ -21,7 +21,7 @@ from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
 from ringfence.sandbox.workspace.lock import claimed
 from ringfence.sandbox.workspace.ownership import place
-from ringfence.sandbox.workspace.protect.untrusted import why_untrusted
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 
 

@@ -11,8 +11,8 @@ from ringfence.errors import RecordError, RingfenceError
 from ringfence.filesystem import replace_file
 from ringfence.sandbox.workspace.git.committed import CommittedFile
 from ringfence.sandbox.workspace.lock import held
-from ringfence.sandbox.workspace.protect.protected import flag, matches_any
-from ringfence.sandbox.workspace.protect.retirement import retire_repositories
+from ringfence.sandbox.workspace.protect.flags import flag, matches_any
+from ringfence.sandbox.workspace.protect.repositories import retire_repositories
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept

@@ -16,7 +16,7 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.lock import BUSY
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.protect.protected import flag
+from ringfence.sandbox.workspace.protect.flags import flag
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
 

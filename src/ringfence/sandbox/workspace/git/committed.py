@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.protect.protected import flag, matches_any
+from ringfence.sandbox.workspace.protect.flags import flag, matches_any
 from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff, parse_entries
 
 MAX_KEPT = 20_000

@@ -9,7 +9,7 @@ import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import RecordError
-from ringfence.sandbox.workspace.protect.protected import is_run
+from ringfence.sandbox.workspace.protect.flags import is_run
 from ringfence.sandbox.workspace.snapshot.ignore import Rules
 from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree

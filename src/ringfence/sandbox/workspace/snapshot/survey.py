@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.protect.protected import TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.protect.flags import TRUSTED_NAMES, is_trusted
 from ringfence.sandbox.workspace.snapshot.known import Names
 from ringfence.sandbox.workspace.snapshot.remembered import (
     DIRECTORY,

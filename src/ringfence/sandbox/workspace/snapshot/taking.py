@@ -14,7 +14,7 @@ import anyio.to_thread
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.protect.ways_out import links_note
+from ringfence.sandbox.workspace.protect.hard_links import links_note
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.fast_import import import_changes
 from ringfence.sandbox.workspace.snapshot.known import KnownFiles, Names, StatCache, load_cache, save_cache

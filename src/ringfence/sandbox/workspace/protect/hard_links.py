@@ -1,53 +1,14 @@
-"""What lies in a workspace and leads out of it: live sockets and fifos of the host, and files with other names.
-
-A mount shows them as they are: a socket inside is the program outside that listens on it, a fifo the program
-that reads it, and a hard link is the same file as its other names. Sockets and fifos that are there at the
-start are covered by something that nothing can be sent to; hard links are told.
-"""
+"""Files with names elsewhere: what is written to one in place is written to the other, too."""
 
 import os
 from collections.abc import Collection, Mapping
 from itertools import islice
-from pathlib import Path
 
-from ringfence.errors import PolicyRefused
-from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.tree import Tree
 
-COVER = Path("/dev/null")
-"""What is put over what leads out."""
-_MAXCOVERED = 200
 _SHOWN = 5
 _LOOKED_AT = 2000
 """Files in ignored directories (venvs, node_modules): enough to see whether links are made there."""
-
-
-def covers_for(workspace: Path, specials: Collection[bytes]) -> tuple[Overlay, ...]:
-    """Mounts that put sockets, fifos and devices out of reach, for after all others.
-
-    Args:
-        workspace: Path inside.
-        specials: Their paths in it.
-
-    Raises:
-        PolicyRefused: There are more than can be covered.
-    """
-    if len(specials) > _MAXCOVERED:
-        raise PolicyRefused(
-            f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAXCOVERED} can be covered;"
-            " remove them (`ringfence undo` does where a run left them), or use mode 'clone'",
-            rule="too-many-sockets",
-        )
-    return tuple(Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
-
-
-def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
-    """Tell what is covered; nothing where nothing is."""
-    if not specials:
-        return ()
-    return (
-        f"sockets, fifos and devices in the workspace are out of the agent's reach: {_named(sorted(specials))}",
-    )
 
 
 def links_note(

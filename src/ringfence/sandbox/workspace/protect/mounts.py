@@ -1,27 +1,33 @@
-"""What is done about files in a workspace that the host runs or trusts by itself, and about those the user protects."""
+"""What is mounted upon a workspace: protected files read-only, and sockets and the like out of reach.
+
+A mount shows a socket, a fifo or a device of the host as it is: a socket inside is the program outside that listens on
+it, a fifo the program that reads it. Those that are there at the start are covered by something that nothing can be sent
+to. What was not looked at before the sandbox is built may hold one that is not covered, or a repository that is not
+guarded, so it is refused or kept shut; an earlier run may have seen to that, so a note would not do.
+"""
 
 import os
 import stat
-from collections.abc import Collection, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git.layout import has_git
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED, Protected
-from ringfence.sandbox.workspace.protect.ways_out import covers_for
+from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE, UNREADABLE
 from ringfence.sandbox.workspace.tree import Tree
 
+COVER = Path("/dev/null")
+"""What is put over what leads out."""
 _MAX_GIT_ENTRIES = 200
 _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
 _MAX_HOPS = 40  # as Linux: path_resolution(7)
-TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].casefold() for entry in PROTECTED)
-"""What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
-_STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
-"""Names by a pattern: one in any directory."""
+_MAXCOVERED = 200
+_MAX_SHUT = 100
+_SHOWN = 5
 
 
 def overlays_for(
@@ -131,14 +137,6 @@ def _above(path: bytes) -> list[bytes]:
     return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
-    """Those of `paths` that a pattern, as in `.gitignore`, matches."""
-    if not patterns:
-        return []
-    spec = PathPatterns(patterns)
-    return [path for path in paths if spec.match(path)]
-
-
 def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
     """What is in the tree and matches: directories whole, not what is in them again."""
     if not patterns:
@@ -187,81 +185,71 @@ def guard_git(workspace: Path) -> tuple[Overlay, ...]:
     return (Overlay(git, git, read_only=True),)
 
 
-def _directories(*, anywhere: bool) -> frozenset[str]:
-    """The directories that rows of the table lie in, in lower case."""
-    rows = [entry.path.casefold().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
-    return frozenset("/".join(row[:depth]) for row in rows for depth in range(1, len(row)))
+def covers_for(workspace: Path, specials: Collection[bytes]) -> tuple[Overlay, ...]:
+    """Mounts that put sockets, fifos and devices out of reach, for after all others.
 
+    Args:
+        workspace: Path inside.
+        specials: Their paths in it.
 
-_DIRECTORIES, _DIRECTORIES_ANYWHERE = _directories(anywhere=False), _directories(anywhere=True)
-
-
-def flag(changed: Iterable[str]) -> list[str]:
-    """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
-    paths = sorted(set(changed))
-    repositories = _bare_repositories(paths)
-    return [path for path in paths if _is_flagged(path, repositories)]
-
-
-def _is_flagged(path: str, repositories: Collection[str]) -> bool:
-    return is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
-
-
-def _is_in_place_of_directory(path: str) -> bool:
-    """Whether a file or link is where a directory has files that the host trusts: a link there leads to others."""
-    parts = path.casefold().split("/")
-    return path.casefold() in _DIRECTORIES or any(
-        "/".join(parts[depth:]) in _DIRECTORIES_ANYWHERE for depth in range(len(parts))
-    )
-
-
-def reason(path: str) -> str:
-    """Why a path was flagged."""
-    if any(part.casefold() == ".git" for part in path.split("/")):
-        return "git runs hooks and programs that it names"
-    entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
-    if entry is not None:
-        return entry.because
-    if _is_in_place_of_directory(path):
-        return (
-            "it is in the place of a directory whose files tools run or trust; a link there leads to others"
+    Raises:
+        PolicyRefused: There are more than can be covered.
+    """
+    if len(specials) > _MAXCOVERED:
+        raise PolicyRefused(
+            f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAXCOVERED} can be covered;"
+            " remove them (`ringfence undo` does where a run left them), or use mode 'clone'",
+            rule="too-many-sockets",
         )
-    return "git takes the directory for a repository and runs programs that it names"
+    return tuple(Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
 
 
-def is_trusted(path: str) -> bool:
-    """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
-    # File systems that do not tell upper from lower case take `.GIT` for `.git`.
-    parts = path.casefold().split("/")
-    if ".git" in parts:
-        return True
-    rows = _STARRED if TRUSTED_NAMES.isdisjoint(parts) else PROTECTED
-    return any(_matches(path, entry) for entry in rows)
-
-
-def is_run(path: str) -> bool:
-    """Whether a row says so that an agent must not write to."""
-    return any(entry.treatment == "read_only" and _matches(path, entry) for entry in PROTECTED)
-
-
-def _matches(path: str, entry: Protected) -> bool:
-    parts, wanted = path.casefold().split("/"), entry.path.casefold().split("/")
-    places = (
-        range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))
+def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
+    """Tell what is covered; nothing where nothing is."""
+    if not specials:
+        return ()
+    return (
+        f"sockets, fifos and devices in the workspace are out of the agent's reach: {_named(sorted(specials))}",
     )
-    if "*" in entry.path:
-        return any(fnmatchcase(part, wanted[-1]) for part in parts)
-    return any(parts[place : place + len(wanted)] == wanted for place in places)
 
 
-def _bare_repositories(paths: Iterable[str]) -> set[str]:
-    """HEAD and config of directories that git would take for a repository, whatever their name."""
-    folders = set()
-    for path in paths:
-        parts = path.split("/")
-        if parts[-1] == "HEAD":
-            folders.add("/".join(parts[:-1]))
-        folders |= {
-            "/".join(parts[:i]) for i, part in enumerate(parts[:-1]) if part in {"refs", "objects", "hooks"}
-        }
-    return {f"{folder}/{name}".lstrip("/") for folder in folders for name in ("HEAD", "config")}
+def refuse_unseen(workspace: Path, blindness: str) -> None:
+    """Refuse to show a workspace that was not wholly looked over.
+
+    Raises:
+        PolicyRefused: It was not.
+    """
+    if blindness:
+        raise PolicyRefused(
+            f"workspace {str(workspace)!r} was not looked over to its end, and a socket or git repository that was"
+            f" not found would be open to the agent: {blindness}; or use mode 'clone', which shows files only",
+            rule="workspace-unseen",
+        )
+
+
+def shut_in(closed: Mapping[bytes, str]) -> tuple[bytes, ...]:
+    """Directories that their owner shut. Mounted read-only, they stay so: an agent could open them, and go in.
+
+    Args:
+        closed: What was not looked into, and why; directories end in a slash.
+
+    Raises:
+        PolicyRefused: There are more than can be mounted.
+    """
+    shut = tuple(
+        path[:-1]
+        for path, why in sorted(closed.items())
+        if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
+    )
+    if len(shut) > _MAX_SHUT:
+        raise PolicyRefused(
+            f"{len(shut)} directories in the workspace cannot be read, and {_MAX_SHUT} can be kept shut; let their"
+            " owner read them, remove them, or use mode 'clone'",
+            rule="too-many-shut",
+        )
+    return shut
+
+
+def _named(paths: Collection[bytes]) -> str:
+    names = ", ".join(repr(os.fsdecode(path)) for path in list(paths)[:_SHOWN])
+    return f"{names} and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else names

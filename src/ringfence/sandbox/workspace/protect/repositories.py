@@ -1,25 +1,34 @@
-"""A `.git` that a run made: an agent's work, which later runs leave alone, in whichever workspace it is found.
+"""Git repositories that a run made in its workspace: later runs leave them alone, and an undo takes them out.
 
-Kept outside of the workspace, by device, inode and time of birth: the workspace may be renamed, or be the directory
-around it next time. A copy is another file, so who looked at it and wants it
-copies it. That there was none is written down before a run: one that is killed cannot say what it made.
+A `.git` that a run made is an agent's work, in whichever workspace it is found. What is known of it is kept outside of
+the workspace, by device, inode and time of birth: the workspace may be renamed, or be the directory around it next
+time. A copy is another file, so who looked at it and wants it copies it. That there was none is written down before a
+run: one that is killed cannot say what it made. An undo moves each whole into the run's record: somebody else may have
+put work into it meanwhile, and nothing is deleted.
 """
 
 import ctypes
+import errno
 import hashlib
 import os
+import secrets
+import stat
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from ringfence.config.paths import replace_state_file
+from ringfence.config.paths import make_private_dir, replace_state_file
+from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
 from ringfence.journal import is_alive
 from ringfence.sandbox.workspace.git.layout import has_git
+from ringfence.sandbox.workspace.tree import Tree
 
 _FOLDER = "untrusted-git"
+_TAKEN_OUT = "undone-git"
 _MAX_ONE_BY_ONE = 1000
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
 _STATX_BYTES, _BTIME_AT = 256, 80
@@ -183,3 +192,59 @@ def _within(workspace: Path, state: Path) -> Path:
 
 def _file_of(mark: _Mark, state: Path) -> Path:
     return state / _FOLDER / f"{mark.device:x}-{mark.inode:x}.json"
+
+
+@frozen
+class Retired:
+    """Which repositories were moved, and which could not be."""
+
+    moved: tuple[tuple[str, str], ...] = ()
+    """Where each `.git` was, relative to the workspace, and the path that it has now."""
+    stuck: tuple[tuple[str, str], ...] = ()
+    """Each `.git` that could not be moved, and why."""
+
+
+def retire_repositories(workspace: Path, entries: Iterable[str], *, run_dir: Path, state: Path) -> Retired:
+    """Move each `.git` that a run made out of the workspace.
+
+    A repository that somebody else has made in the same place since then is left alone and not reported.
+
+    Args:
+        workspace: Resolved.
+        entries: Paths in it.
+        run_dir: The run's directory, which takes them. Where that is on another file system, they stay where they are
+            under a name that git does not look for.
+        state: The state directory.
+    """
+    moved, stuck = [], []
+    for entry in entries:
+        if why_untrusted((workspace / entry).parent, state) is None:
+            continue
+        try:
+            moved.append((entry, str(_move(workspace, os.fsencode(entry), run_dir))))
+        except (OSError, InfrastructureFault) as exc:
+            stuck.append((entry, str(exc)))
+    return Retired(tuple(moved), tuple(stuck))
+
+
+def _move(workspace: Path, path: bytes, run_dir: Path) -> Path:
+    folder = make_private_dir(run_dir / _TAKEN_OUT)
+    target = folder / secrets.token_hex(4)
+    with Tree(workspace, unlock=stat.S_IRWXU) as tree:
+        status = tree.lstat(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            tree.directory(
+                path
+            )  # to move a directory takes the right to write in it, which is given back here
+        parent, name = tree.parent(path)
+        try:
+            os.rename(name, target, src_dir_fd=parent)
+        except OSError as exc:
+            if exc.errno != errno.EXDEV:
+                raise
+            aside = name + b".undone-" + os.fsencode(run_dir.name[-8:])
+            os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=parent)
+            return workspace / os.fsdecode(path.removesuffix(name) + aside)
+        tree.forget()
+        tree.remove_empty_parents(path)
+    return target

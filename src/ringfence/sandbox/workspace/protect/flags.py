@@ -1,0 +1,100 @@
+"""Files that the host runs or trusts by their name, and those the user protects: which of the changed ones they are."""
+
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+
+from ringfence.config.path_pattern import PathPatterns
+from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED, Protected
+
+TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].casefold() for entry in PROTECTED)
+"""What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
+_STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
+"""Names by a pattern: one in any directory."""
+
+
+def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
+    """Those of `paths` that a pattern, as in `.gitignore`, matches."""
+    if not patterns:
+        return []
+    spec = PathPatterns(patterns)
+    return [path for path in paths if spec.match(path)]
+
+
+def _directories(*, anywhere: bool) -> frozenset[str]:
+    """The directories that rows of the table lie in, in lower case."""
+    rows = [entry.path.casefold().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
+    return frozenset("/".join(row[:depth]) for row in rows for depth in range(1, len(row)))
+
+
+_DIRECTORIES, _DIRECTORIES_ANYWHERE = _directories(anywhere=False), _directories(anywhere=True)
+
+
+def flag(changed: Iterable[str]) -> list[str]:
+    """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
+    paths = sorted(set(changed))
+    repositories = _bare_repositories(paths)
+    return [path for path in paths if _is_flagged(path, repositories)]
+
+
+def _is_flagged(path: str, repositories: Collection[str]) -> bool:
+    return is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
+
+
+def _is_in_place_of_directory(path: str) -> bool:
+    """Whether a file or link is where a directory has files that the host trusts: a link there leads to others."""
+    parts = path.casefold().split("/")
+    return path.casefold() in _DIRECTORIES or any(
+        "/".join(parts[depth:]) in _DIRECTORIES_ANYWHERE for depth in range(len(parts))
+    )
+
+
+def reason(path: str) -> str:
+    """Why a path was flagged."""
+    if any(part.casefold() == ".git" for part in path.split("/")):
+        return "git runs hooks and programs that it names"
+    entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
+    if entry is not None:
+        return entry.because
+    if _is_in_place_of_directory(path):
+        return (
+            "it is in the place of a directory whose files tools run or trust; a link there leads to others"
+        )
+    return "git takes the directory for a repository and runs programs that it names"
+
+
+def is_trusted(path: str) -> bool:
+    """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
+    # File systems that do not tell upper from lower case take `.GIT` for `.git`.
+    parts = path.casefold().split("/")
+    if ".git" in parts:
+        return True
+    rows = _STARRED if TRUSTED_NAMES.isdisjoint(parts) else PROTECTED
+    return any(_matches(path, entry) for entry in rows)
+
+
+def is_run(path: str) -> bool:
+    """Whether a row says so that an agent must not write to."""
+    return any(entry.treatment == "read_only" and _matches(path, entry) for entry in PROTECTED)
+
+
+def _matches(path: str, entry: Protected) -> bool:
+    parts, wanted = path.casefold().split("/"), entry.path.casefold().split("/")
+    places = (
+        range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))
+    )
+    if "*" in entry.path:
+        return any(fnmatchcase(part, wanted[-1]) for part in parts)
+    return any(parts[place : place + len(wanted)] == wanted for place in places)
+
+
+def _bare_repositories(paths: Iterable[str]) -> set[str]:
+    """HEAD and config of directories that git would take for a repository, whatever their name."""
+    folders = set()
+    for path in paths:
+        parts = path.split("/")
+        if parts[-1] == "HEAD":
+            folders.add("/".join(parts[:-1]))
+        folders |= {
+            "/".join(parts[:i]) for i, part in enumerate(parts[:-1]) if part in {"refs", "objects", "hooks"}
+        }
+    return {f"{folder}/{name}".lstrip("/") for folder in folders for name in ("HEAD", "config")}
