@@ -27,7 +27,7 @@ from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Launch, Place, Program
 from ringfence.runtime.client.claude import ClaudeClient
 from ringfence.runtime.client.runtime import ClientRuntime
-from ringfence.sandbox.docker.image import reference
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.workspace.ownership import RESERVED_ID
 from ringfence.secret import Redactor

@@ -11,18 +11,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiodocker
 import anyio
 
 from benchmarks.claim import Row, p50_p99
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker.backend import DockerBackend
-from ringfence.sandbox.docker.client import EngineError, open_engine
-from ringfence.sandbox.docker.image import reference
+from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.workspace.ownership import RESERVED_ID
 
 _EXECS = 300
@@ -68,13 +67,13 @@ async def measure_if_there() -> list[Row]:
 async def exec_latency(spec: SandboxSpec) -> list[Row]:
     """`true` on the held stream, in turn with the engine's exec by its command line and by its API."""
     ours, by_cli, by_api = [], [], []
-    async with Sandbox.open(spec) as sandbox, _engine() as docker:
-        container = await _container_of(docker, sandbox)
+    async with Sandbox.open(spec) as sandbox, await open_engine() as engine:
+        container = await _container_of(engine, sandbox)
         for number in range(_EXECS):
             ours.append(await _timed(sandbox.run(["true"])))
             if number % (_EXECS // _PEERS) == 0:
-                by_cli.append(await _timed(_cli("exec", container.id, "true")))
-                by_api.append(await _timed(_exec(container)))
+                by_cli.append(await _timed(_cli("exec", container, "true")))
+                by_api.append(await _timed(_exec(engine, container)))
     us, cli, api = (statistics.median(times) for times in (ours, by_cli, by_api))
     return [
         Row(
@@ -172,24 +171,17 @@ async def graceful_end(spec: SandboxSpec) -> Row:
     )
 
 
-@asynccontextmanager
-async def _engine() -> AsyncIterator[aiodocker.Docker]:
-    docker = aiodocker.Docker()
-    try:
-        yield docker
-    finally:
-        await docker.close()
+async def _container_of(engine: Engine, sandbox: Sandbox) -> str:
+    found = await engine.containers([f"ringfence.sandbox={sandbox.id}"])
+    return str(found[0]["Id"])
 
 
-async def _container_of(docker: aiodocker.Docker, sandbox: Sandbox) -> aiodocker.containers.DockerContainer:
-    found = await docker.containers.list(filters={"label": [f"ringfence.sandbox={sandbox.id}"]})
-    return found[0]
-
-
-async def _exec(container: aiodocker.containers.DockerContainer) -> None:
-    async with (await container.exec(["true"])).start(detach=False) as stream:
-        while await stream.read_out() is not None:
-            pass
+async def _exec(engine: Engine, container: str) -> None:
+    asked = {"Cmd": ["true"], "AttachStdout": True, "AttachStderr": True}
+    made = await engine.call("exec", "POST", f"/containers/{container}/exec", json=asked)
+    path = f"/exec/{made['Id']}/start"
+    async with engine.stream("exec", "POST", path, json={"Detach": False, "Tty": False}) as output:
+        await output.read()
 
 
 async def _cli(*words: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.sandbox.conftest import image_for
 
 from ringfence.sandbox.docker.client import EngineError, open_engine
-from ringfence.sandbox.docker.image import reference
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.testing.scripted_model import in_prompt
 
 from .clients import Client

@@ -35,7 +35,7 @@ from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
 from ringfence.runtime.client.base import Program
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Mount, Sandbox, SandboxSpec
-from ringfence.sandbox.docker.image import reference
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, in_prompt
 from ringfence.tool import tool

@@ -16,7 +16,7 @@ import pytest
 
 from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import Death, Fence
-from ringfence.sandbox.docker.image import reference
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.session import Peer
 from ringfence.sandbox.registry import get_backend

@@ -18,7 +18,9 @@ from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.sandbox.docker.client import Engine
-    from ringfence.sandbox.docker.image import BuildOptions, Built, StoredImage, Target
+    from ringfence.sandbox.docker.image.build import BuildOptions, Built
+    from ringfence.sandbox.docker.image.recipe import Target
+    from ringfence.sandbox.docker.image.store import StoredImage
 
 image_app = command_group("image", "Build, list, remove and show the images for containers.")
 
@@ -54,13 +56,13 @@ def build(
     """Build images, default: base. One that is there of the same inputs is used. Prints their names."""
     import anyio
 
-    from ringfence.sandbox.docker.image import BuildOptions
-    from ringfence.sandbox.docker.image.bootstrap import bootstrap_inputs
+    from ringfence.sandbox.docker.image.build import BuildOptions
+    from ringfence.sandbox.docker.image.recipe import check_mirror
 
     wanted = [_target(name) for name in targets or ["base"]]
     if mirror is not None and not bootstrap:
         raise UsageError(f"--mirror {mirror!r} has no effect without --bootstrap; add it, or leave both")
-    bootstrap_inputs(mirror)  # refused before an engine is asked
+    check_mirror(mirror)  # refused before an engine is asked
     options = BuildOptions(
         bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
     )
@@ -160,7 +162,7 @@ def _for_people(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _target(name: str) -> "Target":
-    from ringfence.sandbox.docker.image import Target
+    from ringfence.sandbox.docker.image.recipe import Target
 
     try:
         return Target(name)
@@ -192,7 +194,7 @@ async def _engine(place: _Place) -> "AsyncIterator[Engine]":
 async def _build(
     targets: "list[Target]", options: "BuildOptions", place: _Place, quiet: bool
 ) -> "list[Built]":
-    from ringfence.sandbox.docker.image import build_image
+    from ringfence.sandbox.docker.image.build import build_image
 
     built = []
     async with _engine(place) as engine:
@@ -221,7 +223,7 @@ def _size_of(size_bytes: int, budget_bytes: int | None, *, is_within: bool) -> s
 
 
 def _row(image: "StoredImage") -> dict[str, Any]:
-    from ringfence.sandbox.docker.image import is_current
+    from ringfence.sandbox.docker.image.store import is_current
 
     return {
         "name": image.name,
@@ -243,14 +245,15 @@ def _row(image: "StoredImage") -> dict[str, Any]:
 
 
 async def _list(place: _Place) -> "list[StoredImage]":
-    from ringfence.sandbox.docker.image import list_images
+    from ringfence.sandbox.docker.image.store import list_images
 
     async with _engine(place) as engine:
         return await list_images(engine)
 
 
 async def _show(name: str, place: _Place) -> dict[str, Any]:
-    from ringfence.sandbox.docker.image import TARGETS, Target, find_image
+    from ringfence.sandbox.docker.image.recipe import TARGETS, Target
+    from ringfence.sandbox.docker.image.store import find_image
 
     async with _engine(place) as engine:
         image = await find_image(engine, name)
@@ -270,7 +273,13 @@ async def _show(name: str, place: _Place) -> dict[str, Any]:
 
 async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> dict[str, bool]:
     """Remove images; their names, and whether each is gone."""
-    from ringfence.sandbox.docker.image import find_image, is_current, is_there, list_images, remove_image
+    from ringfence.sandbox.docker.image.store import (
+        find_image,
+        is_current,
+        is_there,
+        list_images,
+        remove_image,
+    )
 
     async with _engine(place) as engine:
         images = [await find_image(engine, name) for name in names]

@@ -83,7 +83,7 @@ async def test_killed_from_outside(opened: Open) -> None:
 
         async def kill() -> None:
             async with await open_engine() as engine:
-                await engine.docker.containers.container(container_of(sandbox)).kill()
+                await engine.call("kill", "POST", f"/containers/{container_of(sandbox)}/kill")
 
         tasks.start_soon(kill)
         with pytest.raises(SandboxDied, match="killed from outside") as caught, anyio.fail_after(_PATIENCE_S):
@@ -163,7 +163,7 @@ async def test_a_kill_from_outside_is_not_put_on_the_limit(opened: Open) -> None
     async with opened(memory="128m") as sandbox:
         assert (await sandbox.run(["python3", "-c", code])).ended_by == "memory"
         async with await open_engine() as engine:
-            await engine.docker.containers.container(container_of(sandbox)).kill()
+            await engine.call("kill", "POST", f"/containers/{container_of(sandbox)}/kill")
         with pytest.raises(SandboxDied, match="killed from outside") as died:
             await sandbox.run(["true"])
     assert died.value.reason == "killed"

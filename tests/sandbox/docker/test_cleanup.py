@@ -102,7 +102,7 @@ async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine:
     """Such an image has all the labels of the sandbox, and so have its containers, which are somebody's own."""
     name = await anyio.to_thread.run_sync(killed_holder, image)
     (row,) = await engine.containers([f"{SANDBOX}={name}"])
-    made = await engine.docker._query_json("commit", "POST", params={"container": row["Id"]})
+    made = await engine.call("commit", "POST", "/commit", params={"container": row["Id"]}, json={})
     asked = {"Image": made["Id"], "Entrypoint": ["sleep"], "Cmd": ["60"], "NetworkDisabled": True}
     theirs = await engine.create(asked, f"ringfence-test-{name}")
     try:
@@ -110,7 +110,7 @@ async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine:
         assert [row["Id"] for row in await engine.containers([f"{SANDBOX}={name}"])] == [theirs]
     finally:
         await engine.remove(theirs)
-        await engine.docker.images.delete(made["Id"])
+        await engine.remove_image(made["Id"])
 
 
 async def test_no_engine_was_used() -> None:

@@ -32,11 +32,11 @@ async def flooding(image: str) -> AsyncIterator[str]:
         try:
             await put_archive(engine, container, "/usr/local/bin", packed)
             asked = {"container": container, "repo": _NAME, "tag": "1"}
-            await engine.docker._query_json("commit", "POST", params=asked)
+            await engine.call("commit", "POST", "/commit", params=asked, json={})
         finally:
             await engine.remove(container)
         yield f"{_NAME}:1"
-        await engine.docker.images.delete(f"{_NAME}:1")
+        await engine.remove_image(f"{_NAME}:1")
 
 
 async def test_a_flood_does_not_keep_its_container_alive(flooding: str) -> None:

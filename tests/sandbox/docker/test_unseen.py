@@ -19,7 +19,9 @@ _HERE, _THERE = "unix:///var/run/docker.sock", "ssh://build@elsewhere"
 
 def engine(url: str = _HERE, **facts: object) -> Engine:
     """An engine that nobody speaks to."""
-    return Engine(None, Address(url, "asked for"), engine_facts(**facts), None)  # type: ignore[arg-type]
+    made = Engine(None, Address(url, "asked for"), None)  # type: ignore[arg-type]
+    made.facts = engine_facts(**facts)
+    return made
 
 
 def launch(carry: Carry = "none", spec: SandboxSpec | None = None, uid: int = 1500) -> Launch:

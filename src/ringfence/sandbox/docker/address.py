@@ -88,6 +88,12 @@ class Address:
         return urlsplit(self.url).port or (_TLS_PORT if self.tls else _PLAIN_PORT)
 
     @property
+    def authority(self) -> str:
+        """Host and port as URLs write them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
     def shares_files(self) -> bool:
         """Whether the engine sees this machine's files: only a socket of this machine says so."""
         return self.kind == "unix"

@@ -1,30 +1,35 @@
-"""An engine that answers: a session on its HTTP interface, its facts, and typed errors."""
+"""The client of a container engine: its HTTP interface, its facts and its errors.
+
+Only what ringfence uses of the Docker Engine API 1.41, which Docker and Podman both serve
+(docs/adr/0032-own-engine-client.md).
+"""
 
 import json
 import os
+import ssl
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
-import aiodocker
 import aiohttp
 import anyio
 
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.sandbox.docker.address import Address, Product, find_addresses
 from ringfence.sandbox.docker.facts import EngineFacts, parse_facts
-from ringfence.sandbox.docker.failure import Cause, classify, explain, plain
+from ringfence.sandbox.docker.failure import Cause, classify, plain
 from ringfence.sandbox.docker.tunnel import SshTunnel
 
 _CALL_S = 60.0
 _CONNECT_S = 10.0
 _FACTS_S = 60.0
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 10, 0.05
-_NOT_REACHED = 900
-"""What aiodocker calls the status of a connection that could not be made."""
+_LINE_BYTES = 1024**2
+"""The longest line of a stream: engines send the output of a build step in one piece."""
 
 
 class EngineError(InfrastructureFault):
@@ -34,13 +39,15 @@ class EngineError(InfrastructureFault):
         doing: What was tried: "create a container".
         said: The engine's own words.
         status: The HTTP status; None where there was no answer.
+        url: The engine's address, where it could not be reached.
     """
 
-    def __init__(self, doing: str, said: str, *, status: int | None) -> None:
+    def __init__(self, doing: str, said: str, *, status: int | None, url: str = "") -> None:
         self.said = said
         self.status = status
-        self.cause: Cause | None = classify(said)
-        super().__init__(f"could not {doing}: {explain(said)}")
+        self.cause: Cause | None = classify(f"{url}: {said}" if url else said)
+        advice = f"; {self.cause.advice}" if self.cause else ""
+        super().__init__(f"could not {doing}: {plain(said)}{advice}")
 
     @property
     def is_absent(self) -> bool:
@@ -48,46 +55,20 @@ class EngineError(InfrastructureFault):
         return self.status == 404
 
 
-@asynccontextmanager
-async def engine_errors(doing: str, *, timeout_s: float = _CALL_S) -> AsyncIterator[None]:
-    """Translate whatever goes wrong with an engine; nothing takes longer than `timeout_s`.
-
-    Raises:
-        EngineError: It went wrong.
-    """
-    try:
-        with anyio.fail_after(timeout_s):
-            yield
-    except TimeoutError as exc:
-        raise EngineError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
-    except aiodocker.DockerError as exc:
-        status = None if exc.status == _NOT_REACHED else exc.status
-        raise EngineError(doing, _said(exc), status=status) from exc
-    except (aiohttp.ClientError, OSError, ValueError) as exc:
-        raise EngineError(doing, str(exc) or type(exc).__name__, status=None) from exc
-
-
-def _said(error: aiodocker.DockerError) -> str:
-    """Its words; asyncio's for a connection that failed leave out why."""
-    said, cause = str(error.message), error.__context__
-    if isinstance(cause, aiohttp.ClientConnectorError) and cause.os_error.errno:
-        said = said.replace("Connect call failed", os.strerror(cause.os_error.errno))
-    return said
-
-
 _known_facts: dict[str, tuple[float, EngineFacts]] = {}
 
 
 class Engine:
-    """A session on one engine. `docker` is the client for all that has no method here."""
+    """A session on one engine: `call` and `stream` send requests, the other methods are the common ones."""
 
-    def __init__(
-        self, docker: aiodocker.Docker, address: Address, facts: EngineFacts, tunnel: SshTunnel | None
-    ) -> None:
-        self.docker = docker
+    def __init__(self, http: aiohttp.ClientSession, address: Address, tunnel: SshTunnel | None) -> None:
         self.address = address
-        self.facts = facts
+        self.facts: EngineFacts
+        self._http = http
         self._tunnel = tunnel
+        self._base = "http://localhost"
+        if self.dialled.kind == "tcp":
+            self._base = f"{'https' if address.tls else 'http'}://{address.authority}"
 
     @classmethod
     async def open(cls, address: Address) -> "Engine":
@@ -99,19 +80,29 @@ class Engine:
             InfrastructureFault: There is no way to its machine.
         """
         tunnel = await SshTunnel.start(address.url) if address.kind == "ssh" else None
-        docker: aiodocker.Docker | None = None
+        engine: Engine | None = None
         try:
-            async with engine_errors(f"reach the engine at {address}", timeout_s=_CONNECT_S):
-                docker = _session(address, tunnel)
-                facts = await _facts(docker, address)
+            engine = cls(_session(address, tunnel), address, tunnel)
+            await engine._learn_facts()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                if docker is not None:
-                    await docker.close()
-                if tunnel is not None:
+                if engine is not None:
+                    await engine.aclose()
+                elif tunnel is not None:
                     await tunnel.aclose()
             raise
-        return cls(docker, address, facts, tunnel)
+        return engine
+
+    async def _learn_facts(self) -> None:
+        """Find out what the engine is; ask again when the last answer is a minute old."""
+        kept = _known_facts.get(self.address.url)
+        if kept is None or time.monotonic() - kept[0] >= _FACTS_S:
+            doing = f"reach the engine at {self.address}"
+            version = await self._json(doing, "GET", "/version", timeout_s=_CONNECT_S)
+            path = f"/v{version.get('ApiVersion')}/info"
+            info = await self._json(doing, "GET", path, timeout_s=_CONNECT_S)
+            kept = _known_facts[self.address.url] = time.monotonic(), parse_facts(version, info)
+        self.facts = kept[1]
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,7 +115,7 @@ class Engine:
     async def aclose(self) -> None:
         """End the session, and the tunnel if there is one."""
         with anyio.CancelScope(shield=True):
-            await self.docker.close()
+            await self._http.close()
             if self._tunnel is not None:
                 await self._tunnel.aclose()
 
@@ -135,49 +126,127 @@ class Engine:
             return Address(f"unix://{self._tunnel.socket}", self.address.origin)
         return self.address
 
+    # --- requests
+
+    async def call(
+        self, doing: str, method: str, path: str, *, timeout_s: float = _CALL_S, **options: Any
+    ) -> Any:
+        """Send a request and return the parsed answer; None where the answer has no body.
+
+        Args:
+            doing: What the request is for, for errors: "create a container".
+            method: Of HTTP.
+            path: Below the version: `/containers/json`.
+            timeout_s: Until the whole answer is there.
+            options: As `aiohttp.ClientSession.request` takes them: `params`, `json`, `data`, `headers`.
+
+        Raises:
+            EngineError: The engine refuses, or cannot be reached in time.
+        """
+        return await self._json(
+            doing, method, f"/v{self.facts.api_version}{path}", timeout_s=timeout_s, **options
+        )
+
+    async def _json(self, doing: str, method: str, path: str, *, timeout_s: float, **options: Any) -> Any:
+        async with self._request(doing, method, path, timeout_s=timeout_s, **options) as response:
+            body = await response.read()
+            return json.loads(body) if body else None
+
+    @asynccontextmanager
+    async def stream(
+        self, doing: str, method: str, path: str, *, timeout_s: float = _CALL_S, **options: Any
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """As `call`, for answers that are read as they come. Leaving early ends the connection.
+
+        Raises:
+            EngineError: As `call`; also for what goes wrong while the answer is read.
+        """
+        path = f"/v{self.facts.api_version}{path}"
+        async with self._request(doing, method, path, timeout_s=timeout_s, **options) as response:
+            try:
+                yield response.content
+            finally:
+                # By nothing else does an engine know that nobody waits for a build any more.
+                response.close()
+
+    async def messages(
+        self, doing: str, method: str, path: str, **options: Any
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The messages of an answer that is a line of JSON for each; one that names an error is raised.
+
+        Raises:
+            EngineError: As `stream`.
+        """
+        async with self.stream(doing, method, path, **options) as lines:
+            async for line in lines:
+                message = json.loads(line)
+                if "error" in message:
+                    raise EngineError(doing, str(message["error"]), status=None)
+                yield message
+
+    @asynccontextmanager
+    async def _request(
+        self, doing: str, method: str, path: str, *, timeout_s: float, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            with anyio.fail_after(timeout_s):
+                async with self._http.request(method, f"{self._base}{path}", **options) as response:
+                    if response.status >= 400:
+                        raise EngineError(doing, _message(await response.read()), status=response.status)
+                    yield response
+        except aiohttp.ClientConnectorError as exc:
+            raise EngineError(doing, _reason(exc.os_error), status=None, url=self.address.url) from exc
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            is_late = type(exc) is TimeoutError  # of ours: aiohttp's own say what took so long
+            said = f"no answer within {timeout_s:g} s" if is_late else str(exc) or type(exc).__name__
+            raise EngineError(doing, said, status=None) from exc
+
     # --- containers
 
     async def create(self, configuration: Mapping[str, Any], name: str) -> str:
         """Create a container; return its id."""
-        async with engine_errors(f"create container {name!r}"):
-            return (await self.docker.containers.create(dict(configuration), name=name)).id
+        made = await self.call(
+            f"create container {name!r}",
+            "POST",
+            "/containers/create",
+            params={"name": name},
+            json=configuration,
+        )
+        return str(made["Id"])
 
     async def start(self, container: str) -> None:
         """Start a container."""
-        async with engine_errors("start the container"):
-            await self.docker.containers.container(container).start()
+        await self.call("start the container", "POST", f"/containers/{container}/start")
 
     async def inspect(self, container: str) -> Mapping[str, Any]:
         """All that the engine says of a container."""
-        async with engine_errors("inspect the container"):
-            found: Mapping[str, Any] = await self.docker.containers.container(container).show()
-            return found
+        found: Mapping[str, Any] = await self.call(
+            "inspect the container", "GET", f"/containers/{container}/json"
+        )
+        return found
 
     async def wait(self, container: str) -> int:
         """Wait until a container does not run; return its exit code."""
-        async with engine_errors("wait for the container", timeout_s=float("inf")):
-            return int((await self.docker.containers.container(container).wait())["StatusCode"])
+        path = f"/containers/{container}/wait"
+        ended = await self.call("wait for the container", "POST", path, timeout_s=float("inf"))
+        return int(ended["StatusCode"])
 
     async def has_event(self, container: str, event: str, *, since_s: float, until_s: float) -> bool:
         """Whether something happened to a container between two times of the engine's; waits for one to come."""
-        async with engine_errors("ask for the container's events"):
-            filters = json.dumps({"container": [container], "event": [event]})
-            events: Any = self.docker.events
-            told = events.subscribe(since=f"{since_s:.6f}", until=f"{until_s:.6f}", filters=filters)
-            try:
-                return await told.get() is not None
-            finally:
-                await events.stop()
+        filters = json.dumps({"container": [container], "event": [event]})
+        asked = {"since": f"{since_s:.6f}", "until": f"{until_s:.6f}", "filters": filters}
+        async with self.stream("ask for the container's events", "GET", "/events", params=asked) as lines:
+            return bool(await lines.readline())
 
     async def remove(self, container: str) -> bool:
         """Kill and remove a container with its unnamed volumes; False if it was not there.
 
         One that somebody else is removing is waited for, for a while: gone is gone.
         """
+        asked = {"force": "1", "v": "1"}
         for tries_left in reversed(range(_REMOVE_TRIES)):
             try:
-                async with engine_errors("remove the container"):
-                    await self.docker.containers.container(container).delete(force=True, v=True)
+                await self.call("remove the container", "DELETE", f"/containers/{container}", params=asked)
                 return True
             except EngineError as exc:
                 if exc.is_absent:
@@ -193,10 +262,13 @@ class Engine:
 
     async def containers(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
         """Containers, dead ones too, that have all these labels (`name` or `name=value`)."""
-        async with engine_errors("list containers"):
-            filters = json.dumps({"label": list(labels)})
-            found = await self.docker.containers.list(all=True, filters=filters)
-            return [dict(one._container) for one in found]  # the answer's row has no public way out
+        asked = {"all": "1", "filters": json.dumps({"label": list(labels)})}
+        found: list[Mapping[str, Any]] = await self.call(
+            "list containers", "GET", "/containers/json", params=asked
+        )
+        return found
+
+    # --- images
 
     async def image(self, reference: str) -> Mapping[str, Any]:
         """All that the engine says of an image it has.
@@ -204,9 +276,46 @@ class Engine:
         Raises:
             EngineError: It has none of that name (`is_absent`).
         """
-        async with engine_errors(f"use image {reference!r}"):
-            found: Mapping[str, Any] = await self.docker.images.inspect(reference)
-            return found
+        path = f"/images/{quote(reference, safe='/:@')}/json"
+        found: Mapping[str, Any] = await self.call(f"use image {reference!r}", "GET", path)
+        return found
+
+    async def images(self, filters: Mapping[str, Sequence[str]]) -> list[Mapping[str, Any]]:
+        """Images by the engine's own filters: `label`, `dangling`."""
+        asked = {"filters": json.dumps(filters)}
+        found: list[Mapping[str, Any]] = await self.call("list images", "GET", "/images/json", params=asked)
+        return found
+
+    async def remove_image(self, reference: str) -> None:
+        """Remove a name of an image, or by its id the image and those below it that nothing else stands on."""
+        path = f"/images/{quote(reference, safe='/:@')}"
+        await self.call(f"remove image {reference!r}", "DELETE", path)
+
+
+def _session(address: Address, tunnel: SshTunnel | None) -> aiohttp.ClientSession:
+    path = str(address.path) if address.kind == "unix" else str(tunnel.socket) if tunnel else None
+    connector = (
+        aiohttp.UnixConnector(path)
+        if path is not None
+        else aiohttp.TCPConnector(ssl=address.tls.context() if address.tls else True)
+    )
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES)
+
+
+def _message(body: bytes) -> str:
+    """What an engine says of an error."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace")
+
+
+def _reason(error: OSError) -> str:
+    """Why a connection could not be made; asyncio's own words for it leave the reason out."""
+    if isinstance(error, ssl.SSLError) or not error.errno or error.errno < 0:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 async def open_engine(
@@ -256,28 +365,3 @@ def _is_there(path: Path) -> bool:
         return path.is_socket()
     except OSError:
         return True  # hidden from us: the attempt tells why
-
-
-def _session(address: Address, tunnel: SshTunnel | None) -> aiodocker.Docker:
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-    kept = _known_facts.get(address.url)
-    version = f"v{kept[1].api_version}" if kept else "auto"
-    if tunnel is not None:
-        return aiodocker.Docker(url=f"unix://{tunnel.socket}", timeout=timeout, api_version=version)
-    if address.kind == "unix":
-        return aiodocker.Docker(url=address.url, timeout=timeout, api_version=version)
-    scheme = "https" if address.tls else "http"
-    context = address.tls.context() if address.tls else None
-    url = f"{scheme}://{address.host}:{address.port}"
-    return aiodocker.Docker(url=url, ssl_context=context, timeout=timeout, api_version=version)
-
-
-async def _facts(docker: aiodocker.Docker, address: Address) -> EngineFacts:
-    """What the engine is; asked anew when the last answer is a minute old."""
-    kept = _known_facts.get(address.url)
-    if kept is not None and time.monotonic() - kept[0] < _FACTS_S:
-        return kept[1]
-    version = await docker.version()
-    facts = parse_facts(version, await docker.system.info())
-    _known_facts[address.url] = (time.monotonic(), facts)
-    return facts

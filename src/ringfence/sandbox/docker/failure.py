@@ -13,13 +13,7 @@ _LONG_JSON = re.compile(r"\{.{200,}\}", re.DOTALL)
 """Some engines repeat a whole request in their refusal; no word of it is theirs."""
 
 _WRAPPED = (
-    # aiodocker and aiohttp name the address each, and so do we
-    re.compile(
-        r"Cannot connect to Docker Engine via \S+ .*\[SSL: \w+\] (?P<said>.+?)(?: \(_ssl\.c:\d+\))?['\"]?\)?\]\]"
-    ),
-    re.compile(
-        r"Cannot connect to Docker Engine via \S+ \[.*\[(?:Errno \d+\] )?(?P<said>[^\[\](]+?)(?: \(.*\))?\]\]"
-    ),
+    re.compile(r"\[SSL: \w+\] (?P<said>.+?)(?: \(_ssl\.c:\d+\))?"),
     re.compile(r"(?P<said>no such image): (\S+): No such image: \2"),
     re.compile(r"failed to find image (\S+): \1: (?P<said>No such image)"),
 )

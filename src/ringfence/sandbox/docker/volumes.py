@@ -8,7 +8,7 @@ import aiohttp
 import anyio.to_thread
 
 from ringfence.errors import LimitReached
-from ringfence.sandbox.docker.client import Engine, engine_errors
+from ringfence.sandbox.docker.client import Engine
 
 _TRANSFER_S = 1800.0
 _STALLED_S = 120.0
@@ -17,9 +17,8 @@ _CHUNK = 1024**2
 
 async def create_volume(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
     """Make an empty volume."""
-    async with engine_errors(f"create volume {name!r}"):
-        asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
-        await engine.docker._query_json("volumes/create", "POST", data=json.dumps(asked).encode())
+    asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
+    await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
 
 
 async def remove_volume(engine: Engine, name: str) -> None:
@@ -28,17 +27,14 @@ async def remove_volume(engine: Engine, name: str) -> None:
     Raises:
         EngineError: It is not there (`is_absent`), or a container has it.
     """
-    async with engine_errors(f"remove volume {name!r}"), engine.docker._query(f"volumes/{name}", "DELETE"):
-        pass
+    await engine.call(f"remove volume {name!r}", "DELETE", f"/volumes/{name}")
 
 
 async def volumes(engine: Engine, labels: Sequence[str]) -> list[Mapping[str, Any]]:
     """Volumes that have all these labels (`name` or `name=value`)."""
-    async with engine_errors("list volumes"):
-        found = await engine.docker._query_json(
-            "volumes", params={"filters": json.dumps({"label": list(labels)})}
-        )
-        return list(found.get("Volumes") or ())
+    asked = {"filters": json.dumps({"label": list(labels)})}
+    found = await engine.call("list volumes", "GET", "/volumes", params=asked)
+    return list(found.get("Volumes") or ())
 
 
 async def put_archive(engine: Engine, container: str, folder: str, file: BinaryIO) -> None:
@@ -46,18 +42,15 @@ async def put_archive(engine: Engine, container: str, folder: str, file: BinaryI
 
     Owners are those in the file.
     """
-    async with (
-        engine_errors("carry the workspace to the engine", timeout_s=_TRANSFER_S),
-        engine.docker._query(
-            f"containers/{container}/archive",
-            "PUT",
-            params={"path": folder, "noOverwriteDirNonDir": "true"},
-            data=file,
-            headers={"Content-Type": "application/x-tar"},
-            timeout=aiohttp.ClientTimeout(total=None),
-        ),
-    ):
-        pass
+    await engine.call(
+        "carry the workspace to the engine",
+        "PUT",
+        f"/containers/{container}/archive",
+        params={"path": folder, "noOverwriteDirNonDir": "true"},
+        data=file,
+        headers={"Content-Type": "application/x-tar"},
+        timeout_s=_TRANSFER_S,
+    )
 
 
 async def get_archive(engine: Engine, container: str, path: str, file: BinaryIO, *, limit_bytes: int) -> None:
@@ -68,16 +61,15 @@ async def get_archive(engine: Engine, container: str, path: str, file: BinaryIO,
         EngineError: It did not come whole.
     """
     size = 0
-    async with (
-        engine_errors("carry the workspace back from the engine", timeout_s=_TRANSFER_S),
-        engine.docker._query(
-            f"containers/{container}/archive",
-            "GET",
-            params={"path": path},
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=_STALLED_S),
-        ) as response,
-    ):
-        async for chunk in response.content.iter_chunked(_CHUNK):
+    async with engine.stream(
+        "carry the workspace back from the engine",
+        "GET",
+        f"/containers/{container}/archive",
+        params={"path": path},
+        timeout=aiohttp.ClientTimeout(total=None, sock_read=_STALLED_S),
+        timeout_s=_TRANSFER_S,
+    ) as content:
+        async for chunk in content.iter_chunked(_CHUNK):
             size += len(chunk)
             if size > limit_bytes:
                 raise LimitReached("disk", allowed=limit_bytes, used=size)

@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import aiodocker
+import anyio
 import pytest
 
 from ringfence.errors import SandboxStartFailed, UsageError
-from ringfence.sandbox.docker.client import Engine, open_engine
-from ringfence.sandbox.docker.image import BuildOptions, Target, find_image
-from ringfence.sandbox.docker.image.build import build_link
-from ringfence.sandbox.docker.image.plan import Plan
-from ringfence.sandbox.docker.image.recipe import Inputs
+from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.image.build import build
+from ringfence.sandbox.docker.image.recipe import Recipe, Target
+from ringfence.sandbox.docker.image.store import find_image
 
 Run = Callable[..., Awaitable[tuple[int, str]]]
 
@@ -64,22 +63,36 @@ def run(engine: Engine, image_of: Callable[[Target], Awaitable[str]]) -> Run:
             "Tmpfs": {"/tmp": "", "/home/agent": "uid=1000"},
         }
         name = await image_of(target)
-        container = await engine.docker.containers.create(
+        container = await engine.create(
             {
                 "Image": name,
                 "User": user,
                 "Cmd": ["bash", "-euc", script],
                 "HostConfig": {**hardening, **host},
-            }
+            },
+            f"ringfence-test-{uuid.uuid4().hex}",
         )
         try:
-            await container.start()
-            code = (await container.wait(timeout=90))["StatusCode"]
-            return code, "".join(await container.log(stdout=True, stderr=True))
+            await engine.start(container)
+            with anyio.fail_after(90):
+                code = await engine.wait(container)
+            asked = {"stdout": "1", "stderr": "1"}
+            async with engine.stream("read", "GET", f"/containers/{container}/logs", params=asked) as log:
+                return code, _text(await log.read())
         finally:
-            await container.delete(force=True)
+            await engine.remove(container)
 
     return go
+
+
+def _text(log: bytes) -> str:
+    """A log without the 8 bytes before each piece, whose last four are its length."""
+    pieces = []
+    while log:
+        end = 8 + int.from_bytes(log[4:8])
+        pieces.append(log[8:end])
+        log = log[end:]
+    return b"".join(pieces).decode()
 
 
 class Trial:
@@ -91,20 +104,18 @@ class Trial:
         self.told: list[str] = []
         self.label = f"ringfence.test={uuid.uuid4().hex}"
 
-    def inputs(self, *steps: str, below: str | None = None) -> Inputs:
+    def recipe(self, *steps: str, below: str | None = None) -> Recipe:
         """An image of some instructions."""
-        body = "\n".join((f"LABEL {self.label}", *steps, ""))
-        return Inputs("test", below or self.below, self.label, body, {})
+        stage = "\n".join(("ARG BASE", "FROM ${BASE} AS test", f"LABEL {self.label}", *steps, ""))
+        return Recipe("test", "a test", below or self.below, stage, {})
 
-    async def build(self, link: Inputs, tell: Callable[[str], None] | None = None) -> None:
+    async def build(self, recipe: Recipe, tell: Callable[[str], None] | None = None) -> None:
         """Build it."""
-        plan = Plan("a test", None, (link,), {})
-        await build_link(self.engine, link, plan, options=BuildOptions(), tell=tell or self.told.append)
+        await build(self.engine, recipe, authorities=0, rebuild=False, tell=tell or self.told.append)
 
     async def left(self) -> list[Mapping[str, Any]]:
         """Containers and nameless images of these builds."""
-        filters = {"label": [self.label], "dangling": ["true"]}
-        images = await self.engine.docker.images.list(filters=filters)
+        images = await self.engine.images({"label": [self.label], "dangling": ["true"]})
         return [*images, *await self.engine.containers([self.label])]
 
 
@@ -113,7 +124,7 @@ async def trial(engine: Engine, image_of: Callable[[Target], Awaitable[str]]) ->
     """Builds on the base, removed afterwards."""
     begun = Trial(engine, await image_of(Target.BASE))
     yield begun
-    for image in await engine.docker.images.list(filters={"label": [begun.label]}):
+    for image in await engine.images({"label": [begun.label]}):
         for name in image["RepoTags"] or [image["Id"]]:
-            with suppress(aiodocker.DockerError):
-                await engine.docker.images.delete(name)
+            with suppress(EngineError):
+                await engine.remove_image(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.docker.image.authorities import host_authorities
+from ringfence.sandbox.docker.image.recipe import host_authorities
 
 
 def certificate(name: str) -> str:

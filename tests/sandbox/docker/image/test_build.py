@@ -1,42 +1,34 @@
 """Building on a real engine: what is there is found again, and what fails leaves nothing."""
 
-import io
-import json
-
 import anyio
 import pytest
 
-from ringfence.sandbox.docker.image import (
-    BuildOptions,
-    ImageBuildFailed,
-    Target,
-    build_image,
-    list_images,
-    remove_image,
-)
-from ringfence.sandbox.docker.image.stored import built_from
+from ringfence.sandbox.docker.image.build import BuildOptions, build_image
+from ringfence.sandbox.docker.image.failure import ImageBuildFailed
+from ringfence.sandbox.docker.image.recipe import Target
+from ringfence.sandbox.docker.image.store import built_from, list_images, remove_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 async def test_an_image_is_found_by_its_inputs(trial):
     """What was built of some inputs is found by them, and says what it stands on."""
-    link = trial.inputs('RUN ["true"]')
-    await trial.build(link)
-    image = await built_from(trial.engine, "test", link.hash)
+    recipe = trial.recipe('RUN ["true"]')
+    await trial.build(recipe)
+    image = await built_from(trial.engine, recipe)
     assert image is not None
-    assert image.name == link.reference
+    assert image.name == recipe.reference
     assert image.base_name == trial.below
     assert image.base_digest == (await trial.engine.image(trial.below))["Id"]
 
 
 async def test_labels_are_the_oci_ones(trial):
     """Title, version, revision, creation and base are where every tool looks for them."""
-    link = trial.inputs()
-    await trial.build(link)
-    labels = (await trial.engine.image(link.reference))["Config"]["Labels"]
+    recipe = trial.recipe()
+    await trial.build(recipe)
+    labels = (await trial.engine.image(recipe.reference))["Config"]["Labels"]
     prefix = "org.opencontainers.image."
-    assert labels[f"{prefix}revision"] == link.hash
+    assert labels[f"{prefix}revision"] == recipe.hash
     assert labels[f"{prefix}title"] == "ringfence test"
     names = {"version", "created", "base.name", "base.digest", "description"}
     assert names <= {name.removeprefix(prefix) for name in labels}
@@ -51,7 +43,7 @@ async def test_the_log_is_live(trial):
             seen.set()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(trial.build, trial.inputs('RUN ["sh", "-c", "echo hello; sleep 60"]'), tell)
+        tasks.start_soon(trial.build, trial.recipe('RUN ["sh", "-c", "echo hello; sleep 60"]'), tell)
         with anyio.fail_after(30):
             await seen.wait()
         tasks.cancel_scope.cancel()
@@ -60,7 +52,7 @@ async def test_the_log_is_live(trial):
 async def test_a_failed_step_leaves_nothing(trial):
     """The error names the step and the last words; no image and no container stay."""
     with pytest.raises(ImageBuildFailed, match="oh no") as failed:
-        await trial.build(trial.inputs('RUN ["true"]', 'RUN ["sh", "-c", "echo oh no; exit 3"]'))
+        await trial.build(trial.recipe('RUN ["true"]', 'RUN ["sh", "-c", "echo oh no; exit 3"]'))
     assert failed.value.step.startswith('RUN ["sh"')
     assert await trial.left() == []
 
@@ -73,9 +65,9 @@ async def test_a_cancelled_build_leaves_nothing(trial):
         if line == "begun":
             running.set()
 
-    link = trial.inputs('RUN ["true"]', 'RUN ["sh", "-c", "echo begun; sleep 60"]')
+    recipe = trial.recipe('RUN ["true"]', 'RUN ["sh", "-c", "echo begun; sleep 60"]')
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(trial.build, link, tell)
+        tasks.start_soon(trial.build, recipe, tell)
         with anyio.fail_after(30):
             await running.wait()
         tasks.cancel_scope.cancel()
@@ -85,29 +77,30 @@ async def test_a_cancelled_build_leaves_nothing(trial):
 async def test_a_full_disk_is_told_as_such(trial):
     """A step that finds no room fails by that name, and leaves nothing."""
     with pytest.raises(ImageBuildFailed, match="disk is full"):
-        await trial.build(trial.inputs('RUN ["dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M"]'))
+        await trial.build(trial.recipe('RUN ["dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M"]'))
     assert await trial.left() == []
 
 
 async def test_a_registry_that_is_not_reached_is_told_as_such(trial):
     """Without the image below, the error says how to do without a registry."""
     with pytest.raises(ImageBuildFailed, match="--bootstrap") as failed:
-        await trial.build(trial.inputs(below=f"registry.invalid/debian@sha256:{'0' * 64}"))
+        await trial.build(trial.recipe(below=f"registry.invalid/debian@sha256:{'0' * 64}"))
     assert failed.value.cause is not None
     assert failed.value.cause.name == "no-registry"
 
 
 async def test_images_of_others_are_not_ours(trial):
     """An image that somebody made from ours has our labels, and is neither listed nor removed."""
-    link = trial.inputs()
-    await trial.build(link)
+    recipe = trial.recipe()
+    await trial.build(recipe)
     theirs = "somebody/elses:1"
-    await trial.engine.docker.images.tag(link.reference, "somebody/elses", tag="1")
-    ours = await built_from(trial.engine, "test", link.hash)
+    asked = {"repo": "somebody/elses", "tag": "1"}
+    await trial.engine.call("name it", "POST", f"/images/{recipe.reference}/tag", params=asked)
+    ours = await built_from(trial.engine, recipe)
     assert ours is not None
     assert theirs not in ours.references
     await remove_image(trial.engine, ours)
-    assert link.hash not in {image.inputs for image in await list_images(trial.engine)}
+    assert recipe.hash not in {image.inputs for image in await list_images(trial.engine)}
     assert await trial.engine.image(theirs)
 
 
@@ -124,16 +117,3 @@ async def test_what_is_there_is_used(engine, image_of):
     assert built.was_there
     assert built.seconds < 5
     assert told == []
-
-
-async def test_contexts_say_the_same_as_the_engine(trial):
-    """A link's own Dockerfile is one that the engine's plain interface builds too."""
-    link = trial.inputs('CMD ["true"]')
-    messages = await trial.engine.docker.images.build(
-        fileobj=io.BytesIO(link.context({"a": "b $HOME"})),
-        encoding="identity",
-        tag=link.reference,
-        forcerm=True,
-    )
-    assert "Successfully" in json.dumps(messages)
-    assert (await trial.engine.image(link.reference))["Config"]["Labels"]["a"] == "b $HOME"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ringfence.sandbox.docker.image import Target, find_image
+from ringfence.sandbox.docker.image.recipe import Target
+from ringfence.sandbox.docker.image.store import find_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

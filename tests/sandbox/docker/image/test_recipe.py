@@ -7,29 +7,46 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.sandbox.docker.image.bootstrap import SUITE, bootstrap_inputs
-from ringfence.sandbox.docker.image.plan import make_plan
 from ringfence.sandbox.docker.image.recipe import (
-    Inputs,
-    chain,
+    DEBIAN,
+    SUITE,
+    Recipe,
+    Target,
+    label_instruction,
     packages,
+    packages_source,
     pinned_base,
     read_file,
-    stages,
+    recipe_of,
 )
-from ringfence.sandbox.docker.image.targets import Target
 
-INPUTS = Inputs("base", "below:1", "below:1", "RUN true\n", {"a": b"1"})
+RECIPE = Recipe("base", "a test", "below:1", "RUN true\n", {"a": b"1"})
+
+
+def stages(target: Target) -> list[str]:
+    """The stages of the Dockerfile that an image is built by."""
+    return re.findall(r"^FROM \S+ AS (\S+)$", recipe_of(target, pinned_base(), {}).dockerfile, re.MULTILINE)
 
 
 def test_every_target_is_a_stage():
     """The Dockerfile has a stage for each image, and no other."""
-    assert set(stages()) == set(Target)
+    assert set(re.findall(r"^FROM \S+ AS (\S+)$", read_file("Dockerfile").decode(), re.MULTILINE)) == set(
+        Target
+    )
 
 
-def test_images_stand_on_each_other():
-    """The image agents stands on polyglot, and that on base."""
-    assert [stage.name for stage in chain(Target.AGENTS)] == ["base", "polyglot", "agents"]
+@pytest.mark.parametrize(
+    ("target", "built"),
+    [
+        (Target.BASE, ["base"]),
+        (Target.POLYGLOT, ["base", "polyglot"]),
+        (Target.OPERATOR, ["base", "operator"]),
+        (Target.AGENTS, ["base", "polyglot", "agents"]),
+    ],
+)
+def test_only_what_an_image_stands_on_is_built(target, built):
+    """Each image is built by its stage and those below, in their order."""
+    assert stages(target) == built
 
 
 def test_the_base_from_outside_is_pinned():
@@ -37,11 +54,12 @@ def test_the_base_from_outside_is_pinned():
     assert re.fullmatch(rf"debian:{SUITE}-\d{{8}}-slim@sha256:[0-9a-f]{{64}}", pinned_base())
 
 
-@pytest.mark.parametrize("stage", stages().values(), ids=lambda stage: stage.name)
-def test_images_end_as_an_ordinary_user(stage):
-    """The last user of each stage is a number that is not root's, and no instruction needs a shell."""
-    assert re.findall(r"^USER (.+)$", stage.body, re.MULTILINE)[-1] == "1000:1000"
-    for form in re.findall(r"^(?:RUN|CMD|ENTRYPOINT) (.)", stage.body, re.MULTILINE):
+@pytest.mark.parametrize("target", Target)
+def test_images_end_as_an_ordinary_user(target):
+    """The last user of each image is a number that is not root's, and no instruction needs a shell."""
+    dockerfile = recipe_of(target, pinned_base(), {}).dockerfile
+    assert re.findall(r"^USER (.+)$", dockerfile, re.MULTILINE)[-1] == "1000:1000"
+    for form in re.findall(r"^(?:RUN|CMD|ENTRYPOINT) (.)", dockerfile, re.MULTILINE):
         assert form == "["
 
 
@@ -49,8 +67,8 @@ def test_images_end_as_an_ordinary_user(stage):
     "change",
     [
         {"target": "polyglot"},
-        {"below_identity": "below:2"},
-        {"body": "RUN false\n"},
+        {"below": "below:2"},
+        {"dockerfile": "RUN false\n"},
         {"files": {"a": b"2"}},
         {"files": {"b": b"1"}},
     ],
@@ -58,35 +76,42 @@ def test_images_end_as_an_ordinary_user(stage):
 )
 def test_a_change_of_an_input_is_another_image(change):
     """Each input has its part in the hash, and so in the name."""
-    changed = replace(INPUTS, **change)
-    assert changed.hash != INPUTS.hash
-    assert changed.reference != INPUTS.reference
+    changed = replace(RECIPE, **change)
+    assert changed.hash != RECIPE.hash
+    assert changed.reference != RECIPE.reference
 
 
 def test_authorities_make_another_image():
     """A base that trusts an authority of this machine is not the one that does not, nor is what stands on it."""
-    plain, trusting = (
-        make_plan(Target.POLYGLOT, bootstrap=False, mirror=None, authorities=given)
-        for given in ({}, {"ours.crt": b"certificate"})
-    )
-    for one, other in zip(plain.links, trusting.links, strict=True):
-        assert one.hash != other.hash
+    for target in (Target.BASE, Target.POLYGLOT):
+        plain, trusting = (
+            recipe_of(target, pinned_base(), given) for given in ({}, {"ours.crt": b"certificate"})
+        )
+        assert plain.hash != trusting.hash
 
 
-def test_a_mirror_makes_another_image():
+@pytest.mark.parametrize("target", [DEBIAN, Target.BASE])
+def test_a_mirror_makes_another_image(target):
     """What came from elsewhere is not taken for the same."""
-    assert bootstrap_inputs("http://mirror.example/debian").hash != bootstrap_inputs(None).hash
+    sources = [packages_source(mirror) for mirror in (None, "http://mirror.example/debian")]
+    assert len({recipe_of(target, source, {}).hash for source in (*sources, pinned_base())}) >= 2
+
+
+def test_files_of_other_images_do_not_count():
+    """A file that no stage of an image copies is not among its inputs."""
+    assert "operator.txt" in recipe_of(Target.OPERATOR, pinned_base(), {}).files
+    assert "operator.txt" not in recipe_of(Target.AGENTS, pinned_base(), {}).files
 
 
 def test_the_same_inputs_are_the_same_bytes():
     """The context has no dates and no order of its own, so that engines recognize it."""
-    other = replace(INPUTS, files=dict(reversed({"a": b"1", "b": b"2"}.items())))
-    assert other.context({}) == replace(INPUTS, files={"a": b"1", "b": b"2"}).context({})
+    other = replace(RECIPE, files=dict(reversed({"a": b"1", "b": b"2"}.items())))
+    assert other.context({}) == replace(RECIPE, files={"a": b"1", "b": b"2"}).context({})
 
 
 def test_programs_of_the_context_can_be_run():
     """What begins as a script is executable, however the package was installed."""
-    packed = replace(INPUTS, files={"run": b"#!/bin/sh\n", "read": b"text"}).context({})
+    packed = replace(RECIPE, files={"run": b"#!/bin/sh\n", "read": b"text"}).context({})
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         modes = {entry.name: entry.mode for entry in tar}
     assert (modes["run"], modes["read"]) == (0o755, 0o644)
@@ -94,8 +119,7 @@ def test_programs_of_the_context_can_be_run():
 
 def test_labels_cannot_leave_their_quotes():
     """A label's value stays one value, whatever is in it."""
-    text = INPUTS.dockerfile({"a": 'x" b="$HOME\\'})
-    assert text.endswith('LABEL a="x\\" b=\\"\\$HOME\\\\"\n')
+    assert label_instruction({"a": 'x" b="$HOME\\'}) == 'LABEL a="x\\" b=\\"\\$HOME\\\\"'
 
 
 @pytest.mark.parametrize("target", [Target.BASE, Target.POLYGLOT, Target.OPERATOR])

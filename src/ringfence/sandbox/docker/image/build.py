@@ -1,32 +1,59 @@
-"""Builds the images: each stage on the one below, only those that are not there yet, and nothing half-done."""
+"""Builds the images: one build of the Dockerfile for each, only what is not there yet, and nothing half-done."""
 
+import fcntl
 import json
 import os
+import platform
+import re
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any
 
-import aiodocker
 import aiohttp
 import anyio
 
 from ringfence import __version__
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.flock import try_lock
 from ringfence.frozen import frozen
-from ringfence.sandbox.docker.client import Engine, EngineError, engine_errors
-from ringfence.sandbox.docker.image import stored
-from ringfence.sandbox.docker.image.authorities import host_authorities
-from ringfence.sandbox.docker.image.bootstrap import bootstrap
+from ringfence.process import DEVNULL, PIPE, host_program, kill_group, start_process
+from ringfence.sandbox.docker.client import Engine, EngineError
+from ringfence.sandbox.docker.image import store
 from ringfence.sandbox.docker.image.failure import ImageBuildFailed
-from ringfence.sandbox.docker.image.plan import Plan, make_plan
-from ringfence.sandbox.docker.image.recipe import Inputs, reference
-from ringfence.sandbox.docker.image.stored import StoredImage, built_from, discard, find_image
-from ringfence.sandbox.docker.image.targets import TARGETS, Target
-from ringfence.sandbox.docker.image.transcript import Tell, Transcript
-from ringfence.sandbox.docker.image.turn import our_turn
+from ringfence.sandbox.docker.image.recipe import (
+    DEBIAN,
+    SUITE,
+    TARGETS,
+    Recipe,
+    Target,
+    check_mirror,
+    host_authorities,
+    label_instruction,
+    mirror_of,
+    packages,
+    packages_source,
+    pinned_base,
+    recipe_of,
+)
+from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image
 
+Tell = Callable[[str], None]
+"""Is given each line. What it says comes from outside: escape it before a terminal shows it."""
+
+_BUILD_S = 3600.0
 _CLEANING_S = 20.0
+_BOOTSTRAP_GRACE_S = 20.0
+"""mmdebstrap removes what it unpacked when it is told to end."""
+_POLL_S = 0.25
+_LINE_CHARS, _KEPT_LINES = 500, 40
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+"""Build arguments that engines know by themselves and keep out of images (Dockerfile reference, "ARG")."""
+_TAR = {"Content-Type": "application/x-tar"}
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @frozen
@@ -53,7 +80,7 @@ class Built:
 
 
 async def build_image(engine: Engine, target: Target, options: BuildOptions, tell: Tell) -> Built:
-    """Have an image, and what it stands on: what is there of the same inputs is used.
+    """Have an image: one that is there of the same inputs is used.
 
     Args:
         engine: Where it is built and kept.
@@ -62,173 +89,294 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
         tell: Is given each line of what goes on, as it comes.
 
     Raises:
-        ImageBuildFailed: It could not be built. What it stands on may have been; nothing nameless is left.
+        ImageBuildFailed: It could not be built; nothing nameless is left.
         InfrastructureFault: Something that a build needs is not there.
         UsageError: An option makes no sense.
     """
     begun = time.monotonic()
+    check_mirror(options.mirror)
     authorities = host_authorities() if options.trust_host else {}
-    plan = make_plan(target, bootstrap=options.bootstrap, mirror=options.mirror, authorities=authorities)
-    async with our_turn(tell):
-        missing = list(plan.links)
-        if not options.rebuild:
-            missing = await _missing(engine, plan)
-        if missing and authorities:
-            tell(f"the image will trust {len(authorities)} authorities that were added to this machine")
-        for link in missing:
-            if link is plan.links[0] and plan.lowest is not None:
-                await _have_lowest(engine, plan, options, tell)
-            await build_link(engine, link, plan, options=options, tell=tell)
-        await _name(engine, plan.links[-1].reference, target)
-        image = await find_image(engine, plan.links[-1].reference)
-    return Built(image, was_there=not missing, seconds=time.monotonic() - begun)
+    source = packages_source(options.mirror) if options.bootstrap else pinned_base()
+    recipe = recipe_of(target, source, authorities)
+    async with _build_lock(tell):
+        was_there = not options.rebuild and await built_from(engine, recipe) is not None
+        if not was_there:
+            if authorities:
+                tell(f"the image will trust {len(authorities)} authorities that were added to this machine")
+            if options.bootstrap:
+                await _have_debian(engine, recipe_of(DEBIAN, source, {}), options, tell)
+            await build(engine, recipe, authorities=len(authorities), rebuild=options.rebuild, tell=tell)
+        await store.tag(engine, recipe.reference, target)
+        image = await find_image(engine, recipe.reference)
+    return Built(image, was_there=was_there, seconds=time.monotonic() - begun)
 
 
-async def _missing(engine: Engine, plan: Plan) -> list[Inputs]:
-    """What is to be built: all above the highest that is there."""
-    missing: list[Inputs] = []
-    for link in reversed(plan.links):
-        if await built_from(engine, link.target, link.hash):
-            break
-        missing.insert(0, link)
-    return missing
+@asynccontextmanager
+async def _build_lock(tell: Tell) -> AsyncIterator[None]:
+    """One build at a time: two of the same image would be twice the work, and one of the two without a name."""
+    path = state_dir() / "locks" / "images.lock"
+    try:
+        make_private_dir(path.parent)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        step = next_step(exc, is_state=True)
+        raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}; {step}") from exc
+    try:
+        if not try_lock(lock, fcntl.LOCK_EX, what=repr(str(path))):
+            tell("waiting for another build of images to end")
+            while not try_lock(lock, fcntl.LOCK_EX, what=repr(str(path))):  # noqa: ASYNC110 -- of the kernel
+                await anyio.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(lock)
 
 
-async def _have_lowest(engine: Engine, plan: Plan, options: BuildOptions, tell: Tell) -> None:
-    assert plan.lowest is not None
-    lowest = plan.lowest
-    before = await built_from(engine, lowest.target, lowest.hash)
-    if before is not None and not options.rebuild:
-        return
-    tell(f"making {lowest.reference} of {plan.source}")
-    labels = _labels(lowest, plan, base_name="", base_digest="")
-    await bootstrap(engine, lowest, mirror=options.mirror, labels=labels, tell=tell)
-    await _drop(engine, before, lowest, tell)
-
-
-async def build_link(engine: Engine, link: Inputs, plan: Plan, *, options: BuildOptions, tell: Tell) -> None:
-    """Build one image; the one below it is there, or can be fetched.
+async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bool, tell: Tell) -> None:
+    """Have the engine build one image (Docker Engine API, POST /build).
 
     Args:
         engine: Where.
-        link: What it is made of.
-        plan: The way it is part of.
-        options: How.
+        recipe: What it is made of.
+        authorities: How many of the machine's certificate authorities are among it.
+        rebuild: Use nothing that an earlier build left, and remove the image that this one replaces.
         tell: Is given each line of what goes on.
 
     Raises:
         ImageBuildFailed: It could not be built; nothing of the attempt is left.
     """
-    tell(f"building {link.reference} on {link.below}")
-    before = await built_from(engine, link.target, link.hash) if options.rebuild else None
-    transcript = Transcript(tell)
-    labels = _labels(link, plan, base_name=link.below, base_digest=await _digest(engine, link.below))
-    is_done = False
+    tell(f"building {recipe.reference} on {recipe.below}")
+    before = await built_from(engine, recipe)
+    log = BuildLog(tell)
+    image: StoredImage | None = None
     try:
-        context = link.context(labels)
-        await follow(engine, link.reference, context, nocache=options.rebuild, transcript=transcript)
-        is_done = await built_from(engine, link.target, link.hash) is not None
-        if not is_done:
-            raise ImageBuildFailed(
-                link.target, transcript.step, "the engine fell silent", detail=transcript.last_lines
-            )
+        digest = await _digest(engine, recipe.below)
+        labels = _labels(recipe, authorities=authorities, base_digest=digest)
+        await _follow(engine, recipe, labels, log, nocache=rebuild)
+        image = await built_from(engine, recipe)
+        if image is None or (rebuild and before is not None and before.id == image.id):
+            said = "the engine's answer ended before the image was made"
+            raise ImageBuildFailed(recipe.target, log.step, said, detail=log.last_lines)
     except EngineError as exc:
-        raise ImageBuildFailed(link.target, transcript.step, exc.said, detail=transcript.last_lines) from exc
+        raise ImageBuildFailed(recipe.target, log.step, exc.said, detail=log.last_lines) from exc
     finally:
-        if not is_done:
-            await _clean_up(engine, transcript)
-    await _drop(engine, before, link, tell)
+        if image is None:
+            await _remove_made(engine, log)
+    await _drop(engine, before, image, tell)
 
 
-async def _clean_up(engine: Engine, transcript: Transcript) -> None:
+async def _follow(
+    engine: Engine, recipe: Recipe, labels: Mapping[str, str], log: "BuildLog", *, nocache: bool
+) -> None:
+    proxies = {variable: os.environ[variable] for variable in _PROXIES if os.environ.get(variable)}
+    options = {
+        "t": recipe.reference,
+        "target": recipe.target,
+        "buildargs": json.dumps({"BASE": recipe.below, **proxies}),
+        "nocache": str(int(nocache)),
+        "layers": "1",  # Podman keeps what steps made, as Docker does
+        "rm": "1",
+        "forcerm": "1",
+    }
+    messages = engine.messages(
+        "build the image",
+        "POST",
+        "/build",
+        params=options,
+        data=recipe.context(labels),
+        headers=_TAR,
+        timeout_s=_BUILD_S,
+    )
+    async with aclosing(messages):
+        async for message in messages:
+            log.take(message)
+
+
+async def _remove_made(engine: Engine, log: "BuildLog") -> None:
     """Remove what a build that failed or was cancelled made on its way.
 
     The last image takes those below it along. A cancelled build's last container may still be going for a moment.
     """
     with anyio.move_on_after(_CLEANING_S, shield=True):
         # The engine has no event for the end of that container.
-        while transcript.made and not await discard(engine, transcript.made[-1]):  # noqa: ASYNC110
+        while log.made and not await discard(engine, log.made[-1]):  # noqa: ASYNC110
             await anyio.sleep(0.2)
 
 
-async def _drop(engine: Engine, before: StoredImage | None, link: Inputs, tell: Tell) -> None:
+async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, tell: Tell) -> None:
     """Remove the image that a newer one took the name of."""
-    after = await built_from(engine, link.target, link.hash)
-    if before is None or after is None or before.id == after.id:
+    if before is None or before.id == after.id:
         return
-    await _name(engine, after.id, link.target)
+    await store.tag(engine, after.id, after.target)
     if not await discard(engine, before.id):
         tell(f"the old image {before.id} is still used; remove it when its containers are gone")
 
 
 async def _digest(engine: Engine, below: str) -> str:
     """The digest of the image below: the pinned one, or what our own one is."""
-    if "@" in below:
-        return below.partition("@")[2]
-    return str((await engine.image(below))["Id"])
+    return below.partition("@")[2] or str((await engine.image(below))["Id"])
 
 
-async def _name(engine: Engine, image_id: str, target: str) -> None:
-    """Let the name with our version be this image's."""
-    async with engine_errors("name the image"):
-        await engine.docker.images.tag(image_id, reference(target, "")[:-1], tag=__version__)
-
-
-def _labels(link: Inputs, plan: Plan, *, base_name: str, base_digest: str) -> dict[str, str]:
+def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, str]:
     known = set(Target)
-    summary = TARGETS[Target(link.target)].summary if link.target in known else "Debian from its packages"
-    labels: Mapping[str, str] = {
-        stored.TITLE: f"ringfence {link.target}",
-        stored.DESCRIPTION: summary,
-        stored.VERSION: __version__,
-        stored.REVISION: link.hash,
-        stored.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
-        stored.BASE_NAME: base_name,
-        stored.BASE_DIGEST: base_digest,
-        stored.TARGET: link.target,
-        stored.INPUTS: link.hash,
-        stored.SOURCE: plan.source,
-        stored.AUTHORITIES: str(len(plan.authorities)),
+    summary = TARGETS[Target(recipe.target)].summary if recipe.target in known else "Debian from its packages"
+    labels = {
+        "title": f"ringfence {recipe.target}",
+        "description": summary,
+        "version": __version__,
+        "revision": recipe.hash,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "base.name": recipe.below,
+        "base.digest": base_digest,
     }
-    return {name: value for name, value in labels.items() if value}
+    own = {
+        store.TARGET: recipe.target,
+        store.INPUTS: recipe.hash,
+        store.SOURCE: recipe.source,
+        store.AUTHORITIES: str(authorities),
+    }
+    return {f"{store.OCI}{name}": value for name, value in labels.items() if value} | own
 
 
-_BUILD_S = 3600.0
-_MESSAGE_BYTES = 1024**2
-"""Engines pass on what a step writes in one piece, escaped."""
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-"""Build arguments that engines know by themselves and keep out of images (Dockerfile reference, "ARG")."""
+# --- the image below, where no registry can be reached
 
 
-async def follow(engine: Engine, name: str, context: bytes, *, nocache: bool, transcript: Transcript) -> None:
-    """Have the engine build, and take what it says until it is done (Docker Engine API, POST /build).
+async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, tell: Tell) -> None:
+    """Make the image from packages and load it into the engine.
 
-    Not by aiodocker's method: that one leaves the connection open when it is cancelled, and by nothing else does an
-    engine know that nobody waits for the build any more.
+    Raises:
+        ImageBuildFailed: It could not be made. Nothing of it is left.
+        InfrastructureFault: mmdebstrap is not installed, or the engine's machine is of another kind.
     """
-    proxies = {variable: os.environ[variable] for variable in _PROXIES if os.environ.get(variable)}
-    parameters = {"t": name, "rm": "1", "forcerm": "1", "nocache": str(int(nocache))}
-    request = engine.docker.session.post(
-        f"{engine.docker.docker_host}/v{engine.facts.api_version}/build",
-        params={**parameters, "buildargs": json.dumps(proxies)},
-        data=context,
-        headers={"Content-Type": "application/x-tar"},
-        timeout=aiohttp.ClientTimeout(),
-        read_bufsize=_MESSAGE_BYTES,
+    before = await built_from(engine, recipe)
+    if before is not None and not options.rebuild:
+        return
+    here, there = (_ARCHITECTURES.get(one, one) for one in (platform.machine(), engine.facts.architecture))
+    if here != there:
+        raise InfrastructureFault(
+            f"the engine's machine is {there!r} and this one {here!r}: run --bootstrap on a machine of its kind"
+        )
+    try:
+        host_program("mmdebstrap")
+    except InfrastructureFault as exc:
+        raise InfrastructureFault(
+            f"{exc}: --bootstrap needs it (Debian and Ubuntu: apt-get install mmdebstrap)"
+        ) from exc
+    tell(f"making {recipe.reference} of {recipe.source}")
+    await _bootstrap(engine, recipe, BuildLog(tell))
+    after = await find_image(engine, recipe.reference)
+    await _drop(engine, before, after, tell)
+
+
+async def _bootstrap(engine: Engine, recipe: Recipe, log: "BuildLog") -> None:
+    script, settings = (recipe.files[name].decode() for name in ("bootstrap", "dpkg.cfg"))
+    mirror = mirror_of(recipe.source)
+    words = [SUITE, ",".join(packages(Target.BASE)), settings, *([mirror] if mirror else [])]
+    process = await start_process(
+        ["sh", "-c", script, "bootstrap", *words], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
-    async with engine_errors("build the image", timeout_s=_BUILD_S), request as response:
-        try:
-            if response.status != HTTPStatus.OK:
-                raise aiodocker.DockerError(response.status, await response.text())
-            async for line in response.content:
-                _take(json.loads(line), transcript)
-        finally:
-            response.close()
+
+    async def layer() -> AsyncIterator[bytes]:
+        assert process.stdout is not None
+        async for chunk in process.stdout:
+            yield chunk
+        if await process.wait() != 0:
+            # The upload ends without its last piece, by which the engine knows that it is not whole.
+            raise aiohttp.ClientError("mmdebstrap failed")
+
+    async def read_log() -> None:
+        assert process.stderr is not None
+        async for chunk in process.stderr:
+            log.write(chunk.decode("utf-8", "replace"))
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read_log)
+            try:
+                await _import(engine, recipe, layer())
+            except EngineError as exc:
+                with anyio.move_on_after(_POLL_S):
+                    await process.wait()
+                tasks.cancel_scope.cancel()
+                failure = exc
+            else:
+                return
+    finally:
+        with anyio.CancelScope(shield=True):
+            await kill_group(process, grace_s=_BOOTSTRAP_GRACE_S)
+    if process.returncode:
+        raise ImageBuildFailed(DEBIAN, "mmdebstrap", f"exit code {process.returncode}", detail=log.last_lines)
+    raise ImageBuildFailed(DEBIAN, "loading it", str(failure)) from failure
 
 
-def _take(message: Any, transcript: Transcript) -> None:
-    if not isinstance(message, dict):
-        raise ValueError(f"the engine said {str(message)[:80]!r} in a build")
-    transcript.take(message)
-    if "error" in message:
-        raise aiodocker.DockerError(HTTPStatus.OK, str(message["error"]))
+async def _import(engine: Engine, recipe: Recipe, layer: AsyncIterator[bytes]) -> None:
+    """Have the engine make an image of one layer (Docker Engine API, POST /images/create)."""
+    name, _, tag = recipe.reference.rpartition(":")
+    changes = ('CMD ["bash"]', label_instruction(_labels(recipe, authorities=0, base_digest="")))
+    options = [("fromSrc", "-"), ("repo", name), ("tag", tag), *(("changes", one) for one in changes)]
+    messages = engine.messages(
+        "load the image",
+        "POST",
+        "/images/create",
+        params=options,
+        data=layer,
+        headers=_TAR,
+        timeout_s=_BUILD_S,
+    )
+    async with aclosing(messages):
+        async for _ in messages:
+            pass
+
+
+class BuildLog:
+    """What a build writes, as it comes: whole lines for whoever watches, the last ones, and the images it made."""
+
+    _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+    _MADE = re.compile(r"^ ?-{2,3}> (?P<id>[0-9a-f]{8,64})$")
+    """Docker's own builder and Podman's name each image on the way like this."""
+    _CACHED = re.compile(r"^ ?-{2,3}> Using cache")
+    _STEP = re.compile(r"^STEP \d+(/\d+)?\s?: (?P<instruction>.+)$", re.IGNORECASE)
+
+    def __init__(self, tell: Tell) -> None:
+        self.step = ""
+        """The instruction it is at."""
+        self.made: list[str] = []
+        """Images that this build made on its way, in order; not those that were there."""
+        self._tell = tell
+        self._last: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._partial = ""
+        self._was_there = False
+
+    @property
+    def last_lines(self) -> str:
+        """The end of what was written."""
+        return "\n".join([*self._last, *([self._partial] if self._partial else [])])
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take a message of the engine's stream (Docker Engine API, POST /build)."""
+        if isinstance(message.get("stream"), str):
+            self.write(message["stream"])
+        elif isinstance(message.get("status"), str) and not message.get("progressDetail"):
+            name = f"{message['id']}: " if message.get("id") else ""
+            self.write(f"{name}{message['status']}\n")
+
+    def write(self, text: str) -> None:
+        """Take text as it comes: lines may arrive in parts, and a line may be drawn again and again."""
+        *lines, rest = (self._partial + text).split("\n")
+        self._partial = rest[-_LINE_CHARS:]
+        for line in lines:
+            drawn = self._COLOUR.sub("", line.rstrip("\r").rpartition("\r")[2])[:_LINE_CHARS].rstrip()
+            if drawn:
+                self._note(drawn)
+                self._last.append(drawn)
+                self._tell(drawn)
+
+    def _note(self, line: str) -> None:
+        if step := self._STEP.match(line):
+            self.step = step["instruction"]
+            self._was_there = self.step.upper().startswith("FROM ")
+        elif self._CACHED.match(line):
+            self._was_there = True
+        elif made := self._MADE.match(line):
+            if not self._was_there:
+                self.made.append(made["id"])
+            self._was_there = False

@@ -1,7 +1,6 @@
-"""What an image is made of: a stage of the Dockerfile, the files it copies, the image below; and the hash of it all.
+"""What an image is made of: stages of the Dockerfile, the files they copy, the image below; and the hash of it all.
 
-Only the few forms of a Dockerfile that ours uses are read. The hash names the image, so the same inputs are
-built once, and a change of any of them is another image.
+The hash names the image, so the same inputs are built once, and a change of any of them is another image.
 """
 
 import hashlib
@@ -9,47 +8,90 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
 
 from ringfence import __version__
+from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.docker.image.targets import Target
 
-_FORMAT = 1
+_MB = 1000**2  # as engines print sizes
+
+
+class Target(StrEnum):
+    """The images; each is a stage of the Dockerfile of that name."""
+
+    BASE = "base"
+    POLYGLOT = "polyglot"
+    OPERATOR = "operator"
+    AGENTS = "agents"
+
+
+@frozen
+class TargetFacts:
+    """What is known of an image before it is built."""
+
+    summary: str
+    budget_bytes: int | None = None
+    """Its size may not pass this without being told; None: no bound, it holds other people's programs."""
+    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Tools that do less in a sandbox without capabilities and network, and what they lack there."""
+
+
+_WAY_OUT = "a way out: an allowed host, or a forwarded service"
+
+TARGETS: Mapping[Target, TargetFacts] = MappingProxyType(
+    {
+        Target.BASE: TargetFacts(
+            "Debian with bash, git, python3, ripgrep, jq, ca-certificates", budget_bytes=200 * _MB
+        ),
+        Target.POLYGLOT: TargetFacts(
+            "base with Node 20, npm, JDK 21, Maven, pip and venv", budget_bytes=750 * _MB
+        ),
+        Target.OPERATOR: TargetFacts(
+            "base with the tools of an operator and a Python for them",
+            needs=MappingProxyType(
+                {
+                    "ping": "nothing where net.ipv4.ping_group_range holds the sandbox's group, else NET_RAW",
+                    "tcpdump": "NET_RAW, and an interface to listen on",
+                    "traceroute": "nothing by UDP; NET_RAW for -I (ICMP) and -T (TCP)",
+                    "nmap": "nothing for -sT; NET_RAW and NMAP_PRIVILEGED=1 for -sS, -sU, -O and raw host discovery",
+                    "docker": "an engine: the filtered engine proxy, never the engine's own socket",
+                    "curl, wget, dig, nc": _WAY_OUT,
+                    "anthropic, httpx, redis (Python)": _WAY_OUT,
+                }
+            ),
+        ),
+        Target.AGENTS: TargetFacts("polyglot with the claude and codex programs"),
+    }
+)
+
+DEBIAN = "debian"
+"""What the image from packages is called, on which `base` stands where no registry can be reached."""
+SUITE = "trixie"
+"""The release that the Dockerfile's base is of."""
+_PACKAGES = f"packages of {SUITE}"
+_FORMAT = 2
 """Raised when the same inputs shall give another image."""
-_FROM = re.compile(r"^FROM (?P<below>\S+) AS (?P<name>\S+)$", re.MULTILINE)
-_BASE = re.compile(r"^ARG BASE=(?P<reference>\S+)$", re.MULTILINE)
-_COPY = re.compile(r"^COPY (?P<source>\S+) \S+$", re.MULTILINE)
 _HASH_DIGITS = 12
-_RECIPE = "context"
+_MIRROR = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[\w.~/-]*)?|file:///[\w.~/-]*")
 
 
 @frozen
-class Stage:
-    """One stage of the Dockerfile."""
-
-    name: Target
-    below: Target | None
-    """The stage it stands on; None: on the image from outside."""
-    body: str
-    """Its instructions after FROM."""
-    sources: tuple[str, ...]
-    """Files and directories of the recipe that it copies."""
-
-
-@frozen
-class Inputs:
+class Recipe:
     """All that decides how one image comes out."""
 
     target: str
+    source: str
+    """Where the lowest image comes from, as labels name it: a reference with a digest, or packages."""
     below: str
-    """The image it stands on, as FROM gets it."""
-    below_identity: str
-    """What tells that image from others: the hash of its inputs, or a reference with a digest."""
-    body: str
+    """The image from outside that the Dockerfile stands on, with its digest or the hash of its inputs."""
+    dockerfile: str
     files: Mapping[str, bytes]
 
     @property
@@ -58,8 +100,9 @@ class Inputs:
         document = {
             "format": _FORMAT,
             "target": self.target,
-            "below": self.below_identity,
-            "body": self.body,
+            "source": self.source,
+            "below": self.below,
+            "dockerfile": self.dockerfile,
             "files": {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()},
         }
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -69,17 +112,12 @@ class Inputs:
         """The image's name by its inputs."""
         return reference(self.target, self.hash[:_HASH_DIGITS])
 
-    def dockerfile(self, labels: Mapping[str, str]) -> str:
-        """The stage, standing on its own. All labels are one instruction: engines make a container for each."""
-        pairs = " ".join(f"{name}={_quoted(value)}" for name, value in sorted(labels.items()))
-        return f"FROM {self.below} AS {self.target}\n{self.body}" + (f"LABEL {pairs}\n" if pairs else "")
-
     def context(self, labels: Mapping[str, str]) -> bytes:
         """A tar of the Dockerfile and its files: the same inputs and labels give the same bytes."""
+        dockerfile = f"{self.dockerfile}{label_instruction(labels)}\n"
         packed = io.BytesIO()
-        contents = {"Dockerfile": self.dockerfile(labels).encode(), **self.files}
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for name, data in sorted(contents.items()):
+            for name, data in sorted({"Dockerfile": dockerfile.encode(), **self.files}.items()):
                 entry = tarfile.TarInfo(name)
                 entry.size = len(data)
                 # An installed package may have lost the mode.
@@ -88,8 +126,10 @@ class Inputs:
         return packed.getvalue()
 
 
-def _quoted(value: str) -> str:
-    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
+def label_instruction(labels: Mapping[str, str]) -> str:
+    """All labels in one instruction, since engines make a container for each."""
+    quoted = {name: re.sub(r'(["\\$])', r"\\\1", value) for name, value in labels.items()}
+    return "LABEL " + " ".join(f'{name}="{value}"' for name, value in sorted(quoted.items()))
 
 
 def reference(target: str, tag: str = __version__) -> str:
@@ -100,54 +140,66 @@ def reference(target: str, tag: str = __version__) -> str:
     return f"localhost/ringfence/{target}:{tag}"
 
 
-@cache
-def stages() -> Mapping[Target, Stage]:
-    """The stages of the Dockerfile, in its order."""
-    text = read_file("Dockerfile").decode()
-    found = list(_FROM.finditer(text))
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    result = {}
-    for match, end in zip(found, ends, strict=True):
-        name, below, body = Target(match["name"]), match["below"], text[match.end() :][: end - match.end()]
-        result[name] = Stage(
-            name,
-            None if below == "${BASE}" else Target(below),
-            body.strip() + "\n",
-            tuple(copied["source"] for copied in _COPY.finditer(body)),
-        )
-    return result
-
-
 def pinned_base() -> str:
-    """The image from outside that the first stage stands on, with its digest."""
-    match = _BASE.search(read_file("Dockerfile").decode())
-    assert match is not None
-    return match["reference"]
+    """The image from outside that the Dockerfile stands on, with its digest."""
+    found = re.search(r"^ARG BASE=(\S+)$", read_file("Dockerfile").decode(), re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
-def chain(target: Target) -> list[Stage]:
-    """The stages up to one, the lowest first."""
-    stage = stages()[target]
-    return [*(chain(stage.below) if stage.below else ()), stage]
+def packages_source(mirror: str | None) -> str:
+    """What labels call packages as the source of an image."""
+    return _PACKAGES + (f" from {mirror}" if mirror else "")
 
 
-def stage_inputs(
-    stage: Stage, below: str, below_identity: str, *, authorities: Mapping[str, bytes]
-) -> Inputs:
-    """What one stage is made of.
+def mirror_of(source: str) -> str | None:
+    """The mirror in what `packages_source` wrote."""
+    return source.partition(" from ")[2] or None
+
+
+def check_mirror(mirror: str | None) -> None:
+    """Refuse what cannot be the address of a mirror.
+
+    Raises:
+        UsageError: It is no address, or holds a password.
+    """
+    if mirror is not None and not _MIRROR.fullmatch(mirror):
+        raise UsageError(
+            f"--mirror {mirror!r} is no address of a Debian mirror; write http://HOST/debian, https:// or file://"
+        )
+
+
+def recipe_of(target: str, source: str, authorities: Mapping[str, bytes]) -> Recipe:
+    """What an image is made of.
 
     Args:
-        stage: The stage.
-        below: The image it stands on, as FROM gets it.
-        below_identity: What tells that image from others.
-        authorities: Certificates by file name that the image trusts besides Debian's, if it is the lowest.
+        target: A `Target`, or `DEBIAN`.
+        source: `pinned_base()`, or what `packages_source` wrote.
+        authorities: Certificates by file name that the image trusts besides Debian's.
     """
+    if target == DEBIAN:
+        used = ("bootstrap", "dpkg.cfg", "packages/base")
+        return Recipe(target, source, "", "", {name: read_file(name) for name in used})
+    dockerfile = _stages(target)
     found: dict[str, bytes] = {}
-    for source in stage.sources:
-        found |= _below(_recipe() / source, source)
-        if source == "authorities":
-            found |= {f"authorities/{name}": data for name, data in authorities.items()}
-    return Inputs(stage.name, below, below_identity, stage.body, found)
+    for name in re.findall(r"^COPY (\S+) ", dockerfile, re.MULTILINE):
+        found |= _read_below(_context() / name, name)
+    found |= {f"authorities/{name}": data for name, data in authorities.items()}
+    is_packages = source.startswith(_PACKAGES)
+    below = recipe_of(DEBIAN, source, {}).reference if is_packages else source
+    return Recipe(target, source, below, dockerfile, found)
+
+
+def _stages(target: str) -> str:
+    """The Dockerfile without the stages that `target` does not stand on: engines would build those before it, too."""
+    head, *stages = re.split(r"^(?=FROM )", read_file("Dockerfile").decode(), flags=re.MULTILINE)
+    kept: list[str] = []
+    for stage in reversed(stages):
+        _, below, _, name, *_ = stage.split()
+        if name == target:
+            kept.insert(0, stage)
+            target = below
+    return head + "".join(kept)
 
 
 def packages(target: Target) -> tuple[str, ...]:
@@ -156,18 +208,85 @@ def packages(target: Target) -> tuple[str, ...]:
 
 
 def read_file(name: str) -> bytes:
-    """A file of the recipe."""
-    return (_recipe() / name).read_bytes()
+    """A file of the Dockerfile's directory."""
+    return (_context() / name).read_bytes()
 
 
-def _recipe() -> Traversable:
-    return files("ringfence.sandbox.docker.image") / _RECIPE
+def _context() -> Traversable:
+    return files("ringfence.sandbox.docker.image") / "context"
 
 
-def _below(place: Traversable, name: str) -> dict[str, bytes]:
+def _read_below(place: Traversable, name: str) -> dict[str, bytes]:
     if place.is_file():
         return {name: place.read_bytes()}
     found: dict[str, bytes] = {}
     for entry in place.iterdir():
-        found |= _below(entry, f"{name}/{entry.name}")
+        found |= _read_below(entry, f"{name}/{entry.name}")
     return found
+
+
+_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+_OF_THE_DISTRIBUTION = Path("/usr/share/ca-certificates")
+_ADDED = (Path("/usr/local/share/ca-certificates"), Path("/etc/pki/ca-trust/source/anchors"))
+_CERTIFICATE = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s+(?P<body>[A-Za-z0-9+/=\s]{64,65536}?)-----END CERTIFICATE-----"
+)
+_FILE_BYTES = 8 * 1024**2
+_MOST_AUTHORITIES = 64
+
+
+def host_authorities(
+    *,
+    bundle: Path = _BUNDLE,
+    of_the_distribution: Path = _OF_THE_DISTRIBUTION,
+    added: Iterable[Path] = _ADDED,
+) -> Mapping[str, bytes]:
+    """The certificate authorities (PEM) by file name that this machine trusts besides its distribution's.
+
+    A company's proxy that opens TLS has one. A build on such a machine reaches nothing over https without it, and so
+    the image trusts what the machine trusts, says so in a label, and is another image by its hash.
+
+    Args:
+        bundle: All that the machine trusts, as `update-ca-certificates(8)` writes it.
+        of_the_distribution: Those that the distribution brings; without it, the bundle says nothing.
+        added: Where administrators put their own.
+
+    Raises:
+        InfrastructureFault: There are more than can be meant.
+    """
+    found: set[bytes] = set()
+    for folder in added:
+        found |= _in_files(folder)
+    if of_the_distribution.is_dir():
+        found |= _in_file(bundle) - _in_files(of_the_distribution)
+    if len(found) > _MOST_AUTHORITIES:
+        raise InfrastructureFault(
+            f"this machine trusts {len(found)} authorities besides its distribution's, more than {_MOST_AUTHORITIES}; "
+            "see to /usr/local/share/ca-certificates, or build with --without-host-ca"
+        )
+    return {f"{hashlib.sha256(body).hexdigest()[:16]}.crt": _pem(body) for body in sorted(found)}
+
+
+def _in_files(folder: Path) -> set[bytes]:
+    if not folder.is_dir():
+        return set()
+    found: set[bytes] = set()
+    for file in folder.rglob("*"):
+        if file.suffix in (".crt", ".pem", ".cer"):
+            found |= _in_file(file)
+    return found
+
+
+def _in_file(file: Path) -> set[bytes]:
+    """The bodies of a file's certificates, without white space, to compare them by."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_FILE_BYTES)
+    except OSError:
+        return set()  # what we may not read, we cannot trust
+    return {b"".join(match["body"].split()) for match in _CERTIFICATE.finditer(data)}
+
+
+def _pem(body: bytes) -> bytes:
+    lines = [body[start : start + 64] for start in range(0, len(body), 64)]
+    return b"\n".join((b"-----BEGIN CERTIFICATE-----", *lines, b"-----END CERTIFICATE-----", b""))

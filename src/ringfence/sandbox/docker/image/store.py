@@ -6,30 +6,23 @@ Labels alone do not do: an image that somebody makes from one of ours has them t
 from collections.abc import Mapping
 from typing import Any
 
+from ringfence import __version__
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.docker.client import Engine, EngineError, engine_errors
-from ringfence.sandbox.docker.image.recipe import reference
-from ringfence.sandbox.docker.image.targets import TARGETS, Target
+from ringfence.sandbox.docker.client import Engine, EngineError
+from ringfence.sandbox.docker.image.recipe import (
+    DEBIAN,
+    TARGETS,
+    Recipe,
+    Target,
+    host_authorities,
+    recipe_of,
+    reference,
+)
 
-_OCI = "org.opencontainers.image."
-_OURS = "ringfence.image."
-TARGET = f"{_OURS}target"
-INPUTS = f"{_OURS}inputs"
-SOURCE = f"{_OURS}source"
-AUTHORITIES = f"{_OURS}authorities"
-TITLE, VERSION, REVISION, CREATED, DESCRIPTION, LICENSES, BASE_NAME, BASE_DIGEST = (
-    f"{_OCI}{name}"
-    for name in (
-        "title",
-        "version",
-        "revision",
-        "created",
-        "description",
-        "licenses",
-        "base.name",
-        "base.digest",
-    )
+OCI = "org.opencontainers.image."
+TARGET, INPUTS, SOURCE, AUTHORITIES = (
+    f"ringfence.image.{name}" for name in ("target", "inputs", "source", "authorities")
 )
 
 
@@ -71,8 +64,7 @@ class StoredImage:
 
 async def list_images(engine: Engine) -> list[StoredImage]:
     """All images of ours, the newest first."""
-    async with engine_errors("list images"):
-        found = await engine.docker.images.list(filters={"label": [TARGET]})
+    found = await engine.images({"label": [TARGET]})
     images = [image for image in map(_stored, found) if image.references]
     return sorted(images, key=lambda image: (image.created, image.name), reverse=True)
 
@@ -95,16 +87,26 @@ async def find_image(engine: Engine, asked: str) -> StoredImage:
     raise UsageError(f"the engine at {engine.address.url} has no image {asked!r} of ringfence; {advice}")
 
 
-async def built_from(engine: Engine, target: str, inputs: str) -> StoredImage | None:
+async def built_from(engine: Engine, recipe: Recipe) -> StoredImage | None:
     """The image that was made of exactly these inputs, and has its name."""
     for image in await list_images(engine):
-        if (
-            image.target == target
-            and image.inputs == inputs
-            and reference(target, inputs[:12]) in image.references
-        ):
+        if image.inputs == recipe.hash and recipe.reference in image.references:
             return image
     return None
+
+
+def is_current(image: StoredImage) -> bool:
+    """Whether a build from the same source would give an image of the same inputs, and so nothing new."""
+    if image.target != DEBIAN and image.target not in set(Target):
+        return False
+    authorities = host_authorities() if image.authorities else {}
+    return recipe_of(image.target, image.source, authorities).hash == image.inputs
+
+
+async def tag(engine: Engine, image: str, target: str) -> None:
+    """Let the name with our version be this image's."""
+    asked = {"repo": reference(target, "")[:-1], "tag": __version__}
+    await engine.call("name the image", "POST", f"/images/{image}/tag", params=asked)
 
 
 async def remove_image(engine: Engine, image: StoredImage) -> None:
@@ -113,10 +115,9 @@ async def remove_image(engine: Engine, image: StoredImage) -> None:
     Raises:
         EngineError: A container uses it. It keeps its last name then.
     """
-    async with engine_errors(f"remove image {image.name!r}"):
-        # The name by its inputs is the last to go: an image that is in use stays to be found by it.
-        for name in sorted(image.references, key=lambda one: one == image.name):
-            await engine.docker.images.delete(name)
+    # The name by its inputs is the last to go: an image that is in use stays to be found by it.
+    for name in sorted(image.references, key=lambda one: one == image.name):
+        await engine.remove_image(name)
 
 
 async def is_there(engine: Engine, image: StoredImage) -> bool:
@@ -142,8 +143,7 @@ async def discard(engine: Engine, image_id: str) -> bool:
     try:
         if (await engine.image(image_id)).get("RepoTags"):
             return True
-        async with engine_errors("remove an image"):
-            await engine.docker.images.delete(image_id)
+        await engine.remove_image(image_id)
     except EngineError as exc:
         return exc.is_absent
     return True
@@ -164,9 +164,9 @@ def _stored(row: Mapping[str, Any]) -> StoredImage:
         size_bytes=int(row.get("Size") or 0),
         inputs=labels.get(INPUTS, ""),
         source=labels.get(SOURCE, ""),
-        version=labels.get(VERSION, ""),
-        created=labels.get(CREATED, ""),
-        base_name=labels.get(BASE_NAME, ""),
-        base_digest=labels.get(BASE_DIGEST, ""),
+        version=labels.get(f"{OCI}version", ""),
+        created=labels.get(f"{OCI}created", ""),
+        base_name=labels.get(f"{OCI}base.name", ""),
+        base_digest=labels.get(f"{OCI}base.digest", ""),
         authorities=int(count) if count.isdecimal() else 0,
     )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.sandbox.docker.image.transcript import Transcript
+from ringfence.sandbox.docker.image.build import BuildLog
 
 BUILT = [
     {"stream": "Step 1/3 : FROM debian:1 AS base\n"},
@@ -29,9 +29,9 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def transcript(told: list[str]) -> Transcript:
+def transcript(told: list[str]) -> BuildLog:
     """A transcript that tells."""
-    return Transcript(told.append)
+    return BuildLog(told.append)
 
 
 def test_what_was_made_is_known(transcript):
@@ -76,8 +76,8 @@ def test_how_it_is_cut_does_not_matter(text, data):
     """The same text gives the same lines, in one piece or in many."""
     whole: list[str] = []
     parts: list[str] = []
-    Transcript(whole.append).write(text)
-    pieces, rest = Transcript(parts.append), text
+    BuildLog(whole.append).write(text)
+    pieces, rest = BuildLog(parts.append), text
     while rest:
         count = data.draw(st.integers(1, len(rest)))
         pieces.write(rest[:count])
