@@ -38,7 +38,7 @@ def test_guest_of_a_system_python() -> None:
 
 _WITHOUT_COMPILING = """
 import sys
-from ringfence.sandbox import loader
+from ringfence.sandbox.protocol import loader
 compiled = []
 sys.addaudithook(lambda event, _: compiled.append(event) if event == "compile" else None)
 loader.guest_payload()

@@ -8,279 +8,307 @@ import select
 import sys
 import time
 
-from . import frames, tree
-from .output import Output
+from . import frames, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket  # noqa: N812
-    from typing import Any, Protocol
+    from typing import Any
 
-    from .loop import Loop
-    from .stream import Stream
+    from .executor import Executor, Shim
 
-    class Owner(Protocol):
-        """Who has the command started, waits for it, and is told its end."""
-
-        loop: Loop
-        stream: Stream
-        owns_orphans: bool
-
-        def kill(self, command: Command, reason: str) -> None:
-            """Kill everything the command started."""
-
-        def release(self, supervisor: int, sock: Socket) -> None:
-            """The command's supervisor is free."""
-
-        def forget(self, channel: int) -> bool:
-            """The command is over; False if that was known."""
+_TIOCSWINSZ, _FIONREAD, _F_SETPIPE_SZ = 0x5414, 0x541B, 1031
+_PIPE_SIZE = 1024 * 1024
+_READ = 256 * 1024
+_END_OF_INPUT = b"\x04"
+_KILLED, _UNKNOWN_STATUS = 9, 256
 
 
-_TIOCSWINSZ, _F_SETPIPE_SZ = 0x5414, 1031
-_PIPE = 1024 * 1024
+class Output:
+    """The reading end of a command's stdout or stderr: sent as far as the host granted credit, and before the end."""
+
+    def __init__(self, command: Command, descriptor: int, kind: int, credit: int) -> None:
+        self._command = command
+        self._loop = command.executor.loop
+        self._stream = command.executor.stream
+        self._descriptor = descriptor
+        self._kind = kind
+        self._credit = credit
+        self._left: int | None = None
+        """After the command's exit: bytes still to be sent. What other processes write later is dropped."""
+        self.is_done = False
+        self._is_watched = False
+        os.set_blocking(descriptor, False)
+        self.update()
+
+    def grant(self, credit: int) -> None:
+        """Add credit."""
+        self._credit += credit
+        self.update()
+
+    def update(self) -> None:
+        """Watch the pipe if there may be something to read, and room to send it."""
+        has_room = self.is_done or (self._credit > 0 and not self._stream.is_full)
+        wanted = self._descriptor >= 0 and has_room
+        if wanted and not self._is_watched:
+            self._loop.watch(self._descriptor, self._on_ready)
+        elif self._is_watched and not wanted:
+            self._loop.unwatch(self._descriptor)
+        self._is_watched = wanted
+
+    def _on_ready(self, _mask: int) -> None:
+        """Read once, so that other channels have their turn before the next read."""
+        room = _READ if self.is_done else min(_READ, self._credit)
+        if self._left is not None and not self.is_done:
+            room = min(room, self._left)
+        try:
+            data = os.read(self._descriptor, room)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: no process has the terminal open any more
+            data = b""
+        if not data:
+            self._close()
+        elif not self.is_done:
+            self._credit -= len(data)
+            if self._left is not None:
+                self._left -= len(data)
+            self._stream.send(self._kind, self._command.channel, data)
+        self._settle()
+
+    def drop(self) -> None:
+        """Read the rest and throw it away: the host wants none, and the end need not wait for credit."""
+        if not self.is_done:
+            self._left = 0
+            self._settle()
+
+    def on_exit(self) -> None:
+        """What is in the pipe when the command has ended is the last of its output."""
+        if not self.is_done:
+            try:
+                self._left = int.from_bytes(fcntl.ioctl(self._descriptor, _FIONREAD, bytes(4)), sys.byteorder)
+            except OSError:
+                self._left = 0
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._left is not None and self._left <= 0:
+            self.is_done = True
+        self.update()
+        self._command.settle()
+
+    def _close(self) -> None:
+        self._loop.unwatch(self._descriptor)
+        self._is_watched = False
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self.is_done = True
 
 
 class Command:
-    """A running command or file operation, and later the stragglers it left."""
+    """A running command or file operation, and later the processes that it left behind.
 
-    def __init__(self, owner: Owner, channel: int, spec: dict[str, Any]) -> None:
-        self.owner = owner
+    Raises:
+        OSError: Its pipes or its terminal cannot be made.
+    """
+
+    def __init__(self, executor: Executor, channel: int, spec: dict[str, Any]) -> None:
+        self.executor = executor
         self.channel = channel
         self.is_operation = bool(spec.get("op"))
-        self.supervisor = 0
+        self.shim: Shim | None = None
+        """None before a shim has it, and once nothing is left of it."""
         self.killed_as: str | None = None
-        self.deadline: float | None = None
-        if spec.get("timeout_s"):
-            self.deadline = time.monotonic() + float(spec["timeout_s"])
-        self.reminders = 0
-        self._pid = 0
-        self._early: list[int] = []
-        """Signals that came before the command was started."""
-        self._status: Socket | None = None
-        self._end: tuple[int, float] | None = None
-        self._failure: tuple[str, str, str] | None = None
+        """Why it was killed."""
         self._started = time.monotonic()
-        self._pending = bytearray()
+        self.deadline = self._started + float(spec["timeout_s"]) if spec.get("timeout_s") else None
+        self._pid = 0
+        self._early_signals: list[int] = []
+        """Those that came before the command was started."""
+        self._exit: tuple[int, float] | None = None
+        """Wait status and duration in seconds."""
+        self._failure: tuple[str, str, str] | None = None
+        """Stage, errno and message."""
+        self._stdin_buffer = bytearray()
         self._stdin_ended = False
         self._is_tty = "rows" in spec
         self._window = int(spec["window"])
-        self._reads: tuple[int, ...]
-        """Where its stdout, and its stderr if that is another, are read."""
-        self.ends: tuple[int, ...]
-        """What its supervisor is given."""
-        self.outputs: list[Output] = []
+        self._outputs: list[Output] = []
         if self._is_tty:
-            self._open_tty(spec)
+            master, slave = os.openpty()
+            spec["tty"] = os.ttyname(slave)
+            _resize(master, int(spec["rows"]), int(spec["cols"]))
+            self._stdin, self._reads, self.ends = os.dup(master), [master], [slave]
         else:
-            stdin_read, self._stdin, stdout_read, stdout_write, stderr_read, stderr_write = _pipes(3)
-            self._reads, self.ends = (stdout_read, stderr_read), (stdin_read, stdout_write, stderr_write)
+            stdin, self._stdin, stdout_read, stdout, stderr_read, stderr = _pipes(3)
+            self._reads, self.ends = [stdout_read, stderr_read], [stdin, stdout, stderr]
 
-    def _open_tty(self, spec: dict[str, Any]) -> None:
-        master, slave = os.openpty()
-        spec["tty"] = os.ttyname(slave)
-        fcntl.ioctl(master, _TIOCSWINSZ, _window_size(int(spec["rows"]), int(spec["cols"])))
-        self._stdin = os.dup(master)
-        self._reads, self.ends = (master,), (slave,)
+    def abandon(self) -> None:
+        """Close everything: no shim can be had."""
+        for descriptor in (*self.ends, *self._reads, self._stdin):
+            os.close(descriptor)
 
-    def _listen(self) -> None:
-        """Let go of the supervisor's ends, and listen at ours."""
+    def on_shim(self, shim: Shim) -> None:
+        """A shim has the command and its ends of the pipes."""
+        self.shim = shim
         for end in self.ends:
             os.close(end)
         os.set_blocking(self._stdin, False)
         if not self._is_tty:
             _enlarge(self._reads[0])
-        for read, kind in zip(self._reads, (frames.STDOUT, frames.STDERR)):
-            self.outputs.append(Output(self, read, channel=self.channel, kind=kind, credit=self._window))
-
-    def adopt(self, supervisor: int, status: Socket) -> None:
-        """The supervisor has taken over its ends of the pipes."""
-        self.supervisor = supervisor
-        self._status = status
-        self._listen()
-        status.setblocking(False)
-        self.owner.loop.listen(status.fileno(), self._on_status)
-
-    def could_not_start(self, error: OSError) -> None:
-        """There is no supervisor for it, and no process to make one."""
-        self._listen()
-        self._finish(None, ("spawn", str(error.errno or 0), error.strerror or str(error)))
+        for descriptor, kind in zip(self._reads, (frames.STDOUT, frames.STDERR)):
+            self._outputs.append(Output(self, descriptor, kind, self._window))
+        shim.socket.setblocking(False)
+        self.executor.loop.watch(shim.socket.fileno(), self._on_report_ready)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the host for this channel."""
+        """Handle a frame of the host for this channel."""
         if kind == frames.STDIN:
-            self._pending += payload
-            self._write(0)
+            self._stdin_buffer += payload
+            self._write_stdin(0)
         elif kind == frames.STDIN_END:
             if self._is_tty:
-                self._pending += b"\x04"  # a terminal has no end; this is what a person types
+                self._stdin_buffer += _END_OF_INPUT  # a terminal has no end; this is what a person types
             else:
                 self._stdin_ended = True
-            self._write(0)
+            self._write_stdin(0)
         elif kind == frames.CREDIT_OUT:
-            self._credit(0, payload)
+            self._outputs[0].grant(frames.U32.unpack(payload)[0])
         elif kind == frames.CREDIT_ERR:
-            self._credit(-1, payload)
+            self._outputs[-1].grant(frames.U32.unpack(payload)[0])
         elif kind == frames.SIGNAL:
             self._signal(frames.U32.unpack(payload)[0])
         elif kind == frames.RESIZE and self._is_tty and self._stdin >= 0:
-            rows, columns = frames.SIZE.unpack(payload)
-            fcntl.ioctl(self._stdin, _TIOCSWINSZ, _window_size(rows, columns))
+            _resize(self._stdin, *frames.SIZE.unpack(payload))
         elif kind == frames.KILL:
-            self.owner.kill(self, "cancel")
-            for output in self.outputs:
+            self.executor.kill(self, "cancel")
+            for output in self._outputs:
                 output.drop()
 
-    def _credit(self, which: int, payload: bytes) -> None:
-        output = self.outputs[which]
-        output.credit += frames.U32.unpack(payload)[0]
-        output.arm()
-
-    def rearm(self) -> None:
+    def on_room(self) -> None:
         """The stream to the host has room again."""
-        for output in self.outputs:
-            output.arm()
+        for output in self._outputs:
+            output.update()
 
     def _signal(self, number: int) -> None:
         if not self._pid:
-            self._early.append(number)
-        elif self._end is None:
+            self._early_signals.append(number)
+        elif self._exit is None:
             try:
                 os.killpg(self._pid, number)  # its session's first group: what a terminal would signal
             except (ProcessLookupError, PermissionError):
-                tree.send(self._pid, number)
+                processes.send_signal(self._pid, number)
 
-    # --- stdin
-
-    def _write(self, _mask: int) -> None:
+    def _write_stdin(self, _mask: int) -> None:
         written = 0
-        while self._pending and self._stdin >= 0:
+        while self._stdin_buffer and self._stdin >= 0:
             try:
-                count = os.write(self._stdin, self._pending)
+                count = os.write(self._stdin, self._stdin_buffer)
             except BlockingIOError:
                 break
-            except OSError:  # the command closed its stdin: what comes is dropped
+            except OSError:  # the command closed its stdin
                 self._close_stdin()
                 break
-            del self._pending[:count]
+            del self._stdin_buffer[:count]
             written += count
         if self._stdin < 0:
-            written += len(self._pending)
-            self._pending.clear()
+            written += len(self._stdin_buffer)
+            self._stdin_buffer.clear()
         if written:
-            self.owner.stream.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
-        if self._pending:
-            self.owner.loop.listen(self._stdin, self._write, select.EPOLLOUT)
+            self.executor.stream.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
+        if self._stdin_buffer:
+            self.executor.loop.watch(self._stdin, self._write_stdin, select.EPOLLOUT)
         elif self._stdin >= 0:
-            self.owner.loop.ignore(self._stdin)
+            self.executor.loop.unwatch(self._stdin)
             if self._stdin_ended:
                 self._close_stdin()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:
-            self.owner.loop.ignore(self._stdin)
+            self.executor.loop.unwatch(self._stdin)
             os.close(self._stdin)
             self._stdin = -1
 
-    # --- the end
+    def _on_report_ready(self, _mask: int) -> None:
+        assert self.shim is not None
+        report = self.shim.receive()
+        if report:
+            self._on_report(report)
+        elif report is not None:  # the shim has ended: `on_shim_exit` follows
+            self.executor.loop.unwatch(self.shim.socket.fileno())
 
-    def _on_status(self, _mask: int) -> None:
-        assert self._status is not None
-        try:
-            message = self._status.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            message = b""
-        kind, rest = message[:1], message[1:]
-        if kind == b"P":
+    def _on_report(self, report: bytes) -> None:
+        kind, _, rest = report.partition(b" ")
+        if kind == b"started":
             self._pid = int(rest)
-            while self._early:
-                self._signal(self._early.pop(0))
+            while self._early_signals:
+                self._signal(self._early_signals.pop(0))
             if self.killed_as is not None:  # it was killed before there was anything to kill
-                self.owner.kill(self, self.killed_as)
-        elif kind == b"X":
-            self._on_end(rest)
-        elif kind == b"E":
-            stage, number, text = rest.split(b" ", 2)
-            self._finish(None, (stage.decode(), number.decode(), text.decode("utf-8", "replace")))
-        elif kind == b"O":
-            self.owner.owns_orphans = True
-        elif kind == b"R":
-            self._release()
+                self.executor.kill(self, self.killed_as)
+        elif kind == b"exited":
+            status, seconds, *ready = rest.split()
+            if ready:
+                self._release_shim()
+            self._finish((int(status), float(seconds)))
+        elif kind == b"failed":
+            stage, number, text = rest.decode("utf-8", "replace").split(" ", 2)
+            self._finish(None, (stage, number, text))
+        elif kind == b"ready":
+            self._release_shim()
             self.settle()
-        else:
-            self._close_status()
+        elif kind == b"not-subreaper":
+            self.executor.adopts_orphans = True
 
-    def _on_end(self, words: bytes) -> None:
-        status, seconds, *ready = words.split()
-        if ready:
-            self._release()
-        self._finish((int(status), float(seconds)), None)
+    def _release_shim(self) -> None:
+        if self.shim is not None:
+            shim, self.shim = self.shim, None
+            self.executor.release(shim)
 
-    def _release(self) -> None:
-        """Nothing is left of the command: its supervisor is free."""
-        assert self._status is not None
-        if not self.supervisor:
-            self._close_status()  # it was killed after its last word, and reaped
-            return
-        status, pid = self._status, self.supervisor
-        self._status, self.supervisor = None, 0
-        self.owner.loop.ignore(status.fileno())
-        self.owner.release(pid, status)
-
-    def on_supervisor_gone(self, was_killed: bool) -> None:
-        """The supervisor was reaped. If it never reported, something inside killed it."""
-        self.supervisor = 0
-        while self._status is not None:
-            self._on_status(0)
-        if self._end is None and self._failure is None:
-            self._finish((9 if was_killed else 256, time.monotonic() - self._started), None)
+    def on_shim_exit(self, was_killed: bool) -> None:
+        """The shim has ended. If it never reported the command's end, something inside killed it."""
+        assert self.shim is not None
+        shim, self.shim = self.shim, None
+        while True:
+            report = shim.receive()
+            if not report:
+                break
+            self._on_report(report)
+        self._finish((_KILLED if was_killed else _UNKNOWN_STATUS, time.monotonic() - self._started))
         self.settle()
 
-    def _close_status(self) -> None:
-        if self._status is not None:
-            self.owner.loop.ignore(self._status.fileno())
-            self._status.close()
-            self._status = None
-
-    def _finish(self, end: tuple[int, float] | None, failure: tuple[str, str, str] | None) -> None:
-        if self._end is not None or self._failure is not None:
+    def _finish(self, end: tuple[int, float] | None, failure: tuple[str, str, str] | None = None) -> None:
+        """Note how the command ended; the first report counts."""
+        if self._exit is not None or self._failure is not None:
             return
-        self._end, self._failure = end, failure
+        self._exit, self._failure = end, failure
         if self.killed_as is None:
             self.deadline = None
         self._close_stdin()
-        for output in self.outputs:
+        for output in self._outputs:
             output.on_exit()
         self.settle()
 
     def settle(self) -> None:
-        """Tell the end once it is known and all output of the command is sent."""
-        if not all(output.is_done for output in self.outputs):
+        """Send the end once it is known and everything before it has happened."""
+        if not all(output.is_done for output in self._outputs):
             return
-        if self.killed_as is not None and self.supervisor:
-            return  # until its whole tree is gone
+        if self.killed_as is not None and self.shim is not None:
+            return  # not before its whole tree is gone
         if self._failure is not None:
-            fields: list[tuple[str, object]] = list(zip(("stage", "errno", "message"), self._failure))
-            kind = frames.FAIL
-        elif self._end is not None:
-            status, seconds = self._end
+            self.executor.finish(self, frames.FAIL, zip(("stage", "errno", "message"), self._failure))
+        elif self._exit is not None:
+            status, seconds = self._exit
             number = status & 0x7F
-            fields = [
+            fields: list[tuple[str, object]] = [
                 ("code", 128 + number if number else status >> 8),
                 ("signal", number),
                 ("ended_by", self.killed_as or ("signal" if number else "exit")),
                 ("duration_s", "%.6f" % seconds),
             ]
-            kind = frames.EXIT
-        else:
-            return
-        if self.owner.forget(self.channel):
-            self.owner.stream.send(kind, self.channel, frames.encode_record(fields))
+            self.executor.finish(self, frames.EXIT, fields)
 
 
 def _pipes(count: int) -> list[int]:
-    """So many pipes, each its reading and its writing end; all of them or none."""
+    """The reading and the writing end of each of `count` pipes; all of them or none."""
     ends: list[int] = []
     try:
         for _ in range(count):
@@ -292,15 +320,15 @@ def _pipes(count: int) -> list[int]:
     return ends
 
 
-def _enlarge(pipe: int) -> bool:
-    """Ask for the largest buffer a user may have. Refused (allowance used up): slower, not wrong."""
+def _enlarge(pipe: int) -> None:
+    """Ask for the largest buffer that a user may have; without it the pipe is only slower."""
     try:
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE)
-        return True
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)
     except OSError:
-        return False
+        pass
 
 
-def _window_size(rows: int, columns: int) -> bytes:
-    """A struct winsize. `array` would be the better word, and imports all of `collections` (2 ms)."""
-    return b"".join(side.to_bytes(2, sys.byteorder) for side in (rows, columns, 0, 0))
+def _resize(terminal: int, rows: int, columns: int) -> None:
+    # A struct winsize. The module `array` would import all of `collections` (2 ms).
+    size = b"".join(side.to_bytes(2, sys.byteorder) for side in (rows, columns, 0, 0))
+    fcntl.ioctl(terminal, _TIOCSWINSZ, size)

@@ -1,11 +1,13 @@
-"""One connection inside, carried as a channel: bytes as they are granted, each direction ended by itself."""
+"""Connections inside and the sockets that accept them, each a channel; all are made at the host's request."""
 
 from __future__ import annotations
 
 import _socket
 import _struct as struct
+import errno
 import posix as os
 import select
+import time
 
 from . import frames
 
@@ -13,82 +15,170 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .loop import Loop
-    from .stream import Stream
+    from .stream import EventLoop, Stream
 
+_MAX_CONNECTIONS = 256
+_BACKLOG = 64
+_ACCEPTS_AT_ONCE = 16
+"""So many are accepted before other channels have their turn."""
+_ACCEPT_PAUSE_S = 0.1
 _READ = 64 * 1024
 _GRANT_BATCH = frames.CONNECTION_WINDOW // 2
-"""Each grant wakes the host, which has better things to do for a piece of a few bytes."""
-_ABRUPTLY = struct.pack("ii", 1, 0)
+"""Each grant wakes the host, so that none is sent for a few bytes."""
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+class Connections:
+    """The channels of all listeners and connections."""
+
+    def __init__(self, loop: EventLoop, stream: Stream) -> None:
+        self.loop = loop
+        self.stream = stream
+        self._channels: dict[int, Listener | Attempt | Connection] = {}
+        self._open_count = 0
+        self._last_number = frames.GUEST_NUMBERS
+
+    def deadlines(self) -> list[float]:
+        """When (monotonic) there is something to do."""
+        times = [listener.resumes_at for listener in self._listeners()]
+        return [time for time in times if time is not None]
+
+    def tick(self, now: float) -> None:
+        """Let listeners that paused accept again."""
+        for listener in self._listeners():
+            if listener.resumes_at is not None and listener.resumes_at <= now:
+                listener.resume()
+
+    def _listeners(self) -> list[Listener]:
+        return [channel for channel in self._channels.values() if isinstance(channel, Listener)]
+
+    def on_room(self) -> None:
+        """The stream to the host has room again."""
+        for channel in self._channels.values():
+            if isinstance(channel, Connection):
+                channel.update()
+
+    def on_frame(self, kind: int, channel: int, payload: bytes) -> None:
+        """Handle a frame of the host; one for a channel that has just ended is ignored."""
+        if kind == frames.LISTEN:
+            self._listen(channel, dict(frames.decode_record(payload)))
+        elif kind == frames.CONNECT:
+            attempt = Attempt(self, channel, int(dict(frames.decode_record(payload))["port"]))
+            self._channels[channel] = attempt
+            attempt.connect_next()
+        elif channel in self._channels:
+            self._channels[channel].on_frame(kind, payload)
+
+    def _listen(self, channel: int, fields: dict[str, str]) -> None:
+        path = fields.get("path", "")
+        try:
+            sock = _listen_unix(path) if path else _listen_tcp(int(fields["port"]))
+        except OSError as error:
+            self.fail(channel, error)
+            return
+        listener = Listener(self, channel, sock, int(fields["limit"]), path)
+        self._channels[channel] = listener
+        port = 0 if path else sock.getsockname()[1]
+        self.stream.send(frames.LISTENING, channel, frames.encode_record([("port", port)]))
+        listener.resume()
+
+    def end(self, channel: int) -> None:
+        """Free a channel's number."""
+        del self._channels[channel]
+
+    def fail(self, channel: int, error: OSError) -> None:
+        """Answer a request with the reason why it failed."""
+        fields = [("errno", error.errno or 0), ("message", error.strerror or error)]
+        self.stream.send(frames.FAIL, channel, frames.encode_record(fields))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be one more connection."""
+        return self._open_count < _MAX_CONNECTIONS
+
+    def next_number(self) -> int:
+        """A number for a connection that was accepted."""
+        self._last_number += 1
+        return self._last_number
+
+    def open(self, channel: int, sock: _socket.socket, on_end: Callable[[], None]) -> None:
+        """Forward a connection of which the host was notified."""
+
+        def end() -> None:
+            self._open_count -= 1
+            self.end(channel)
+            on_end()
+
+        self._open_count += 1
+        connection = Connection(self.loop, self.stream, channel, sock, end)
+        self._channels[channel] = connection
+        connection.update()
 
 
 class Connection:
     """The guest's end of a connection to a process inside.
 
     Args:
-        loop: Where it is waited.
-        stream: The way to the host.
-        channel: Its number.
+        loop: The event loop.
+        stream: The stream to the host.
+        channel: The channel's number.
         sock: Connected.
-        on_over: Called once both sides have said CLOSE.
+        on_end: Called once both sides have sent CLOSE.
     """
 
     def __init__(
-        self, loop: Loop, stream: Stream, channel: int, sock: _socket.socket, on_over: Callable[[], None]
+        self, loop: EventLoop, stream: Stream, channel: int, sock: _socket.socket, on_end: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._stream = stream
         self._channel = channel
         self._sock: _socket.socket | None = sock
         self._fd = sock.fileno()
-        self._on_over = on_over
+        self._on_end = on_end
         self._credit = frames.CONNECTION_WINDOW
-        self._owed = 0
-        """Bytes that were written and not granted anew."""
-        self._pending = bytearray()
+        self._to_grant = 0
+        """Bytes that were written and for which no new credit was granted."""
+        self._buffer = bytearray()
         self._mask = 0
-        self._is_read_out = False
-        """The process inside ended its direction, and the host was told."""
-        self._host_ended = False
+        self._sent_end = False
+        """The process inside ended its direction, and so did we."""
+        self._received_end = False
         self._is_shut = False
-        """The host ended its direction, and the process inside was told."""
-        self._is_deaf = False
-        """The process inside takes nothing more; what it sent before is still brought over."""
-        self._host_closed = False
+        """The host's end was passed on to the process inside."""
+        self._is_write_lost = False
+        """The process inside reads nothing more; what it sent before is still forwarded."""
+        self._received_close = False
         sock.setblocking(False)
         if sock.family != _socket.AF_UNIX:
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
 
-    def arm(self) -> None:
-        """Listen for what there is room and need for, and for nothing else: an end would be told for ever."""
+    def update(self) -> None:
+        """Watch for what can be handled now and for nothing else: epoll would report an end again and again."""
         if self._sock is None:
             return
         mask = 0
-        if self._wants_input and self._credit > 0 and not self._stream.is_full:
+        is_open = not self._sent_end and not self._received_close
+        if is_open and self._credit > 0 and not self._stream.is_full:
             mask |= select.EPOLLIN
-        if self._pending:
+        if self._buffer:
             mask |= select.EPOLLOUT
         if mask == self._mask:
             return
         self._mask = mask
         if mask:
-            self._loop.listen(self._fd, self._on_ready, mask)
+            self._loop.watch(self._fd, self._on_ready, mask)
         else:
-            self._loop.ignore(self._fd)
-
-    @property
-    def _wants_input(self) -> bool:
-        return not self._is_read_out and not self._host_closed
+            self._loop.unwatch(self._fd)
 
     def _on_ready(self, mask: int) -> None:
-        if self._pending and mask & ~select.EPOLLIN:
+        if self._buffer and mask & ~select.EPOLLIN:
             self._write()
         if self._sock is not None and self._mask & select.EPOLLIN and mask & ~select.EPOLLOUT:
             self._read()
-        self.arm()
+        self.update()
 
     def _read(self) -> None:
-        """Read once: other channels get their turn before the next read."""
+        """Read once, so that other channels have their turn before the next read."""
         try:
             data = os.read(self._fd, min(_READ, self._credit))
         except BlockingIOError:
@@ -100,65 +190,65 @@ class Connection:
             self._credit -= len(data)
             self._stream.send(frames.DATA, self._channel, data)
             return
-        self._is_read_out = True
+        self._sent_end = True
         self._stream.send(frames.DATA_END, self._channel)
         self._settle()
 
     def _write(self) -> None:
         try:
-            count = os.write(self._fd, self._pending)
+            count = os.write(self._fd, self._buffer)
         except BlockingIOError:
             return
         except OSError:
-            self._is_deaf = True
-            self._pending.clear()
+            self._is_write_lost = True
+            self._buffer.clear()
             self._settle()
             return
-        del self._pending[:count]
-        self._owed += count
-        if self._owed >= _GRANT_BATCH and not self._host_closed:
-            self._stream.send(frames.CREDIT, self._channel, frames.U32.pack(self._owed))
-            self._owed = 0
+        del self._buffer[:count]
+        self._to_grant += count
+        if self._to_grant >= _GRANT_BATCH and not self._received_close:
+            self._stream.send(frames.CREDIT, self._channel, frames.U32.pack(self._to_grant))
+            self._to_grant = 0
         self._settle()
 
     def _settle(self) -> None:
-        """Pass ends on, once the bytes before them are."""
-        if self._pending or self._sock is None:
+        """Pass ends on, once the bytes before them are passed on."""
+        if self._buffer or self._sock is None:
             return
-        if self._host_closed:
+        if self._received_close:
             self._close(b"")
             return
-        if self._host_ended and not self._is_shut and not self._is_deaf:
+        if self._received_end and not self._is_shut and not self._is_write_lost:
             self._is_shut = True
             try:
                 self._sock.shutdown(_socket.SHUT_WR)
             except OSError:
-                self._is_deaf = True
-        if self._is_read_out and (self._is_shut or self._is_deaf):
-            self._close(frames.RESET if self._is_deaf else b"")
+                self._is_write_lost = True
+        if self._sent_end and (self._is_shut or self._is_write_lost):
+            self._close(frames.RESET if self._is_write_lost else b"")
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the host for this connection."""
+        """Handle a frame of the host for this connection."""
         if kind == frames.CLOSE:
             self._on_close(payload)
         elif self._sock is None:
-            return  # it crossed our CLOSE on the way
-        elif kind == frames.DATA and not self._is_deaf:
-            self._pending += payload
+            return  # it was sent before our CLOSE arrived
+        elif kind == frames.DATA and not self._is_write_lost:
+            self._buffer += payload
             self._write()
         elif kind == frames.DATA_END:
-            self._host_ended = True
+            self._received_end = True
             self._settle()
         elif kind == frames.CREDIT:
             self._credit += frames.U32.unpack(payload)[0]
-        self.arm()
+        self.update()
 
     def _on_close(self, payload: bytes) -> None:
-        self._host_closed = True
+        self._received_close = True
         if self._sock is None:
-            self._on_over()
+            self._on_end()
         elif payload == frames.RESET:
-            abort(self._sock)
+            _reset_on_close(self._sock)
             self._close(frames.RESET)
         else:
             self._settle()
@@ -166,17 +256,164 @@ class Connection:
     def _close(self, payload: bytes) -> None:
         assert self._sock is not None
         if self._mask:
-            self._loop.ignore(self._fd)
+            self._loop.unwatch(self._fd)
             self._mask = 0
         self._sock.close()
         self._sock = None
-        self._pending.clear()
+        self._buffer.clear()
         self._stream.send(frames.CLOSE, self._channel, payload)
-        if self._host_closed:
-            self._on_over()
+        if self._received_close:
+            self._on_end()
 
 
-def abort(sock: _socket.socket) -> None:
-    """Let the next close reset a TCP connection; what is not sent is lost."""
+class Listener:
+    """A socket that accepts connections of processes inside; too many are refused at once, not queued."""
+
+    def __init__(self, owner: Connections, channel: int, sock: _socket.socket, limit: int, path: str) -> None:
+        self._owner = owner
+        self._channel = channel
+        self._sock = sock
+        self._limit = limit
+        self._path = path
+        self._inode = os.lstat(path).st_ino if path else 0
+        self._count = 0
+        self.resumes_at: float | None = None
+        """When (monotonic) it accepts again after a pause."""
+
+    def resume(self) -> None:
+        """Accept connections."""
+        self.resumes_at = None
+        self._owner.loop.watch(self._sock.fileno(), self._on_ready)
+
+    def _on_ready(self, _mask: int) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                descriptor, _address = self._sock._accept()  # type: ignore[attr-defined]  # socket's C half
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptor or no memory is left for it now
+                self._owner.loop.unwatch(self._sock.fileno())
+                self.resumes_at = time.monotonic() + _ACCEPT_PAUSE_S
+                return
+            sock = _socket.socket(fileno=descriptor)
+            if self._count >= self._limit or not self._owner.has_room:
+                _reset_on_close(sock)
+                sock.close()
+                continue
+            self._count += 1
+            number = self._owner.next_number()
+            self._owner.stream.send(frames.ACCEPTED, self._channel, frames.U32.pack(number))
+            self._owner.open(number, sock, self._on_connection_end)
+
+    def _on_connection_end(self) -> None:
+        self._count -= 1
+
+    def on_frame(self, kind: int, _payload: bytes) -> None:
+        """Handle a frame of the host: CLOSE."""
+        if kind != frames.CLOSE:
+            return
+        self._owner.loop.unwatch(self._sock.fileno())
+        self._sock.close()
+        try:
+            if self._path and os.lstat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except OSError:
+            pass  # something inside removed it already
+        self._owner.stream.send(frames.CLOSE, self._channel)
+        self._owner.end(self._channel)
+
+
+class Attempt:
+    """A connection to a port inside that is being made for the host: by IPv4, else by IPv6."""
+
+    def __init__(self, owner: Connections, channel: int, port: int) -> None:
+        self._owner = owner
+        self._channel = channel
+        self._addresses = [
+            (_socket.AF_INET6, ("::1", port)),
+            (_socket.AF_INET, ("127.0.0.1", port)),
+        ]
+        self._error: OSError | None = None
+        self._sock: _socket.socket | None = None
+
+    def connect_next(self) -> None:
+        """Try the next address; after the last, report why the first failed."""
+        while self._addresses and self._owner.has_room:
+            family, address = self._addresses.pop()
+            try:
+                self._sock = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+                number = self._sock.connect_ex(address)
+            except OSError as error:
+                number = error.errno or errno.EIO
+            if number in (0, errno.EINPROGRESS) and self._sock is not None:
+                self._owner.loop.watch(self._sock.fileno(), self._on_ready, select.EPOLLOUT)
+                return
+            self._give_up(number)
+        self._owner.end(self._channel)
+        self._owner.fail(self._channel, self._error or OSError(errno.EAGAIN, "too many connections at once"))
+
+    def _on_ready(self, _mask: int) -> None:
+        assert self._sock is not None
+        number = self._sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
+        if number:
+            self._give_up(number)
+            self.connect_next()
+            return
+        try:
+            self._sock.getpeername()
+        except OSError:
+            return  # an event of a descriptor that had this number before
+        self._owner.loop.unwatch(self._sock.fileno())
+        self._owner.stream.send(frames.CONNECTED, self._channel)
+        self._owner.open(self._channel, self._sock, lambda: None)
+
+    def _give_up(self, number: int) -> None:
+        if self._error is None:
+            self._error = OSError(number, os.strerror(number))
+        if self._sock is not None:
+            self._owner.loop.unwatch(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def on_frame(self, kind: int, _payload: bytes) -> None:
+        """Handle a frame of the host: CLOSE, as it waits no longer."""
+        if kind == frames.CLOSE:
+            self._give_up(errno.ECANCELED)
+            self._owner.stream.send(frames.CLOSE, self._channel)
+            self._owner.end(self._channel)
+
+
+def _reset_on_close(sock: _socket.socket) -> None:
+    """Make the next close reset a TCP connection; what was not sent is lost."""
     if sock.family != _socket.AF_UNIX:
-        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _ABRUPTLY)
+        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _LINGER_NOT)
+
+
+def _listen_tcp(port: int) -> _socket.socket:
+    sock = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _listen_unix(path: str) -> _socket.socket:
+    from os import makedirs  # all of os: only where a socket has a path
+    from os import path as paths
+
+    makedirs(paths.dirname(path), 0o700, exist_ok=True)
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+    before = os.umask(0o177)
+    try:
+        sock.bind(path)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock

@@ -1,100 +1,115 @@
-"""What the guest asks of the kernel that Python's standard library has no name for."""
+"""Kernel features that Python's standard library has no function for, called through the C half of ctypes.
+
+The ctypes package itself would cost 10 ms and a megabyte of memory in every sandbox.
+"""
 
 from __future__ import annotations
 
+import _struct as struct
 import posix as os
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+try:
+    import _ctypes
+except ImportError:  # a Python built without it: nothing here works, and the host is told so in HELLO
+    _ctypes = None  # type: ignore[assignment]
 
 PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
-PR_GET_DUMPABLE = 3
-PR_SET_CHILD_SUBREAPER = 36
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 PR_CAPBSET_DROP = 24
-CLONE_NEWUSER, CLONE_NEWNS = 0x1000_0000, 0x2_0000
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNS, CLONE_NEWUSER = 0x2_0000, 0x1000_0000
 MS_RDONLY = 1
 _CAPABILITIES_VERSION = 0x2008_0522  # _LINUX_CAPABILITY_VERSION_3: two sets of three words (capget(2))
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
+
+if _ctypes is not None:
+
+    class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
+        _type_ = "i"
+
+    class _Short(_ctypes._SimpleCData):  # type: ignore[type-arg]
+        _type_ = "H"
+
+    class _Bytes(_ctypes._SimpleCData):  # type: ignore[type-arg]
+        _type_ = "z"
+
+    class _FilterProgram(_ctypes.Structure):
+        """The kernel's `struct sock_fprog`."""
+
+        _fields_ = (("length", _Short), ("filter", _Bytes))
+
+    class _Function(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+        _restype_ = _Int
 
 
-def _find() -> Callable[..., int]:
-    try:
-        # The C half of ctypes by itself: the package costs 10 ms and a megabyte in every sandbox.
-        import _ctypes
-
-        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself
-        address = _ctypes.dlsym(library, "prctl")
-        return lambda *words: _ctypes.call_function(address, words)
-    except (ImportError, AttributeError, OSError):
-        pass
-    try:
-        import ctypes
-
-        function = ctypes.CDLL(None, use_errno=True).prctl
-        return lambda *words: function(*words)
-    except (ImportError, AttributeError, OSError):
-        return lambda *_words: -1
+def _call(name: str, *arguments: object) -> int:
+    """Call a function of the C library; -1 if it fails or cannot be called."""
+    if _ctypes is None:
+        return -1
+    address = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # type: ignore[arg-type]  # None: this program
+    result: int = _Function(address)(*arguments)
+    return result
 
 
-_prctl = _find()
+def _check(name: str, *arguments: object) -> None:
+    """Call a function of the C library.
+
+    Raises:
+        OSError: It failed.
+    """
+    if _call(name, *arguments) != 0:
+        raise OSError(_ctypes.get_errno() if _ctypes is not None else 38, name)
 
 
 def become_undumpable() -> bool:
-    """No process of the same uid may trace us, read our memory or open our descriptors. True if it holds."""
-    _prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    return _prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
+    """Keep processes of the same uid from tracing us and opening our memory and descriptors. True if it holds."""
+    _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    return _call("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
 def become_subreaper() -> bool:
-    """Orphans among our descendants become our children. True if it holds."""
-    return _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    """Become the parent of every orphan among our descendants. True if it holds."""
+    return _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-def filter_calls(program: bytes) -> None:
-    """Put a system call filter (an array of `struct sock_filter`) on this process and all it will start.
+def install_filter(program: bytes) -> None:
+    """Install a system call filter (an array of `struct sock_filter`) on this process and all its descendants.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel refuses it.
     """
-    import ctypes  # 10 ms and a megabyte: only where the engine puts no filter on us
+    _check(
+        "prctl",
+        PR_SET_SECCOMP,
+        SECCOMP_MODE_FILTER,
+        _ctypes.byref(_FilterProgram(len(program) // 8, program)),
+        0,
+        0,
+    )
 
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
-    whole = Program(len(program) // 8, program)
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(whole), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
+def mask_guest(stream: tuple[int, int]) -> bool:
+    """Mount an empty file system over /proc/1. True if no process but us can open our descriptors.
 
-
-def cover_guest(stream: list[int]) -> bool:
-    """Cover /proc/1 with an empty file system, for all processes to come. True if none of them can open our descriptors.
-
-    For kernels that let any process of the same uid open the descriptors of an undumpable one, as gVisor does: what is
-    written there would be taken for ours. We are process 1 and have no other process yet. The mount namespace takes a
-    user namespace, whose capabilities we give up again: without them nobody can take the cover away.
+    Some kernels let any process of the same uid open the descriptors of an undumpable process; gVisor does. A command
+    could then write frames in our name. We are process 1 and have started nothing yet. Mounting takes a user
+    namespace; its capabilities are dropped again, so that no process can unmount the mask.
 
     Args:
         stream: The descriptors of the stream.
     """
-    import ctypes
-
     if os.getpid() != 1:
         return False
-    library = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.getuid(), os.getgid()
-    if library.unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0:
+    if _call("unshare", CLONE_NEWUSER | CLONE_NEWNS) == 0:
         _map_own_ids(uid, gid)
-        library.mount(b"none", b"/proc/1", b"tmpfs", ctypes.c_ulong(MS_RDONLY), b"size=4k,mode=555")
-        for number in range(_MOST_CAPABILITIES):
-            library.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
-        header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
-        if library.capset(header, none) != 0:
-            raise OSError(ctypes.get_errno(), "capset")
-    return (os.getuid(), os.getgid()) == (uid, gid) and _is_covered(stream)
+        _call("mount", b"none", b"/proc/1", b"tmpfs", MS_RDONLY, b"size=4k,mode=555")
+        for number in range(_MAX_CAPABILITIES):
+            _call("prctl", PR_CAPBSET_DROP, number, 0, 0, 0)
+        _check("capset", struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24))
+    return (os.getuid(), os.getgid()) == (uid, gid) and _is_masked(stream)
 
 
 def _map_own_ids(uid: int, gid: int) -> None:
@@ -107,11 +122,11 @@ def _map_own_ids(uid: int, gid: int) -> None:
             with open("/proc/self/" + name, "w") as file:
                 file.write(line)
         except OSError:
-            pass  # where it matters, the ids are not those that were
+            pass  # the caller compares the ids
 
 
-def _is_covered(stream: list[int]) -> bool:
-    """Have a process of its own try to open what is ours."""
+def _is_masked(stream: tuple[int, int]) -> bool:
+    """Try to open our descriptors from a child process."""
     child = os.fork()
     if child == 0:
         for path in ("/proc/1/fd", *["/proc/1/fd/%d" % number for number in stream]):

@@ -1,4 +1,4 @@
-"""The guest's end of the one stream: whole frames in, a bounded queue of frames out; never blocks."""
+"""The guest's event loop, and its end of the stream: whole frames in, a bounded queue of frames out; never blocks."""
 
 from __future__ import annotations
 
@@ -13,30 +13,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from .loop import Loop
-
 _READ = 68 * 1024
-"""A frame of what a connection carries, mostly; memory for more would be had from the kernel anew for each piece."""
+"""A little more than a frame of a connection's data; for more, Python would ask the kernel for memory each time."""
 _QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
 _JOIN_BELOW = 4096
 _BATCH = 64
+
+
+class EventLoop:
+    """An epoll with a callback for each descriptor."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+
+    def watch(self, descriptor: int, callback: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
+        """Call `callback` with the event mask whenever `descriptor` is ready."""
+        if descriptor in self._callbacks:
+            self._epoll.modify(descriptor, mask)
+        else:
+            self._epoll.register(descriptor, mask)
+        self._callbacks[descriptor] = callback
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching `descriptor`."""
+        if self._callbacks.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def run_once(self, timeout_s: float) -> bool:
+        """Wait up to `timeout_s` (-1: without limit) and call what is ready; False if nothing was."""
+        events = self._epoll.poll(timeout_s)
+        for descriptor, mask in events:
+            callback = self._callbacks.get(descriptor)
+            if callback is not None:
+                callback(mask)
+        return bool(events)
 
 
 class Stream:
     """Both directions of the stream to the host.
 
     Args:
-        loop: Where it is waited.
+        loop: The event loop.
         read_fd: Frames of the host.
         write_fd: Frames to the host.
         on_frame: Called with kind, channel and payload of each frame.
-        on_room: Called when there is room again, after `is_full` was true for somebody.
+        on_room: Called when the queue has room again after `is_full` was true.
         on_lost: Called when the host is gone; does not return.
     """
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         read_fd: int,
         write_fd: int,
         on_frame: Callable[[int, int, bytes], None],
@@ -49,59 +77,58 @@ class Stream:
         self._on_frame = on_frame
         self._on_room = on_room
         self._on_lost = on_lost
-        self._rest = b""
+        self._partial = b""
         self._queue: list[bytes] = []
-        self._queued = 0
-        self._is_waiting = False
-        self._held_somebody_up = False
-        self.heard_at = time.monotonic()
+        self._queued_bytes = 0
+        self._is_blocked = False
+        self._was_full = False
+        self.received_at = time.monotonic()
         """When the host last sent something."""
         for descriptor in (read_fd, write_fd):
             os.set_blocking(descriptor, False)
-        loop.listen(read_fd, self._on_ready)
+        loop.watch(read_fd, self._on_ready)
 
     @property
     def is_full(self) -> bool:
-        """Whether what commands and connections say must wait for the host."""
-        if self._queued > _QUEUE_HIGH:
-            self._held_somebody_up = True
-        return self._queued > _QUEUE_HIGH
+        """Whether output of commands and connections must wait; `on_room` is called afterwards."""
+        if self._queued_bytes > _QUEUE_HIGH:
+            self._was_full = True
+        return self._queued_bytes > _QUEUE_HIGH
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame and send what the stream takes."""
+        """Queue a frame and write what the stream takes."""
         header = frames.HEADER.pack(len(payload), channel, kind)
         self._queue += [header + payload] if len(payload) < _JOIN_BELOW else [header, payload]
-        self._queued += len(header) + len(payload)
-        if not self._is_waiting:
+        self._queued_bytes += len(header) + len(payload)
+        if not self._is_blocked:
             self._flush(0)
 
     def drain(self) -> None:
-        """Send all that is queued, waiting as long as it takes."""
+        """Write everything that is queued, however long it takes."""
         os.set_blocking(self._write_fd, True)
         self._flush(0)
 
     def _flush(self, _mask: int) -> None:
         while self._queue:
             try:
-                self._drop(os.writev(self._write_fd, self._queue[:_BATCH]))
+                self._remove_written(os.writev(self._write_fd, self._queue[:_BATCH]))
             except BlockingIOError:
                 break
             except OSError:
                 self._on_lost()
-        must_wait = bool(self._queue)
-        if must_wait != self._is_waiting:
-            self._is_waiting = must_wait
-            if must_wait:
-                self._loop.listen(self._write_fd, self._flush, select.EPOLLOUT)
+        is_blocked = bool(self._queue)
+        if is_blocked != self._is_blocked:
+            self._is_blocked = is_blocked
+            if is_blocked:
+                self._loop.watch(self._write_fd, self._flush, select.EPOLLOUT)
             else:
-                self._loop.ignore(self._write_fd)
-        if self._held_somebody_up and self._queued < _QUEUE_LOW:
-            self._held_somebody_up = False
+                self._loop.unwatch(self._write_fd)
+        if self._was_full and self._queued_bytes < _QUEUE_LOW:
+            self._was_full = False
             self._on_room()
 
-    def _drop(self, written: int) -> None:
-        """Forget the bytes that were sent."""
-        self._queued -= written
+    def _remove_written(self, written: int) -> None:
+        self._queued_bytes -= written
         done = 0
         while done < len(self._queue) and written >= len(self._queue[done]):
             written -= len(self._queue[done])
@@ -117,8 +144,8 @@ class Stream:
             return
         if not data:
             self._on_lost()
-        self.heard_at = time.monotonic()
-        data = self._rest + data if self._rest else data
+        self.received_at = time.monotonic()
+        data = self._partial + data if self._partial else data
         position, end, size = 0, len(data), frames.HEADER.size
         while end - position >= size:
             length, channel, kind = frames.HEADER.unpack_from(data, position)
@@ -126,4 +153,4 @@ class Stream:
                 break
             position += size + length
             self._on_frame(kind, channel, data[position - length : position])
-        self._rest = data[position:]
+        self._partial = data[position:]

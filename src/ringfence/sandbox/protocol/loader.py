@@ -56,19 +56,15 @@ _PACKAGE = "ringfence.sandbox.guest"
 _ORDER = (
     "frames",
     "kernel",
-    "tree",
+    "processes",
     "files",
-    "memory",
-    "account",
+    "usage",
     "watchdog",
-    "supervisor",
-    "loop",
+    "shim",
     "stream",
-    "output",
     "command",
-    "commands",
+    "executor",
     "connection",
-    "connections",
     "main",
 )
 _ANY_VERSION = 2

@@ -1,0 +1,170 @@
+"""Measures what everything inside uses together: by the kernel's own counters, else process by process.
+
+In a container its control group can be read from inside; in bubblewrap and on the bare host it cannot.
+"""
+
+from __future__ import annotations
+
+import posix as os
+
+from . import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Optional
+
+_PAGE = 4096
+_TICKS_PER_S = 100
+_FREE_SOCKETS = 256
+"""This many sockets are not counted: every program has a few."""
+_SOCKET_BUFFER = 212_992
+"""What a socket's queue holds by default (net.core.wmem_default)."""
+_CGROUP_ROOT = "/sys/fs/cgroup/"
+_CGROUP_COUNTERS = (
+    # (name in the record, divisor, file of version 2 or 1, key of the line in it)
+    ("memory", 1, "memory.current", None),
+    ("memory", 1, "memory/memory.usage_in_bytes", None),
+    ("cpu_s", 1e6, "cpu.stat", b"usage_usec"),
+    ("cpu_s", 1e9, "cpuacct/cpuacct.usage", None),
+    ("pids", 1, "pids.current", None),
+    ("pids", 1, "pids/pids.current", None),
+    ("oom_kills", 1, "memory.events", b"oom_kill"),
+    ("oom_kills", 1, "memory/memory.oom_control", b"oom_kill"),
+)
+
+
+def measure(tmpfs: list[str]) -> dict[str, object]:
+    """`memory` (bytes), `cpu_s`, `pids` and, where the kernel counts them, `oom_kills`.
+
+    Args:
+        tmpfs: Mount points of file systems whose content is memory.
+    """
+    counted = _cgroup_counters()
+    if {"memory", "cpu_s", "pids"} <= set(counted):
+        return counted
+    pids = [os.getpid(), *processes.descendants(os.getpid(), processes.list_processes())]
+    return {"memory": memory_of(pids, tmpfs), "cpu_s": sum(map(_cpu_s, pids)), "pids": len(pids), **counted}
+
+
+def memory_of(pids: list[int], tmpfs: list[str]) -> int:
+    """Bytes that processes use together: their own, and shared memory.
+
+    Shared memory is what is mapped, or what files in memory hold, whichever is more: a mapped file is in both, and
+    their overlap cannot be measured.
+    """
+    mapped, files = 0, {}
+    for pid in pids:
+        mapped += _field_kb("/proc/%d/smaps_rollup" % pid, b"Pss_Shmem:") * 1024
+        files.update(_memory_files(pid))
+    in_files = sum(files.values()) + _system_v() + used_space(tmpfs)
+    return sum(map(_private, pids)) + max(mapped, in_files)
+
+
+def memory_at_most(pids: Iterable[int]) -> int:
+    """An upper bound that is quick to get: shared pages count once for each process."""
+    return sum(_private(pid) + _field_kb("/proc/%d/status" % pid, b"RssShmem:") * 1024 for pid in pids)
+
+
+def socket_memory() -> int:
+    """Bytes that the sockets of our network namespace may hold.
+
+    Only their number can be read from inside. A socket whose buffer was enlarged, as far as the machine allows
+    (net.core.wmem_max), may hold more. On the bare host the number is the machine's and is not used.
+    """
+    number = _count("/proc/net/sockstat", b"sockets:") if os.getpid() == 1 else None
+    return max(0, (number or 0) - _FREE_SOCKETS) * _SOCKET_BUFFER
+
+
+def used_space(paths: list[str]) -> int:
+    """Used bytes of the file systems at some paths."""
+    return sum(total - free for total, free in map(_space, paths))
+
+
+def free_space(paths: list[str]) -> int:
+    """Free bytes of the file systems at some paths."""
+    return sum(free for _total, free in map(_space, paths))
+
+
+def _space(path: str) -> tuple[int, int]:
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0, 0
+    return status.f_blocks * status.f_frsize, status.f_bfree * status.f_frsize
+
+
+def _cgroup_counters() -> dict[str, object]:
+    found: dict[str, object] = {}
+    if os.getpid() == 1:  # else it is the machine's group that we see
+        for name, divisor, file, key in _CGROUP_COUNTERS:
+            count = _count(_CGROUP_ROOT + file, key)
+            if count is not None and name not in found:
+                found[name] = count if divisor == 1 else count / divisor
+    return found
+
+
+def _count(path: str, key: Optional[bytes]) -> Optional[int]:
+    """The last number of a file's first line, or of the line that starts with `key`; None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            for line in file.read(4096).splitlines():
+                fields = line.split()
+                if key is None or fields[0] == key:
+                    return int(fields[-1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _private(pid: int) -> int:
+    """Bytes of a process that it shares with no other."""
+    try:
+        with open("/proc/%d/statm" % pid, "rb") as file:
+            pages = file.read(256).split()
+        return (int(pages[1]) - int(pages[2])) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _cpu_s(pid: int) -> float:
+    return sum(map(int, processes.stat_fields(pid)[11:15])) / _TICKS_PER_S
+
+
+def _field_kb(path: str, name: bytes) -> int:
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith(name):
+                    return int(line.split()[1])
+    except (OSError, IndexError, ValueError):
+        pass
+    return 0
+
+
+def _memory_files(pid: int) -> dict[int, int]:
+    """{inode: bytes} of the memory files (memfd) that a process has open, mapped or not."""
+    found: dict[int, int] = {}
+    folder = "/proc/%d/fd" % pid
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            if os.readlink(folder + "/" + name).startswith("/memfd:"):
+                status = os.stat(folder + "/" + name)
+                found[status.st_ino] = status.st_blocks * 512
+        except OSError:
+            continue
+    return found
+
+
+def _system_v() -> int:
+    """Bytes of System V shared memory."""
+    try:
+        with open("/proc/sysvipc/shm", "rb") as file:
+            rows = file.read().split(b"\n")[1:]
+    except OSError:
+        return 0
+    return sum(int(fields[14]) for fields in map(bytes.split, rows) if len(fields) > 14)
