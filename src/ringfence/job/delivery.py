@@ -30,8 +30,7 @@ from ringfence.sandbox.workspace.finish import (
     give_rights_back,
     may_have_commits,
 )
-from ringfence.sandbox.workspace.git.bring_out import BroughtOut
-from ringfence.sandbox.workspace.git.bundle import NOT_TAKEN
+from ringfence.sandbox.workspace.git.commits import NOT_TAKEN, ImportedCommits
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.snapshot.store import Snapshot
@@ -60,7 +59,7 @@ class Delivery:
     """Patterns of what the agent may not write, as the user gave them."""
 
     async def bring_out(self) -> Finished:
-        """Keep what was made: commits, if there are any, through a bundle made in a new sandbox, files by a checkpoint.
+        """Keep what was made: commits, if there are any, packed in a new sandbox, files by a checkpoint.
 
         Raises:
             RingfenceError: It could not be kept.
@@ -77,18 +76,18 @@ class Delivery:
         await self._tell(work, "after")
         return work
 
-    async def _commits(self) -> BroughtOut | None:
+    async def _commits(self) -> ImportedCommits | None:
         """The commits made inside; what keeps a sandbox from handing them out does not decide how the run ended."""
         if self.prepared.private is None:
             return None
         notes = await give_rights_back(self.prepared)
         if not await may_have_commits(self.prepared):
-            return BroughtOut({}, notes)
-        out = BroughtOut({}, (f"{NOT_TAKEN}: {self.stops.reason} meanwhile",))
+            return ImportedCommits({}, notes)
+        out = ImportedCommits({}, (f"{NOT_TAKEN}: {self.stops.reason} meanwhile",))
         with self.stops.interruptible(), anyio.move_on_after(COMMITS_S) as clock:
             out = await self._exported()
         if clock.cancelled_caught:
-            out = BroughtOut(
+            out = ImportedCommits(
                 {},
                 (
                     f"{NOT_TAKEN}: it took more than {COMMITS_S:g} s; the changes to files are kept all the same",
@@ -96,7 +95,7 @@ class Delivery:
             )
         return replace(out, notes=(*notes, *out.notes))
 
-    async def _exported(self) -> BroughtOut:
+    async def _exported(self) -> ImportedCommits:
         # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
         # it, and it is dead before the state of the files is kept.
         placement = self.prepared.placement
@@ -105,9 +104,9 @@ class Delivery:
         )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:
-                return await commits_out(self.prepared, sandbox) or BroughtOut({})
+                return await commits_out(self.prepared, sandbox) or ImportedCommits({})
         except SandboxError as exc:
-            return BroughtOut({}, (f"{NOT_TAKEN}: {exc}",))
+            return ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",))
 
     async def check(self, command: str, work: Finished, *, deadline: float = math.inf) -> Outcome | None:
         """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.

@@ -8,7 +8,7 @@ from tests.sandbox.workspace.bombs import delta_bomb
 
 import ringfence
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, GitBounds, write_clean_git_dir
-from ringfence.sandbox.workspace.git.pack import PackRefused, take_pack
+from ringfence.sandbox.workspace.git.packs import PackRefused, take_pack
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio

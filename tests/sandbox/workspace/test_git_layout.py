@@ -10,7 +10,7 @@ from tests.cases import slow_after
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.finish import close
-from ringfence.sandbox.workspace.git.bring_out import unsafe_to_write
+from ringfence.sandbox.workspace.git.commits import unsafe_to_write
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
 from ringfence.sandbox.workspace.prepare import Prepared, prepare

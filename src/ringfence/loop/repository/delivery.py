@@ -11,10 +11,10 @@ from ringfence.frozen import frozen
 from ringfence.loop.repository.paths import is_attributes, is_modules
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.repository.source import Opened, Source, opened
-from ringfence.sandbox.workspace.git.bring_out import adopt_packs, unsafe_places
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.git.commits import adopt_packs, unsafe_places
 from ringfence.sandbox.workspace.git.layout import read_small
-from ringfence.sandbox.workspace.git.pack import PackRefused, take_pack
+from ringfence.sandbox.workspace.git.packs import PackRefused, take_pack
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACK_BYTES = 2 * 1024**3
@@ -160,7 +160,7 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
     connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", *known, "--all")
     await git.run(*connected, stdin=f"{goods.tip}\n".encode(), timeout_s=_PACK_S)
     try:
-        await source.actor.call(lambda: adopt_packs(git.directory / "objects/pack", source.layout))
+        await source.actor.call(lambda: adopt_packs(git, source.layout))
     except OSError as exc:
         raise DeliveryRefused(
             f"the repository {str(source.layout.common)!r} cannot take commits: {exc.strerror}; `ringfence loop diff` "

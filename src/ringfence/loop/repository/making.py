@@ -15,8 +15,7 @@ from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, opened
 from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.git.command import LARGE, write_clean_git_dir
-from ringfence.sandbox.workspace.git.history_pack import adopt_pack
-from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACKING_S = 900.0
@@ -46,7 +45,7 @@ async def make_repository(found: Look, place: Place, *, loop: str, lock: int) ->
         await anyio.to_thread.run_sync(_begin, new, source.object_format)
         async with opened(source) as seen:
             tags = await _tags(seen, found.base)
-            await _take(seen, [found.base, *tags.values()], new)
+            await copy_history(replace(seen.git, bounds=LARGE), [found.base, *tags.values()], new)
             shallow = seen.git.directory / "shallow"
             if seen.is_shallow:
                 (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))
@@ -77,21 +76,6 @@ async def _tags(seen: Opened, base: str) -> dict[str, str]:
     )
     lines = os.fsdecode(told.stdout).splitlines() if told.ok else []
     return {name: target for target, _, name in (line.partition(" ") for line in lines)}
-
-
-async def _take(seen: Opened, tips: list[str], new: Path) -> None:
-    """Pack what the tips lead to, as whoever may read it, and copy the pack: no link, nothing leant on."""
-    scratch = seen.git.directory.parent
-    # What a partial clone never fetched of its history is missing here, too.
-    options = ("--revs", "--missing=allow-any", "--delta-base-offset", "-q")
-    await replace(seen.git, bounds=LARGE).run(
-        "pack-objects",
-        *options,
-        scratch / "pack",
-        stdin="".join(f"{tip}\n" for tip in dict.fromkeys(tips)).encode(),
-        timeout_s=_PACKING_S,
-    )
-    await Actor.current().call(lambda: adopt_pack(scratch, new / "objects/pack"))
 
 
 async def _check_whole(new: Path, base: str, lock: int) -> None:

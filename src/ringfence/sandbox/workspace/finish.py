@@ -10,11 +10,14 @@ import msgspec
 
 from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.git.bring_out import BroughtOut, bring_out
-from ringfence.sandbox.workspace.git.bundle import Inside
+from ringfence.sandbox.workspace.git.commits import (
+    ImportedCommits,
+    Inside,
+    has_new_commits,
+    import_commits,
+)
 from ringfence.sandbox.workspace.git.committed import beside_tree
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
-from ringfence.sandbox.workspace.git.refs import ELSEWHERE, Refs
 from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
@@ -33,55 +36,6 @@ from ringfence.sandbox.workspace.work import (
 )
 
 _SHOWN = 20
-
-
-_MOST_ENTRIES = 10_000
-
-
-def are_refs_untouched(directory: Path, refs: Refs) -> bool:
-    """Whether a private git directory has exactly the refs that it was made with; False if that cannot be told.
-
-    Then there are no commits to bring out. Git is not run on it, and no link in it is followed. Whoever hides a commit
-    from this look loses it, and nothing else.
-
-    Args:
-        directory: The git directory; what is inside is dead by now.
-        refs: What it was made with.
-    """
-    wanted = {b"HEAD": refs.head, b"packed-refs": refs.packed()}
-    wanted |= {os.fsencode(name): os.fsencode(f"ref: {to}\n") for name, to in refs.symbolic.items()}
-    try:
-        with Tree(directory) as tree:
-            if any(tree.lstat(name) is not None for name in ELSEWHERE):
-                return False
-            if not _loose(tree) <= wanted.keys():
-                return False
-    except (OSError, _TooMany):
-        return False
-    return all(read_small(directory, name, len(data)) == data for name, data in wanted.items())
-
-
-class _TooMany(Exception):
-    """There is more than is looked at."""
-
-
-def _loose(tree: Tree) -> set[bytes]:
-    """Everything below `refs` that is no directory."""
-    found, pending, seen = set[bytes](), [b"refs"], 0
-    while pending:
-        folder = pending.pop()
-        with os.scandir(tree.directory(folder)) as entries:
-            for entry in entries:
-                seen += 1
-                if seen > _MOST_ENTRIES:
-                    raise _TooMany
-                path = folder + b"/" + os.fsencode(entry.name)
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    pending.append(path)
-                else:
-                    found.add(path)
-    return found
 
 
 @frozen
@@ -126,23 +80,22 @@ async def may_have_commits(prepared: Prepared) -> bool:
     """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
     if prepared.private is None or prepared.submodules:
         return prepared.private is not None
-    private = prepared.private
-    return not await Actor.current().call(lambda: are_refs_untouched(private.directory, private.refs))
+    return await has_new_commits(prepared.private)
 
 
-async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
+async def commits_out(prepared: Prepared, sandbox: Inside) -> ImportedCommits | None:
     """Bring the commits made inside out; None where there is no git.
 
     Args:
         prepared: From `prepare`.
-        sandbox: A fresh sandbox at the same placement, to make a bundle in.
+        sandbox: A fresh sandbox at the same placement, to pack them in.
 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
     if prepared.private is None or prepared.layout is None:
         return None
-    out = await bring_out(
+    out = await import_commits(
         sandbox,
         prepared.private,
         layout=prepared.layout,
@@ -153,12 +106,12 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> BroughtOut | None:
     modules = [await _module_out(prepared, module, sandbox) for module in prepared.submodules]
     notes = (note for module in modules for note in module.notes)
     committed = (file for module in modules for file in module.committed)
-    return BroughtOut(out.refs, (*out.notes, *notes), (*out.committed, *committed))
+    return ImportedCommits(out.refs, (*out.notes, *notes), (*out.committed, *committed))
 
 
-async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> BroughtOut:
+async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> ImportedCommits:
     """Bring the commits made in a submodule into its own repository; its refs are told in notes."""
-    out = await bring_out(
+    out = await import_commits(
         sandbox,
         module.private,
         layout=module.layout,
@@ -169,10 +122,10 @@ async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) ->
     )
     made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
     notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
-    return BroughtOut({}, notes, out.committed)
+    return ImportedCommits({}, notes, out.committed)
 
 
-async def finish(prepared: Prepared, out: BroughtOut | None) -> Finished:
+async def finish(prepared: Prepared, out: ImportedCommits | None) -> Finished:
     """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
 
     Args:

@@ -20,8 +20,8 @@ from ringfence.sandbox import Sandbox
 from ringfence.sandbox.base import Carry
 from ringfence.sandbox.registry import why_unseen
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish
-from ringfence.sandbox.workspace.git.bring_out import BroughtOut
 from ringfence.sandbox.workspace.git.command import run_git
+from ringfence.sandbox.workspace.git.commits import ImportedCommits
 from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, CarryOut, Scene, Verdict, run_probe
@@ -179,13 +179,13 @@ async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Ou
         said = await run_probe(sandbox, body, timeout_s=_GIT_S, head=run.head, **facts)
     carry: Carry = "none" if prepared.placement.carry == "none" else "git"
     sealed = replace(prepared.placement, workspace_read_only=True, carry=carry)
-    out, ran = BroughtOut({}), False
+    out, ran = ImportedCommits({}), False
     try:
         async with Sandbox.open(spec, placement=sealed) as sandbox:
             out = await commits_out(prepared, sandbox) or out
             ran = await _is_there(sandbox, _RAN)
     except SandboxError as exc:
-        out = BroughtOut({}, (str(exc),))
+        out = ImportedCommits({}, (str(exc),))
     work = await finish(prepared, out)
     packs = tuple(sorted(path.name for path in (run.place / ".git/objects/pack").iterdir()))
     return _Outcome(said, work, await _git(run.place, "for-each-ref", "refs/ringfence"), packs, ran)

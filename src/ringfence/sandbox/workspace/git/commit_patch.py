@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.git.bring_out import quarantine
+from ringfence.sandbox.workspace.git.commits import quarantine
 from ringfence.sandbox.workspace.git.committed import merge_bases
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.git.refs import Refs

@@ -5,19 +5,16 @@ never on the user's own.
 """
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.command import LARGE, Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.tree import Tree
 
-_PACKING_S = 900.0
 _FOLDER = "160000"
 """Mode of a submodule in an index: its commit is in another repository."""
 _COPIED = ("index", "shallow")
@@ -63,13 +60,7 @@ async def pack_history(
         kept = await _reached(git, refs)
         tips = {*kept.direct.values(), *await _staged(git), kept.head_commit()} - {None}
         if tips:
-            wanted = "".join(f"{tip}\n" for tip in sorted(map(str, tips)))
-            # What a partial clone never fetched is missing inside, too.
-            options = ("--revs", "--missing=allow-any", "--delta-base-offset", "-q")
-            await git.run(
-                "pack-objects", *options, scratch / "pack", stdin=wanted.encode(), timeout_s=_PACKING_S
-            )
-            await Actor.current().call(lambda: adopt_pack(scratch, target / "objects/pack"))
+            await copy_history(git, sorted(map(str, tips)), target)
         return kept
 
 
@@ -101,17 +92,3 @@ async def _staged(git: Git) -> set[str]:
     found = await git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
     answers = (line.split() for line in found.stdout.decode().splitlines())
     return {words[0] for words in answers if len(words) == 2 and words[1] in ("blob", "tree")}
-
-
-def adopt_pack(scratch: Path, target: Path) -> None:
-    """Copy the pack, which lies in a directory of the reader's, without following anything."""
-    with Tree(scratch) as tree:
-        names = [name for name in tree.children(b"") if name.startswith(b"pack-")]
-        for name in names:
-            source = os.open(
-                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=tree.directory(b"")
-            )
-            with os.fdopen(source, "rb") as reading, (target / os.fsdecode(name)).open("xb") as writing:
-                shutil.copyfileobj(reading, writing, 1024**2)
-    if not any(name.endswith(b".idx") for name in names):
-        raise InfrastructureFault("git made no pack of the repository's history; is the disk full?")

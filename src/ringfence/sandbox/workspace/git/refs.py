@@ -1,21 +1,23 @@
-"""Refs of a repository, read from its files."""
+"""Refs of a repository, read from its files: git is not run, no link is followed, and only regular files are read."""
 
 import os
 import re
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 
 from ringfence.frozen import frozen
-from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
+from ringfence.sandbox.workspace.git.layout import GitLayout
 from ringfence.sandbox.workspace.tree import Tree
 
+MAX_TIPS = 64
 _PACKED_LIMIT = 64 * 1024**2
 _MAX_REFS = 200_000
 _MAX_AGENT_REFS = 10_000
 _SMALL = 4096
-ELSEWHERE = (b"commondir", b"reftable")
+_ELSEWHERE = (b"commondir", b"reftable")
 """Where they are, git keeps refs in other places."""
 _LONGEST_PART = 250
 """Bytes between two slashes: git keeps a ref in a file of that name, and locks it by one that ends in `.lock`."""
@@ -42,106 +44,44 @@ class Refs:
         text = self.head.decode("utf-8", "surrogateescape").strip()
         return self.direct.get(text[5:].strip()) if text.startswith("ref:") else text
 
+    def commits(self) -> list[str]:
+        """All that branches, tags and HEAD point at."""
+        return sorted({*self.direct.values(), self.head_commit() or ""} - {""})
+
 
 def read_refs(layout: GitLayout, id_length: int) -> Refs:
-    """All refs of a repository with the `files` format; what is malformed is left out and noted."""
-    is_id = re.compile(rb"[0-9a-f]{%d}" % id_length)
-    head = read_small(layout.directory, b"HEAD") or b""
-    direct: dict[str, str] = {}
-    symbolic: dict[str, str] = {}
-    notes = []
-    for line in (read_small(layout.common, b"packed-refs", _PACKED_LIMIT) or b"").splitlines():
-        target, _, name = line.partition(b" ")
-        if is_id.fullmatch(target) and is_ref_name(os.fsdecode(name)):
-            direct[os.fsdecode(name)] = target.decode()
-    for ref, text in _loose(layout):
-        if is_id.fullmatch(text):
-            direct[ref] = text.decode()
-        elif text.startswith(b"ref:") and is_ref_name(os.fsdecode(text[4:].strip())):
-            symbolic[ref] = os.fsdecode(text[4:].strip())
-            direct.pop(ref, None)
-    if not is_id.fullmatch(head.strip()) and not is_ref_name(
-        os.fsdecode(head.strip()).removeprefix("ref:").strip()
-    ):
-        notes.append("HEAD could not be read: the agent starts on an empty branch")
-        head = b"ref: refs/heads/main\n"
-    return Refs(head, direct, symbolic, tuple(notes))
+    """All refs of the user's repository with the `files` format; what is malformed is left out and noted."""
+    refs = _read(layout.directory, layout.common, id_length, _MAX_REFS)
+    if refs.head:
+        return refs
+    note = "HEAD could not be read: the agent starts on an empty branch"
+    return Refs(b"ref: refs/heads/main\n", refs.direct, refs.symbolic, (*refs.notes, note))
 
 
-def read_agent_refs(directory: Path, id_length: int) -> Refs:
-    """Branches and HEAD of a private git directory that an agent could write; what is no ref is left out and noted.
+def read_new_tips(directory: Path, base: Refs, id_length: int) -> tuple[dict[str, str], list[str]]:
+    """Branches of a private git directory that are new or were moved, and a HEAD that is on none of them; and notes.
 
-    Only regular files are read, no link is followed, and git is not run: an agent's configuration, and what it put in
-    the place of these files, have no say.
+    An agent could write the directory: its configuration, and what it put in the place of the files, have no say.
+    Whoever hides a commit from this look loses it, and nothing else.
 
     Args:
         directory: The git directory; what is inside is dead by now.
+        base: The refs that it was made with.
         id_length: Of an object's id.
     """
-    is_id = re.compile(rb"[0-9a-f]{%d}" % id_length)
-    notes, direct = list[str](), dict[str, str]()
-    packed, loose, head = _agent_files(directory, notes)
-    lines = [line for line in packed.splitlines() if line and not line.startswith((b"#", b"^"))]
-    junk = 0
-    for name, text in [
-        *((name, target) for target, _, name in (line.partition(b" ") for line in lines)),
-        *loose,
-    ]:
-        ref = os.fsdecode(name)
-        if text.startswith(b"ref:"):
-            direct.pop(ref, None)
-        elif is_id.fullmatch(text) and is_ref_name(ref):
-            direct[ref] = text.decode()
-        else:
-            junk += 1
-    if junk:
-        notes.append(f"{junk} refs that git would not read were passed over")
-    if head and not is_id.fullmatch(head.strip()) and not head.startswith(b"ref:"):
+    now = _read(directory, directory, id_length, _MAX_AGENT_REFS, unlock=stat.S_IRWXU)
+    heads = {name: tip for name, tip in sorted(now.direct.items()) if name.startswith("refs/heads/")}
+    known = base.commits()
+    tips = {name: tip for name, tip in heads.items() if tip not in known and name != "refs/heads/HEAD"}
+    head = now.head_commit()
+    if head and head not in {*heads.values(), *known}:
+        tips["HEAD"] = head
+    notes = list(now.notes)
+    if len(tips) > MAX_TIPS:
+        notes.append(f"{len(tips)} branches were made inside; the first {MAX_TIPS} are imported")
+    if not now.head:
         notes.append("what HEAD holds names no commit and was passed over")
-        head = b""
-    return Refs(head or b"ref: refs/heads/none\n", direct, {}, tuple(notes))
-
-
-def _agent_files(directory: Path, notes: list[str]) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
-    """Contents of `packed-refs`, of each loose branch, and of HEAD."""
-    found: dict[bytes, bytes] = {}
-    try:
-        with Tree(directory, unlock=stat.S_IRWXU) as tree:
-            for name, limit in ((b"HEAD", _SMALL), (b"packed-refs", _PACKED_LIMIT)):
-                status = tree.lstat(name)
-                if status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= limit:
-                    found[name] = tree.read(name, limit)[0]
-                elif status is not None or name == b"HEAD":
-                    notes.append(
-                        f"{name.decode()} is no file that git could have written and was passed over"
-                    )
-            if any(tree.lstat(name) is not None for name in ELSEWHERE):
-                notes.append("refs that git keeps in another format than files were passed over")
-    except OSError as exc:
-        notes.append(f"refs could not be read: {exc.strerror}")
-    loose = _agent_branches(directory / "refs", notes)
-    return found.get(b"packed-refs", b""), loose, found.get(b"HEAD", b"")
-
-
-def _agent_branches(directory: Path, notes: list[str]) -> list[tuple[bytes, bytes]]:
-    """Name and contents of each branch that is a file; empty contents of what is no file."""
-    found, seen = list[tuple[bytes, bytes]](), 0
-    with suppress(OSError), Tree(directory, unlock=stat.S_IRWXU) as tree:
-        for folder, names in tree.walk(_MAX_AGENT_REFS):
-            seen += len(names)
-            if folder != b"heads" and not folder.startswith(b"heads/"):
-                continue
-            for entry in names:
-                path = folder + b"/" + os.fsencode(entry)
-                status = tree.lstat(path)
-                if status is not None and stat.S_ISDIR(status.st_mode):
-                    continue
-                is_small = status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL
-                text = tree.read(path, _SMALL)[0] if is_small else b""
-                found.append((b"refs/" + path, text.strip()))
-    if seen >= _MAX_AGENT_REFS:
-        notes.append(f"of more than {_MAX_AGENT_REFS} refs the rest was passed over")
-    return found
+    return dict(islice(tips.items(), MAX_TIPS)), notes
 
 
 def is_ref_name(name: str) -> bool:
@@ -152,16 +92,62 @@ def is_ref_name(name: str) -> bool:
     return name.startswith("refs/") and is_storable and "/" in name[5:] and not _FORBIDDEN.search(name)
 
 
-def _loose(layout: GitLayout) -> list[tuple[str, bytes]]:
-    found = []
-    if not (layout.common / "refs").is_dir():
-        return []
-    with Tree(layout.common / "refs") as tree:
-        for folder, names in tree.walk(_MAX_REFS):
-            for entry in names:
-                path = folder + b"/" + os.fsencode(entry) if folder else os.fsencode(entry)
-                name = "refs/" + os.fsdecode(path)
-                text = read_small(layout.common / "refs", path, 4096) if is_ref_name(name) else None
-                if text is not None:
-                    found.append((name, text.strip()))
-    return found
+def _read(directory: Path, common: Path, id_length: int, limit: int, *, unlock: int = 0) -> Refs:
+    """Read the refs of a git directory; HEAD is empty where it names no ref and no commit."""
+    is_id = re.compile(rb"[0-9a-f]{%d}" % id_length)
+    notes: list[str] = []
+    head = (_file(directory, b"HEAD", _SMALL, unlock, notes) or b"").strip()
+    if not is_id.fullmatch(head) and not is_ref_name(os.fsdecode(head.removeprefix(b"ref:").strip())):
+        head = b""
+    packed = (_file(common, b"packed-refs", _PACKED_LIMIT, unlock, notes) or b"").splitlines()
+    pairs = (line.partition(b" ")[::2] for line in packed if line and not line.startswith((b"#", b"^")))
+    direct, symbolic, junk = dict[str, str](), dict[str, str](), 0
+    for text, name in (*pairs, *_loose(common, limit, unlock, notes)):
+        ref, target = os.fsdecode(name), os.fsdecode(text.removeprefix(b"ref:").strip())
+        if is_id.fullmatch(text) and is_ref_name(ref):
+            direct[ref] = target
+        elif text.startswith(b"ref:") and is_ref_name(ref) and is_ref_name(target):
+            direct.pop(ref, None)
+            symbolic[ref] = target
+        elif not ref.startswith("refs/") or ref.startswith("refs/heads/"):
+            junk += 1
+    if junk:
+        notes.append(f"{junk} refs that git would not read were passed over")
+    return Refs(head + b"\n" if head else b"", direct, symbolic, tuple(notes))
+
+
+def _file(directory: Path, name: bytes, limit: int, unlock: int, notes: list[str]) -> bytes | None:
+    try:
+        with Tree(directory, unlock=unlock) as tree:
+            status = tree.lstat(name)
+            if status is not None and stat.S_ISREG(status.st_mode) and status.st_size <= limit:
+                return tree.read(name, limit)[0]
+    except OSError as exc:
+        notes.append(f"refs could not be read: {exc.strerror}")
+        return None
+    if status is not None or name == b"HEAD":
+        notes.append(f"{name.decode()} is no file that git could have written and was passed over")
+    return None
+
+
+def _loose(common: Path, limit: int, unlock: int, notes: list[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Contents and name of each file below `refs`; empty contents of what is no file."""
+    seen = 0
+    try:
+        with Tree(common, unlock=unlock) as tree:
+            if any(tree.lstat(name) is not None for name in _ELSEWHERE):
+                notes.append("refs that git keeps in another format than files were passed over")
+            tree.directory(b"refs")
+        with Tree(common / "refs", unlock=unlock) as tree:
+            for folder, names in tree.walk(limit):
+                seen += len(names)
+                for path in (os.path.join(folder, os.fsencode(name)) for name in names):  # noqa: PTH118 -- bytes
+                    status = tree.lstat(path)
+                    if status is None or stat.S_ISDIR(status.st_mode):
+                        continue
+                    is_small = stat.S_ISREG(status.st_mode) and status.st_size <= _SMALL
+                    yield tree.read(path, _SMALL)[0].strip() if is_small else b"", b"refs/" + path
+    except OSError as exc:
+        notes.append(f"refs could not be read: {exc.strerror}")
+    if seen >= limit:
+        notes.append(f"of more than {limit} refs the rest was passed over")

@@ -1,0 +1,125 @@
+"""Packs: those that come from elsewhere are checked before anything of them is kept, and packs are copied by hand.
+
+A pack of some hundred bytes can describe an object of any size: a delta copies parts of its base, and that of another
+delta. So git reads it under bounds, and then the sizes that its objects declare are looked at, which takes git a few
+bytes of each: what is imported is also what every later git of the user has to bear.
+
+Objects come into a repository as files that we copy: `git fetch` in the user's repository would obey what its
+configuration says of remotes, and what that includes (docs/adr/0030-git-on-the-host.md).
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.tree import Tree
+
+MAX_OBJECT_BYTES = 256 * 1024**2
+MAX_TOTAL_BYTES = 16 * 1024**3
+MAX_OBJECTS = 2_000_000
+_INDEX_S = 300.0
+_PACKING_S = 900.0
+
+
+class PackRefused(InfrastructureFault):
+    """A pack was rejected: it is corrupt, or too large when unpacked."""
+
+
+async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
+    """Store a pack in a git directory of ours, every object of it checked.
+
+    Not by `git fetch` of a bundle: git 2.39 does not check the objects of one, `fetch.fsckObjects` or not.
+
+    Args:
+        git: The git directory; only its packs are of use afterwards, and none if this raises.
+        pack: May be thin: its deltas may refer to objects that the directory can already read.
+        strict: How `index-pack` checks objects.
+
+    Raises:
+        PackRefused: It is not sound, or its objects are too many or too large.
+        GitBoundReached: Git needed more time or memory than it may have.
+    """
+    command = ("index-pack", "--stdin", "--fix-thin", strict)
+    checked = await git.run(*command, stdin=pack, timeout_s=_INDEX_S, accept=(0, 1, 128))
+    if not checked.ok:
+        said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:300]
+        raise PackRefused(f"`git index-pack {strict}` rejected the objects: {said!r}")
+    name = checked.stdout.decode("ascii", "replace").split()[-1:]
+    folder = git.directory / "objects" / "pack"
+    index = await git.actor.call((folder / f"pack-{''.join(name)}.idx").read_bytes)
+    listed = await git.run("show-index", stdin=index)
+    names = [line.split(b" ")[1] for line in listed.stdout.splitlines()]
+    if len(names) > MAX_OBJECTS:
+        raise PackRefused(f"there are {len(names)} objects; the limit is {MAX_OBJECTS}")
+    await _check_sizes(git, names)
+
+
+async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
+    wanted = b"\n".join((*names, b""))
+    sizes = await git.run("cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=wanted)
+    total = 0
+    for line in sizes.stdout.decode("ascii", "replace").splitlines():
+        size, _, name = line.partition(" ")
+        total += int(size)
+        if int(size) > MAX_OBJECT_BYTES:
+            raise PackRefused(
+                f"object {name} is {size} bytes unpacked; the limit is {MAX_OBJECT_BYTES}; leave that file out of "
+                "the commits"
+            )
+    if total > MAX_TOTAL_BYTES:
+        raise PackRefused(f"the objects are {total} bytes unpacked; the limit is {MAX_TOTAL_BYTES}")
+
+
+async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:
+    """Put the objects that the tips lead to into a git directory, as one pack.
+
+    Args:
+        git: A git directory of ours, in a scratch directory of whoever may read the objects.
+        tips: Commits, tags, trees and blobs. What a partial clone never fetched of their history is left out.
+        target: The git directory, of the caller.
+
+    Raises:
+        InfrastructureFault: Git failed, or the disk is full.
+    """
+    scratch = git.directory.parent
+    options = ("--revs", "--missing=allow-any", "--delta-base-offset", "-q")
+    wanted = "".join(f"{tip}\n" for tip in dict.fromkeys(tips))
+    await git.run("pack-objects", *options, scratch / "pack", stdin=wanted.encode(), timeout_s=_PACKING_S)
+    await Actor.current().call(lambda: copy_packs(scratch, target, b"objects/pack"))
+
+
+def copy_packs(source: Path, target: Path, place: bytes) -> None:
+    """Copy the packs of one directory to another below `target`, each index last: without it git sees no pack.
+
+    Raises:
+        OSError: It cannot be read or written, or a link is on the way.
+        InfrastructureFault: There is no pack.
+    """
+    with Tree(source) as packs, Tree(target) as tree:
+        names = [name for name in packs.children(b"") if name.endswith((b".pack", b".rev", b".idx"))]
+        if not any(name.endswith(b".idx") for name in names):
+            raise InfrastructureFault(f"git made no pack in {str(source)!r}; is the disk full?")
+        folder = tree.directory(place, create=True)
+        for name in sorted(names, key=lambda name: (name.endswith(b".idx"), name)):
+            if tree.lstat(place + b"/" + name) is None:
+                _copy_file(packs.directory(b""), folder, name)
+
+
+def _copy_file(source: int, target: int, name: bytes) -> None:
+    partial = f"tmp_ringfence_{secrets.token_hex(8)}"
+    # O_NONBLOCK: a FIFO must not hang us.
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with (
+        os.fdopen(os.open(name, os.O_RDONLY | flags, dir_fd=source), "rb") as reading,
+        os.fdopen(
+            os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o444, dir_fd=target), "wb"
+        ) as writing,
+    ):
+        shutil.copyfileobj(reading, writing, 1024**2)
+        os.fchmod(writing.fileno(), 0o444)
+    os.rename(partial, os.fsdecode(name), src_dir_fd=target, dst_dir_fd=target)

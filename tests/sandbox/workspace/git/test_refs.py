@@ -1,0 +1,154 @@
+"""Refs of repositories: names, places, and what of an agent's counts."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.cases import examples
+
+from ringfence.sandbox.workspace.git.commits import has_new_commits
+from ringfence.sandbox.workspace.git.private import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.git.refs import MAX_TIPS, Refs, is_ref_name, read_new_tips
+from ringfence.sandbox.workspace.run_as import Actor
+
+pytestmark = pytest.mark.anyio
+
+
+@settings(max_examples=examples(150), deadline=None)
+@example("refs/heads/a/@")
+@example("refs/heads/@")
+@example("refs/heads/a.")
+@example("refs/heads/a./b")
+@given(
+    st.text(alphabet="abc/.@{}~^:?*[\\ -lock\x01é", min_size=1, max_size=10).map(
+        lambda text: f"refs/heads/{text}"
+    )
+)
+def test_never_more_than_git_allows(name: str):
+    """No name that git refuses is taken for a ref's."""
+    if is_ref_name(name):
+        assert subprocess.run(["git", "check-ref-format", name], check=False).returncode == 0
+
+
+def test_head_commit():
+    """HEAD leads to a commit through a branch, by itself, or not at all."""
+    direct = {"refs/heads/main": "a" * 40}
+    assert Refs(b"ref: refs/heads/main\n", direct, {}).head_commit() == "a" * 40
+    assert Refs(b"b" * 40 + b"\n", direct, {}).head_commit() == "b" * 40
+    assert Refs(b"ref: refs/heads/none\n", direct, {}).head_commit() is None
+
+
+@pytest.fixture
+async def made(repository: Path, ground: Path, git) -> tuple[Path, PrivateGit]:
+    """A private git directory of a repository with a symbolic ref, and where it is."""
+    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    actor = Actor.current()
+    private = await make_private_git(repository, ground / "private", reader=actor, owner=actor)
+    assert private is not None
+    return ground / "private", private
+
+
+async def test_what_was_only_read_has_no_commits(made: tuple[Path, PrivateGit], git):
+    """Reading, staging and changing settings leaves the refs as they were."""
+    directory, private = made
+    (directory / "index").write_bytes(b"anything")
+    git(directory, "config", "user.name", "somebody")
+    assert read_new_tips(directory, private.refs, 40) == ({}, [])
+
+
+def _detach(directory: Path) -> None:
+    (directory / "HEAD").write_text("0" * 40 + "\n")
+
+
+def _branch(directory: Path) -> None:
+    (directory / "refs/heads/new").write_text("0" * 40 + "\n")
+
+
+def _pack(directory: Path) -> None:
+    (directory / "packed-refs").write_bytes(b"0" * 40 + b" refs/heads/new\n")
+
+
+def _reftable(directory: Path) -> None:
+    (directory / "reftable").mkdir()
+
+
+def _link_head(directory: Path) -> None:
+    (directory / "HEAD").rename(directory / "other")
+    (directory / "HEAD").symlink_to("other")
+
+
+def _link_refs(directory: Path) -> None:
+    (directory / "refs").rename(directory / "other")
+    (directory / "refs").symlink_to("other")
+
+
+def _fifo(directory: Path) -> None:
+    (directory / "packed-refs").unlink()
+    os.mkfifo(directory / "packed-refs")
+
+
+def _long(directory: Path) -> None:
+    with (directory / "HEAD").open("r+b") as file:
+        file.truncate(1 << 40)
+
+
+def _crowded(directory: Path) -> None:
+    for number in range(10_001):
+        (directory / "refs" / str(number)).mkdir()
+
+
+def _gone(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_detach, _branch, _pack, _reftable, _link_head, _link_refs, _fifo, _long, _gone),
+        pytest.param(_crowded, marks=pytest.mark.slow),
+    ],
+)
+async def test_whatever_else_is_there_is_looked_at_in_a_sandbox(
+    made: tuple[Path, PrivateGit], change: Callable[[Path], None]
+):
+    """Branches that moved or came are found; what lies elsewhere or cannot be read is noted, and takes no time."""
+    directory, private = made
+    change(directory)
+    assert read_new_tips(directory, private.refs, 40) != ({}, [])
+    assert await has_new_commits(private)
+
+
+async def test_number_of_branches_is_bounded(made: tuple[Path, PrivateGit]):
+    """A flood of branches is cut, with a note."""
+    directory, private = made
+    (directory / "packed-refs").write_text("".join(f"{'7' * 40} refs/heads/b{i}\n" for i in range(1000)))
+    tips, notes = read_new_tips(directory, private.refs, 40)
+    assert (len(tips), "1000 branches" in notes[0]) == (MAX_TIPS, True)
+
+
+async def test_other_refs_are_not_commits(made: tuple[Path, PrivateGit]):
+    """What an agent does to tags, remote branches and its stash brings nothing out."""
+    directory, private = made
+    (directory / "refs/remotes/origin/HEAD").write_text("ref: refs/heads/main\n")
+    for name in ("refs/tags/t", "refs/stash", "refs/heads/back"):
+        (directory / name).write_text(f"{private.refs.head_commit()}\n")
+    (directory / "refs/tags/new").write_text("7" * 40 + "\n")
+    assert read_new_tips(directory, private.refs, 40) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["refs/tags/v", "refs/heads/../../x", "refs/heads/a..b", "refs/heads/x.lock", "refs/heads/a b", "refs/heads/HEAD",
+     "refs/ringfence/other/main", "refs/heads/-x/.y", "refs/heads/\x1b[31m", "--upload-pack=x",
+     "refs/heads/a:refs/heads/main"],
+)  # fmt: skip
+async def test_hostile_names_are_left_out(name: str, made: tuple[Path, PrivateGit]):
+    """Names that are no branch, or that git would take for something else, never reach git."""
+    directory, private = made
+    lines = f"{'7' * 40} {name}\n{'8' * 40} refs/heads/good\n"
+    (directory / "packed-refs").write_text(lines)
+    assert set(read_new_tips(directory, private.refs, 40)[0]) == {"refs/heads/good"}
