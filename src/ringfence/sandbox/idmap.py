@@ -24,25 +24,23 @@ ADVICE = (
     "own root); use mode 'clone'"
 )
 PROGRAM = '''
-import posix, sys
+import _socket, posix, sys
 class IdMap:
     """Makes mounts on which root's files belong to another user."""
     def __init__(self, uid, gid):
         import ctypes  # only here: it takes as long as all else
         self.ctypes, self.library = ctypes, ctypes.CDLL(None, use_errno=True)
-        # The namespace outlives the process that made it by the descriptor.
-        ready, told = posix.pipe()
+        ours, childs = _socket.socketpair()
         child = posix.fork()
         if child == 0:
+            ours.close()
             if self.library.unshare(0x10000000) == 0:  # CLONE_NEWUSER
-                posix.write(told, b"!")
-                posix.close(told)
-                while True:
-                    self.library.pause()
-            posix._exit(1)
-        posix.close(told)
+                childs.send(b"!")
+                childs.recv(1)  # until the namespace is held by a descriptor, or nobody wants it any more
+            posix._exit(0)
+        childs.close()
         try:
-            if not posix.read(ready, 1):
+            if not ours.recv(1):
                 raise OSError(1, "user namespaces are not allowed")
             for kind, number in (("uid", uid), ("gid", gid)):
                 rows = ((0, number, 1), (1, 1, number - 1), (number + 1, number + 1, 0xFFFFFFFE - number))
@@ -50,9 +48,8 @@ class IdMap:
                     file.write("".join("%d %d %d\\n" % row for row in rows))
             self.namespace = posix.open("/proc/%d/ns/user" % child, posix.O_RDONLY | posix.O_CLOEXEC)
         finally:
-            posix.kill(child, 9)
+            ours.close()
             posix.waitpid(child, 0)
-            posix.close(ready)
     def call(self, number, *arguments):
         done = self.library.syscall(self.ctypes.c_long(number), *map(self.wide, arguments))
         if done < 0:
@@ -109,7 +106,10 @@ async def mounted_on_host(launch: Launch) -> AsyncIterator[Launch]:
         yield launch
         return
     place = ON_HOST / launch.sandbox_id
-    place.mkdir(mode=0o700, parents=True)
+    try:
+        place.mkdir(mode=0o700, parents=True)
+    except OSError as exc:
+        raise SandboxStartFailed(refusal(source, f"{str(place)!r}: {exc.strerror}")) from exc
     try:
         status = source.lstat()
         words = (source, status.st_dev, status.st_ino, place, placement.uid, placement.gid)

@@ -12,6 +12,9 @@ import pytest
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.idmap import ON_HOST, mounted_on_host
+from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.workspace.ownership import RESERVED_ID, place
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
@@ -204,3 +207,34 @@ def test_nobody_lends_root(roots: Path) -> None:
     """The identity is the reserved one, and the mount is told to be idmapped."""
     placement = place(roots, "bind")
     assert (placement.uid, placement.gid, placement.is_idmapped) == (RESERVED_ID, RESERVED_ID, True)
+
+
+async def test_devices_are_covered(shown: SandboxSpec, roots: Path) -> None:
+    """A device node of root's in the workspace cannot be opened, nor opened up for others on the host."""
+    (roots / "rootfs").mkdir()
+    os.mknod(roots / "rootfs/zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    script = "head -c 1 rootfs/zero | wc -c; chmod 666 rootfs/zero; rm -f rootfs/zero; mv rootfs other; mv rootfs/zero x"
+    async with Sandbox.open(shown) as sandbox:
+        done = await sandbox.run(["sh", "-c", script])
+    assert done.stdout.strip() == "0"
+    assert (roots / "rootfs/zero").stat().st_mode == stat.S_IFCHR | 0o600
+
+
+@pytest.mark.docker
+async def test_a_mount_for_an_engine_goes_with_its_sandbox(
+    roots: Path, images: Callable[[str], str | None]
+) -> None:
+    """On the host nothing stays mounted; what a killed process left goes without a file of the workspace."""
+    spec = spec_of(roots, backend="docker", image=images("docker"))
+    async with Sandbox.open(spec) as sandbox:
+        assert (await sandbox.run(["cat", "secret"])).stdout == "root's\n"
+        assert not (ON_HOST / sandbox.id).exists()
+    launch = Launch("left", spec, place(roots, "bind"), ())
+    async with mounted_on_host(launch) as there:
+        source = there.placement.workspace_source
+        assert source is not None
+        assert (source / "secret").stat().st_uid == RESERVED_ID
+        assert (ON_HOST / "left").stat().st_mode & 0o077 == 0
+        await get_backend("docker").clean_up(frozenset({"left"}))
+        assert not (ON_HOST / "left").exists()
+    assert (roots / "secret").read_text() == "root's\n"

@@ -91,6 +91,23 @@ async def test_fence_holds(fenced: Open, workspace: Path, name: str) -> None:
     assert result.held, result.detail
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has files of root's")
+@pytest.mark.parametrize("group", dict.fromkeys(attack.group for attack in ATTACKS))
+async def test_fence_holds_on_roots_own_files(workspace: Path, group: str) -> None:
+    """Each promise is kept, too, where root's own workspace is shown itself."""
+    os.chown(workspace, 0, 0)
+    limits = {"memory": ByteCount(256 * 1024**2), "tmp": ByteCount(64 * 1024**2)}
+    spec = SandboxSpec(
+        backend="bubblewrap", workspace=workspace, mode="bind", pids=100, soft_limits=True, **limits
+    )
+    names = [attack.name for attack in ATTACKS if attack.group == group]
+    if not plan().can["memory"]:
+        names = [name for name in names if name not in NEEDS_KERNEL_LIMIT]
+    results = await run_attacks(lambda: open_beside(spec), workspace, names)
+    assert {result.name: result.detail for result in results if not result.held} == {}
+
+
 UNFENCED = [
     *("host-processes", "host-loopback", "abstract-sockets", "socket-files", "netlink", "beside-workspace"),
     *("home", "state-directory", "host-environment", "capabilities", "setuid-programs", "filter"),
@@ -102,7 +119,15 @@ UNFENCED = [
 UNFENCED_AS_ROOT = [
     *("root-inside", "root-outside", "shadow", "chroot", "proc-sys", "core-pattern", "proc-guest", "devices"),
     *("raw-sockets", "packet-sockets", "links-before", "links-after", "links-during", "git-directory"),
-    *("trusted-files", "administration", "file-handles", "device-nodes", "other-users", "kernel-memory"),
+    *(
+        "trusted-files",
+        "administration",
+        "file-handles",
+        "device-nodes",
+        "file-capabilities",
+        "other-users",
+        "kernel-memory",
+    ),
 ]
 """What root can do besides."""
 

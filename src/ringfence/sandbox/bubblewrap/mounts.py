@@ -125,6 +125,7 @@ class Arguments:
             staged = self.staging.add(source, status, is_idmapped=is_idmapped)
             self.add("--ro-bind" if read_only else "--bind", staged, target)
         else:
+            assert not is_idmapped  # only root has files of root's to show
             self.add("--ro-bind-fd" if read_only else "--bind-fd", self.lend(descriptor), target)
 
     def data(self, text: bytes, target: str) -> None:

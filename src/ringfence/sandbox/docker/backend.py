@@ -28,7 +28,7 @@ from ringfence.sandbox.docker.seccomp import profile_json
 from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.enforcement import Lacking
-from ringfence.sandbox.idmap import mounted_on_host
+from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -170,6 +170,12 @@ class DockerBackend(Backend):
         image = parse_image(spec.image, await engine.image(spec.image))
         is_local = engine.address.shares_files
         gvisor = is_gvisor(runtime or engine.facts.default_runtime)
+        if gvisor and placement.is_idmapped:
+            raise PolicyRefused(
+                "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part"
+                " in an idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
+                rule="bind-owner",
+            )
         seccomp = _filter(engine, is_local=is_local)
         return Recipe(
             launch=launch,
@@ -193,7 +199,8 @@ class DockerBackend(Backend):
 
     async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
         """Remove the containers of these sandboxes, and of all whose holder is dead, from every engine used."""
-        return await clean_up(self.product, sandbox_ids)
+        unmounted = await anyio.to_thread.run_sync(lambda: sum(map(unmount, sandbox_ids)))
+        return unmounted + await clean_up(self.product, sandbox_ids)
 
     async def leftovers(self) -> list[str]:
         """The containers whose holder is dead, on every engine used."""

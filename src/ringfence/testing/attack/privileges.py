@@ -105,6 +105,20 @@ for name in os.listdir("."):
 end(not made, "; ".join(made[:5]) if made else "%d ways refused" % number)
 """
 
+_FILE_CAPABILITIES = """
+path = os.path.join(FACTS["workspace"], "ringfence-capabilities-%d" % os.getpid())
+with open(path, "w"):
+    pass
+net_raw = (1 << 13).to_bytes(4, "little") + bytes(12)
+given = []
+for revision, user in ((1, b""), (2, b""), (3, b""), (3, bytes(4)), (3, os.getuid().to_bytes(4, "little"))):
+    value = (revision << 24 | 1).to_bytes(4, "little") + (net_raw[:8] if revision == 1 else net_raw) + user
+    if can(os.setxattr, path, "security.capability", value):
+        given.append("revision %d" % revision)
+os.unlink(path)
+end(not given, "; ".join(given) or "refused")
+"""
+
 _FILTER = """
 with open("/proc/self/status") as file:
     status = dict(line.split(":", 1) for line in file)
@@ -165,6 +179,12 @@ ATTACKS = (
         _GROUP,
         "No file can be made set-user-ID or set-group-ID, by any call, in the workspace or before it gets a name.",
         probe(_SET_ID_FILES),
+    ),
+    Attack(
+        "file-capabilities",
+        _GROUP,
+        "No file in the workspace can be given capabilities.",
+        probe(_FILE_CAPABILITIES),
     ),
     Attack("filter", _GROUP, "A system call filter is on.", probe(_FILTER)),
 )
