@@ -124,10 +124,8 @@ class Command:
         self._pid = 0
         self._early_signals: list[int] = []
         """Those that came before the command was started."""
-        self._exit: tuple[int, float] | None = None
-        """Wait status and duration in seconds."""
-        self._failure: tuple[str, str, str] | None = None
-        """Stage, errno and message."""
+        self._end: tuple[int, dict[str, object]] | None = None
+        """The last frame, once it is known."""
         self._stdin_buffer = bytearray()
         self._stdin_ended = False
         self._is_tty = "rows" in spec
@@ -192,7 +190,7 @@ class Command:
     def _signal(self, number: int) -> None:
         if not self._pid:
             self._early_signals.append(number)
-        elif self._exit is None:
+        elif self._end is None:
             try:
                 os.killpg(self._pid, number)  # its session's first group: what a terminal would signal
             except (ProcessLookupError, PermissionError):
@@ -248,10 +246,10 @@ class Command:
             status, seconds, *ready = rest.split()
             if ready:
                 self._release_shim()
-            self._finish((int(status), float(seconds)))
+            self._finish_exit(int(status), float(seconds))
         elif kind == b"failed":
             stage, number, text = rest.decode("utf-8", "replace").split(" ", 2)
-            self._finish(None, (stage, number, text))
+            self._finish(frames.FAIL, {"stage": stage, "errno": number, "message": text})
         elif kind == b"ready":
             self._release_shim()
             self.settle()
@@ -272,14 +270,24 @@ class Command:
             if not report:
                 break
             self._on_report(report)
-        self._finish((_KILLED if was_killed else _UNKNOWN_STATUS, time.monotonic() - self._started))
+        self._finish_exit(_KILLED if was_killed else _UNKNOWN_STATUS, time.monotonic() - self._started)
         self.settle()
 
-    def _finish(self, end: tuple[int, float] | None, failure: tuple[str, str, str] | None = None) -> None:
+    def _finish_exit(self, status: int, seconds: float) -> None:
+        number = status & 0x7F
+        fields: dict[str, object] = {
+            "code": 128 + number if number else status >> 8,
+            "signal": number,
+            "ended_by": "signal" if number else "exit",
+            "duration_s": "%.6f" % seconds,
+        }
+        self._finish(frames.EXIT, fields)
+
+    def _finish(self, kind: int, fields: dict[str, object]) -> None:
         """Note how the command ended; the first report counts."""
-        if self._exit is not None or self._failure is not None:
+        if self._end is not None:
             return
-        self._exit, self._failure = end, failure
+        self._end = kind, fields
         if self.killed_as is None:
             self.deadline = None
         self._close_stdin()
@@ -288,23 +296,16 @@ class Command:
         self.settle()
 
     def settle(self) -> None:
-        """Send the end once it is known and everything before it has happened."""
-        if not all(output.is_done for output in self._outputs):
+        """Send the last frame once it is known and everything before it has happened."""
+        if self._end is None or not all(output.is_done for output in self._outputs):
             return
-        if self.killed_as is not None and self.shim is not None:
-            return  # not before its whole tree is gone
-        if self._failure is not None:
-            self.executor.finish(self, frames.FAIL, zip(("stage", "errno", "message"), self._failure))
-        elif self._exit is not None:
-            status, seconds = self._exit
-            number = status & 0x7F
-            fields: list[tuple[str, object]] = [
-                ("code", 128 + number if number else status >> 8),
-                ("signal", number),
-                ("ended_by", self.killed_as or ("signal" if number else "exit")),
-                ("duration_s", "%.6f" % seconds),
-            ]
-            self.executor.finish(self, frames.EXIT, fields)
+        kind, fields = self._end
+        if self.killed_as is not None:
+            if self.shim is not None:
+                return  # not before its whole tree is gone
+            if kind == frames.EXIT:
+                fields["ended_by"] = self.killed_as
+        self.executor.finish(self, kind, fields)
 
 
 def _pipes(count: int) -> list[int]:

@@ -13,8 +13,6 @@ from . import frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .stream import EventLoop, Stream
 
 _MAX_CONNECTIONS = 256
@@ -35,22 +33,25 @@ class Connections:
         self.loop = loop
         self.stream = stream
         self._channels: dict[int, Listener | Attempt | Connection] = {}
-        self._open_count = 0
         self._last_number = frames.GUEST_NUMBERS
+        self._resumes_at: float | None = None
+        """When (monotonic) listeners accept again after a pause."""
 
     def deadlines(self) -> list[float]:
         """When (monotonic) there is something to do."""
-        times = [listener.resumes_at for listener in self._listeners()]
-        return [time for time in times if time is not None]
+        return [] if self._resumes_at is None else [self._resumes_at]
 
     def tick(self, now: float) -> None:
-        """Let listeners that paused accept again."""
-        for listener in self._listeners():
-            if listener.resumes_at is not None and listener.resumes_at <= now:
-                listener.resume()
+        """Let listeners accept again after a pause."""
+        if self._resumes_at is not None and self._resumes_at <= now:
+            self._resumes_at = None
+            for channel in self._channels.values():
+                if isinstance(channel, Listener):
+                    channel.resume()
 
-    def _listeners(self) -> list[Listener]:
-        return [channel for channel in self._channels.values() if isinstance(channel, Listener)]
+    def pause(self) -> None:
+        """A listener cannot accept now."""
+        self._resumes_at = time.monotonic() + _ACCEPT_PAUSE_S
 
     def on_room(self) -> None:
         """The stream to the host has room again."""
@@ -82,59 +83,55 @@ class Connections:
         self.stream.send(frames.LISTENING, channel, frames.encode_record([("port", port)]))
         listener.resume()
 
-    def end(self, channel: int) -> None:
-        """Free a channel's number."""
-        del self._channels[channel]
+    def has_room(self, listener: Listener | None = None) -> bool:
+        """Whether there may be one more connection, and one more that a listener accepts."""
+        connections = [one for one in self._channels.values() if isinstance(one, Connection)]
+        if listener is None or len(connections) >= _MAX_CONNECTIONS:
+            return len(connections) < _MAX_CONNECTIONS
+        return sum(one.listener is listener for one in connections) < listener.limit
+
+    def accept(self, listener: Listener, sock: _socket.socket) -> None:
+        """Open a channel for a connection to a listener."""
+        self._last_number += 1
+        self.stream.send(frames.ACCEPTED, listener.channel, frames.U32.pack(self._last_number))
+        self.open(self._last_number, sock, listener)
+
+    def open(self, channel: int, sock: _socket.socket, listener: Listener | None = None) -> None:
+        """Forward a connection, of which the host was notified."""
+        connection = Connection(self, channel, sock, listener)
+        self._channels[channel] = connection
+        connection.update()
 
     def fail(self, channel: int, error: OSError) -> None:
         """Answer a request with the reason why it failed."""
         fields = [("errno", error.errno or 0), ("message", error.strerror or error)]
         self.stream.send(frames.FAIL, channel, frames.encode_record(fields))
 
-    @property
-    def has_room(self) -> bool:
-        """Whether there may be one more connection."""
-        return self._open_count < _MAX_CONNECTIONS
-
-    def next_number(self) -> int:
-        """A number for a connection that was accepted."""
-        self._last_number += 1
-        return self._last_number
-
-    def open(self, channel: int, sock: _socket.socket, on_end: Callable[[], None]) -> None:
-        """Forward a connection of which the host was notified."""
-
-        def end() -> None:
-            self._open_count -= 1
-            self.end(channel)
-            on_end()
-
-        self._open_count += 1
-        connection = Connection(self.loop, self.stream, channel, sock, end)
-        self._channels[channel] = connection
-        connection.update()
+    def end(self, channel: int) -> None:
+        """Free a channel's number."""
+        del self._channels[channel]
 
 
 class Connection:
     """The guest's end of a connection to a process inside.
 
     Args:
-        loop: The event loop.
-        stream: The stream to the host.
+        owner: All connections.
         channel: The channel's number.
         sock: Connected.
-        on_end: Called once both sides have sent CLOSE.
+        listener: What accepted it; None if the host asked for it.
     """
 
     def __init__(
-        self, loop: EventLoop, stream: Stream, channel: int, sock: _socket.socket, on_end: Callable[[], None]
+        self, owner: Connections, channel: int, sock: _socket.socket, listener: Listener | None
     ) -> None:
-        self._loop = loop
-        self._stream = stream
+        self.listener = listener
+        self._owner = owner
+        self._loop = owner.loop
+        self._stream = owner.stream
         self._channel = channel
         self._sock: _socket.socket | None = sock
         self._fd = sock.fileno()
-        self._on_end = on_end
         self._credit = frames.CONNECTION_WINDOW
         self._to_grant = 0
         """Bytes that were written and for which no new credit was granted."""
@@ -246,7 +243,7 @@ class Connection:
     def _on_close(self, payload: bytes) -> None:
         self._received_close = True
         if self._sock is None:
-            self._on_end()
+            self._owner.end(self._channel)
         elif payload == frames.RESET:
             _reset_on_close(self._sock)
             self._close(frames.RESET)
@@ -263,26 +260,22 @@ class Connection:
         self._buffer.clear()
         self._stream.send(frames.CLOSE, self._channel, payload)
         if self._received_close:
-            self._on_end()
+            self._owner.end(self._channel)
 
 
 class Listener:
     """A socket that accepts connections of processes inside; too many are refused at once, not queued."""
 
     def __init__(self, owner: Connections, channel: int, sock: _socket.socket, limit: int, path: str) -> None:
+        self.channel = channel
+        self.limit = limit
         self._owner = owner
-        self._channel = channel
         self._sock = sock
-        self._limit = limit
         self._path = path
         self._inode = os.lstat(path).st_ino if path else 0
-        self._count = 0
-        self.resumes_at: float | None = None
-        """When (monotonic) it accepts again after a pause."""
 
     def resume(self) -> None:
         """Accept connections."""
-        self.resumes_at = None
         self._owner.loop.watch(self._sock.fileno(), self._on_ready)
 
     def _on_ready(self, _mask: int) -> None:
@@ -293,20 +286,14 @@ class Listener:
                 return
             except OSError:  # no descriptor or no memory is left for it now
                 self._owner.loop.unwatch(self._sock.fileno())
-                self.resumes_at = time.monotonic() + _ACCEPT_PAUSE_S
+                self._owner.pause()
                 return
             sock = _socket.socket(fileno=descriptor)
-            if self._count >= self._limit or not self._owner.has_room:
+            if self._owner.has_room(self):
+                self._owner.accept(self, sock)
+            else:
                 _reset_on_close(sock)
                 sock.close()
-                continue
-            self._count += 1
-            number = self._owner.next_number()
-            self._owner.stream.send(frames.ACCEPTED, self._channel, frames.U32.pack(number))
-            self._owner.open(number, sock, self._on_connection_end)
-
-    def _on_connection_end(self) -> None:
-        self._count -= 1
 
     def on_frame(self, kind: int, _payload: bytes) -> None:
         """Handle a frame of the host: CLOSE."""
@@ -319,8 +306,8 @@ class Listener:
                 os.unlink(self._path)
         except OSError:
             pass  # something inside removed it already
-        self._owner.stream.send(frames.CLOSE, self._channel)
-        self._owner.end(self._channel)
+        self._owner.stream.send(frames.CLOSE, self.channel)
+        self._owner.end(self.channel)
 
 
 class Attempt:
@@ -329,16 +316,13 @@ class Attempt:
     def __init__(self, owner: Connections, channel: int, port: int) -> None:
         self._owner = owner
         self._channel = channel
-        self._addresses = [
-            (_socket.AF_INET6, ("::1", port)),
-            (_socket.AF_INET, ("127.0.0.1", port)),
-        ]
+        self._addresses = [(_socket.AF_INET6, ("::1", port)), (_socket.AF_INET, ("127.0.0.1", port))]
         self._error: OSError | None = None
         self._sock: _socket.socket | None = None
 
     def connect_next(self) -> None:
         """Try the next address; after the last, report why the first failed."""
-        while self._addresses and self._owner.has_room:
+        while self._addresses and self._owner.has_room():
             family, address = self._addresses.pop()
             try:
                 self._sock = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
@@ -365,7 +349,7 @@ class Attempt:
             return  # an event of a descriptor that had this number before
         self._owner.loop.unwatch(self._sock.fileno())
         self._owner.stream.send(frames.CONNECTED, self._channel)
-        self._owner.open(self._channel, self._sock, lambda: None)
+        self._owner.open(self._channel, self._sock)
 
     def _give_up(self, number: int) -> None:
         if self._error is None:

@@ -15,7 +15,6 @@ from .command import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any, Optional
 
     from .stream import EventLoop, Stream
@@ -107,10 +106,10 @@ class Executor:
         elif channel in self._commands:
             self._commands[channel].on_frame(kind, payload)
 
-    def finish(self, command: Command, kind: int, fields: Iterable[tuple[str, object]]) -> None:
+    def finish(self, command: Command, kind: int, fields: dict[str, object]) -> None:
         """Send the last frame of a command's channel, once."""
         if self._commands.pop(command.channel, None) is not None:
-            self.stream.send(kind, command.channel, frames.encode_record(fields))
+            self.stream.send(kind, command.channel, frames.encode_record(fields.items()))
 
     def _open(self, channel: int, payload: bytes) -> None:
         stage = "start"

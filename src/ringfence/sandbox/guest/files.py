@@ -1,6 +1,6 @@
-"""File operations, each run in a process of its own: a hostile file can at worst hang that process.
+"""File operations, each run by a shim: a hostile file can at worst hang that process.
 
-Run in the guest itself, `read /proc/self/mem` or `write /proc/self/fd/1` would reach the guest's own stream.
+In the guest itself, `read /proc/self/mem` or `write /proc/self/fd/1` would reach the guest's own stream.
 """
 
 from __future__ import annotations
@@ -11,25 +11,21 @@ import posix as os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    Words = dict[str, str]
+    Spec = dict[str, str]
 
 CHUNK = 256 * 1024
 _FROM_START = 0  # os.SEEK_SET, which posix has not
 
 
-class RefusedError(OSError):
-    """A file operation that is refused for a reason errno has no better word for."""
-
-
-def read(words: Words, _stdin: int, stdout: int) -> None:
+def read(spec: Spec, _stdin: int, stdout: int) -> None:
     """Send the bytes of a regular file."""
-    descriptor = os.open(words["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    descriptor = os.open(spec["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory")
+        raise OSError(errno.EISDIR, "is a directory")
     if not stat.S_ISREG(mode):
-        raise RefusedError(errno.EINVAL, "is not a regular file")
-    os.lseek(descriptor, int(words.get("offset", "0")), _FROM_START)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    os.lseek(descriptor, int(spec.get("offset", "0")), _FROM_START)
     while True:
         chunk = os.read(descriptor, CHUNK)
         if not chunk:
@@ -37,23 +33,23 @@ def read(words: Words, _stdin: int, stdout: int) -> None:
         _write_all(stdout, chunk)
 
 
-def write(words: Words, stdin: int, _stdout: int) -> None:
-    """Take bytes until the end, then put them in place at once: a reader sees the old file or the new one."""
+def write(spec: Spec, stdin: int, _stdout: int) -> None:
+    """Write the bytes of stdin to a file and replace it at once: a reader sees the old file or the new one."""
     from os import makedirs  # all of os: only in the process that writes
     from os import path as paths
 
-    path = paths.realpath(words["path"])
+    path = paths.realpath(spec["path"])
     parent = paths.dirname(path)
     makedirs(parent, exist_ok=True)
-    mode = int(words["mode"]) if "mode" in words else None
+    mode = int(spec["mode"]) if "mode" in spec else None
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "is a directory")
+            raise OSError(errno.EISDIR, "is a directory")
         if not stat.S_ISREG(status.st_mode):
-            raise RefusedError(errno.EINVAL, "is not a regular file")
+            raise OSError(errno.EINVAL, "is not a regular file")
         if not os.access(path, os.W_OK):  # replacing it needs only the directory's permission
-            raise PermissionError(errno.EACCES, "is write-protected")
+            raise OSError(errno.EACCES, "is write-protected")
         # Without set-id bits, as the kernel drops them when a file is written.
         mode = status.st_mode & 0o777 if mode is None else mode
     except FileNotFoundError:
@@ -80,9 +76,9 @@ def write(words: Words, stdin: int, _stdout: int) -> None:
             os.close(descriptor)
 
 
-def list_dir(words: Words, _stdin: int, stdout: int) -> None:
-    """Send one entry after another: kind letter, size, name, each ended by NUL."""
-    with os.scandir(words["path"].encode("utf-8", "surrogateescape")) as entries:
+def list_dir(spec: Spec, _stdin: int, stdout: int) -> None:
+    """Send kind, size and name of each entry, each field ended by NUL."""
+    with os.scandir(spec["path"].encode("utf-8", "surrogateescape")) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             kind = b"other"
@@ -95,13 +91,13 @@ def list_dir(words: Words, _stdin: int, stdout: int) -> None:
             _write_all(stdout, b"%s\0%d\0%s\0" % (kind, status.st_size, entry.name))
 
 
-def remove(words: Words, _stdin: int, _stdout: int) -> None:
-    """Remove a file, a link, or a directory with all that is in it."""
-    path = words["path"]
-    if not stat.S_ISDIR(os.lstat(path).st_mode):
+def remove(spec: Spec, _stdin: int, _stdout: int) -> None:
+    """Remove a file, a link, or a directory with everything in it."""
+    path = spec["path"]
+    if not _is_directory(path, None):
         os.unlink(path)
         return
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    top = _open_directory(path, None)
     moved = 0
     while True:
         names = os.listdir(top)
@@ -114,14 +110,14 @@ def remove(words: Words, _stdin: int, _stdout: int) -> None:
 
 
 def _remove_in(top: int, name: str, moved: int) -> int:
-    """Remove an entry; directories two levels down come up, so that no tree is too deep. Returns how many did."""
-    if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
+    """Remove an entry. Directories inside it are moved up to `top`, so that no tree is too deep; counts them."""
+    if not _is_directory(name, top):
         os.unlink(name, dir_fd=top)
         return moved
-    child = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    child = _open_directory(name, top)
     try:
         for inner in os.listdir(child):
-            if not stat.S_ISDIR(os.lstat(inner, dir_fd=child).st_mode):
+            if not _is_directory(inner, child):
                 os.unlink(inner, dir_fd=child)
                 continue
             try:
@@ -130,12 +126,20 @@ def _remove_in(top: int, name: str, moved: int) -> int:
                 if error.errno != errno.ENOTEMPTY:
                     raise
                 moved += 1
-                place = ".ringfence-%d-%d.removed" % (os.getpid(), moved)
-                os.rename(inner, place, src_dir_fd=child, dst_dir_fd=top)
+                target = ".ringfence-%d-%d.removed" % (os.getpid(), moved)
+                os.rename(inner, target, src_dir_fd=child, dst_dir_fd=top)
     finally:
         os.close(child)
     os.rmdir(name, dir_fd=top)
     return moved
+
+
+def _is_directory(path: str, parent: int | None) -> bool:
+    return stat.S_ISDIR(os.lstat(path, dir_fd=parent).st_mode)
+
+
+def _open_directory(path: str, parent: int | None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

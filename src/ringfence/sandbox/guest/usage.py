@@ -22,15 +22,15 @@ _SOCKET_BUFFER = 212_992
 """What a socket's queue holds by default (net.core.wmem_default)."""
 _CGROUP_ROOT = "/sys/fs/cgroup/"
 _CGROUP_COUNTERS = (
-    # (name in the record, divisor, file of version 2 or 1, key of the line in it)
-    ("memory", 1, "memory.current", None),
-    ("memory", 1, "memory/memory.usage_in_bytes", None),
-    ("cpu_s", 1e6, "cpu.stat", b"usage_usec"),
-    ("cpu_s", 1e9, "cpuacct/cpuacct.usage", None),
-    ("pids", 1, "pids.current", None),
-    ("pids", 1, "pids/pids.current", None),
-    ("oom_kills", 1, "memory.events", b"oom_kill"),
-    ("oom_kills", 1, "memory/memory.oom_control", b"oom_kill"),
+    # (name in the record, divisor, file of version 2 or 1, start of its line)
+    ("memory", 1, "memory.current", b""),
+    ("memory", 1, "memory/memory.usage_in_bytes", b""),
+    ("cpu_s", 1e6, "cpu.stat", b"usage_usec "),
+    ("cpu_s", 1e9, "cpuacct/cpuacct.usage", b""),
+    ("pids", 1, "pids.current", b""),
+    ("pids", 1, "pids/pids.current", b""),
+    ("oom_kills", 1, "memory.events", b"oom_kill "),
+    ("oom_kills", 1, "memory/memory.oom_control", b"oom_kill "),
 )
 
 
@@ -55,7 +55,7 @@ def memory_of(pids: list[int], tmpfs: list[str]) -> int:
     """
     mapped, files = 0, {}
     for pid in pids:
-        mapped += _field_kb("/proc/%d/smaps_rollup" % pid, b"Pss_Shmem:") * 1024
+        mapped += (_number("/proc/%d/smaps_rollup" % pid, b"Pss_Shmem:") or 0) * 1024
         files.update(_memory_files(pid))
     in_files = sum(files.values()) + _system_v() + used_space(tmpfs)
     return sum(map(_private, pids)) + max(mapped, in_files)
@@ -63,7 +63,7 @@ def memory_of(pids: list[int], tmpfs: list[str]) -> int:
 
 def memory_at_most(pids: Iterable[int]) -> int:
     """An upper bound that is quick to get: shared pages count once for each process."""
-    return sum(_private(pid) + _field_kb("/proc/%d/status" % pid, b"RssShmem:") * 1024 for pid in pids)
+    return sum(_private(pid) + (_number("/proc/%d/status" % pid, b"RssShmem:") or 0) * 1024 for pid in pids)
 
 
 def socket_memory() -> int:
@@ -72,7 +72,7 @@ def socket_memory() -> int:
     Only their number can be read from inside. A socket whose buffer was enlarged, as far as the machine allows
     (net.core.wmem_max), may hold more. On the bare host the number is the machine's and is not used.
     """
-    number = _count("/proc/net/sockstat", b"sockets:") if os.getpid() == 1 else None
+    number = _number("/proc/net/sockstat", b"sockets:") if os.getpid() == 1 else None
     return max(0, (number or 0) - _FREE_SOCKETS) * _SOCKET_BUFFER
 
 
@@ -98,21 +98,20 @@ def _cgroup_counters() -> dict[str, object]:
     found: dict[str, object] = {}
     if os.getpid() == 1:  # else it is the machine's group that we see
         for name, divisor, file, key in _CGROUP_COUNTERS:
-            count = _count(_CGROUP_ROOT + file, key)
+            count = _number(_CGROUP_ROOT + file, key)
             if count is not None and name not in found:
                 found[name] = count if divisor == 1 else count / divisor
     return found
 
 
-def _count(path: str, key: Optional[bytes]) -> Optional[int]:
-    """The last number of a file's first line, or of the line that starts with `key`; None if there is none."""
+def _number(path: str, start: bytes = b"") -> Optional[int]:
+    """The last number in a file's first line that starts with `start`; None if there is none."""
     try:
         with open(path, "rb") as file:
-            for line in file.read(4096).splitlines():
-                fields = line.split()
-                if key is None or fields[0] == key:
-                    return int(fields[-1])
-    except (OSError, ValueError, IndexError):
+            for line in file:
+                if line.startswith(start):
+                    return [int(word) for word in line.split() if word.isdigit()][-1]
+    except (OSError, IndexError):
         pass
     return None
 
@@ -129,17 +128,6 @@ def _private(pid: int) -> int:
 
 def _cpu_s(pid: int) -> float:
     return sum(map(int, processes.stat_fields(pid)[11:15])) / _TICKS_PER_S
-
-
-def _field_kb(path: str, name: bytes) -> int:
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith(name):
-                    return int(line.split()[1])
-    except (OSError, IndexError, ValueError):
-        pass
-    return 0
 
 
 def _memory_files(pid: int) -> dict[int, int]:
