@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
-from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.base import EndReason, Fence
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.session import Peer
@@ -131,11 +131,11 @@ class PipeFence(Fence):
         self.leaves_by_itself = True
         self._kept = [self.peer_in, self.peer_out]
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Ends at once, unless the guest is one that does not go."""
         if not self.leaves_by_itself:
             await anyio.sleep_forever()
-        return Death("exited", "the test's guest is gone")
+        return EndReason("exited", "the test's guest is gone")
 
     async def kill(self) -> None:
         """Close our ends."""

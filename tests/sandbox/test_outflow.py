@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from ringfence.sandbox import outflow as outflow_module
+from ringfence.sandbox.protocol import outflow as outflow_module
 from ringfence.sandbox.protocol.outflow import Outflow
 from ringfence.sandbox.protocol.records import ProtocolError
 

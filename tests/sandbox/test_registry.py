@@ -22,7 +22,7 @@ def test_every_name_is_a_backend(name: str) -> None:
 async def test_auto_is_a_fence() -> None:
     """`auto` takes a fence, and says why."""
     backend, why = await choose_backend(SandboxSpec())
-    assert backend.is_fence
+    assert backend.traits.is_fence
     assert why.startswith("auto: ")
 
 
@@ -45,4 +45,4 @@ async def test_an_image_is_for_containers(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_host_by_name() -> None:
     """The host is taken where it is named."""
     backend, why = await choose_backend(SandboxSpec(backend="host"))
-    assert (backend.name, backend.is_fence, why) == ("host", False, "named")
+    assert (backend.name, backend.traits.is_fence, why) == ("host", False, "named")

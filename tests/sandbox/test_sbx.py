@@ -136,7 +136,7 @@ async def test_read_only(tmp_path: Path, workspace: Path) -> None:
 async def test_the_older_plugin(tmp_path: Path) -> None:
     """`docker sandbox` has the same verbs, and asks nothing before it removes."""
     stand_in = StandIn(tmp_path, plugin=True)
-    assert await stand_in.backend.clean_up(frozenset({"abc"})) == 1
+    assert await stand_in.backend.remove_leftovers(frozenset({"abc"})) == ["ringfence-abc"]
     assert stand_in.calls == [["sandbox", "rm", "ringfence-abc"]]
 
 

@@ -59,7 +59,9 @@ def doctor(
 
     document = anyio.run(_examine, attack, image)
     print_answer(document, _lines(document), json=json)
-    asked = [one for one in document["backends"] if image is None or get_backend(one["name"]).needs_image]
+    asked = [
+        one for one in document["backends"] if image is None or get_backend(one["name"]).traits.needs_image
+    ]
     if not any(one["usable"] for one in asked):
         raise typer.Exit(ExitCode.SANDBOX_START)
     if any(not result["held"] for one in document["backends"] for result in one["attacks"]):
@@ -81,7 +83,9 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
         ending, problem = [], str(exc)
     bwrap = find_bwrap()
     backends = [
-        await _backend(name, everything, image) for name in backend_names() if get_backend(name).is_fence
+        await _backend(name, everything, image)
+        for name in backend_names()
+        if get_backend(name).traits.is_fence
     ]
     return {
         "machine": _machine(),
@@ -110,9 +114,9 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
     lacking = await backend.unavailable()
     if lacking is not None:
         return _unopened(name, reason=lacking)
-    if backend.needs_image and image is None:
+    if backend.traits.needs_image and image is None:
         return _unopened(name)
-    image = image if backend.needs_image else None
+    image = image if backend.traits.needs_image else None
     try:
         with _scratch() as workspace:
             spec = SandboxSpec(backend=name, image=image, workspace=workspace)

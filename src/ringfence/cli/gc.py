@@ -105,16 +105,12 @@ async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
     """
     from ringfence.sandbox.registry import backend_names, get_backend
 
-    found: set[str] = set()
-    removed = 0
+    found: list[str] = []
     for name in backend_names():
         with suppress(RingfenceError):  # one that is not there now is cleared another time
-            backend = get_backend(name)
-            if dry_run:
-                found.update(await backend.leftovers())
-            else:
-                removed += await backend.clean_up(frozenset())
-    return (len(found), sorted(found)) if dry_run else (removed, [])
+            found += await get_backend(name).remove_leftovers(frozenset(), dry_run=dry_run)
+    found = list(dict.fromkeys(found))
+    return len(found), sorted(found) if dry_run else []
 
 
 async def _clear_holders() -> None:

@@ -58,6 +58,7 @@ from ringfence.events import (
     VerificationStarted,
 )
 from ringfence.job.used import Used
+from ringfence.sandbox.registry import is_fence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -221,14 +222,14 @@ class LiveView:
         return lines
 
     def _sandbox(self, event: SandboxCreated) -> list[Line]:
-        is_fence = event.backend != "host"
-        where = event.backend if is_fence else "NO FENCE (host)"
+        fenced = is_fence(event.backend)
+        where = event.backend if fenced else "NO FENCE (host)"
         weak = [name for name, how in event.enforced.items() if how != "kernel" and name != "disk"]
         tail = f"; {', '.join(weak)} not enforced by the kernel" if weak and not self._is_told else ""
         self._is_told = True
         network = f"network: {event.policy.get('network', 'unknown')}"
         line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
-        lines = [(line, "dim" if is_fence else "bold red")]
+        lines = [(line, "dim" if fenced else "bold red")]
         if event.purpose == "agent":
             lines += [(f"    {note}", "dim") for note in gathered(event.policy.get("notes", []))]
             lines += [

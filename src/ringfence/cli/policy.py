@@ -161,20 +161,23 @@ def _shown(decision: "Decision") -> dict[str, object]:
 
 async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:
     from ringfence.config.paths import state_dir
-    from ringfence.job.host import HOST, check_host
+    from ringfence.job.host import check_host
     from ringfence.sandbox import Placement, Sandbox
     from ringfence.sandbox.policy import effective_policy
-    from ringfence.sandbox.registry import limit_refusal, why_unseen
+    from ringfence.sandbox.registry import examine, limit_refusal
     from ringfence.sandbox.workspace.ownership import decide_for
     from ringfence.sandbox.workspace.refusals import check_workspace
 
     assert spec.workspace is not None
     workspace = check_workspace(spec.workspace, home=Path.home(), state=state_dir())
-    if spec.backend == HOST:
-        check_host(spec, protect)
+    traits = await examine(spec)
+    if not traits.is_fence:
+        mode = "bind"
+        check_host(spec, traits, protect)
         placement = Placement(os.geteuid(), os.getegid(), workspace, workspace)
     else:
-        decision = decide_for(workspace, spec.mode, unseen=await why_unseen(spec))
+        decision = decide_for(workspace, spec.mode, unseen=traits.unseen)
+        mode = decision.mode
         placement = Placement(
             decision.uid,
             decision.gid,
@@ -183,7 +186,6 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
             workspace_read_only=decision.mode == "read_only",
             overlays=_overlays(workspace, protect) if decision.mode != "read_only" else (),
         )
-    mode = "bind" if spec.backend == HOST else decision.mode
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
     # What may be refused of it is printed all the same.
     refused = await limit_refusal(spec)

@@ -10,10 +10,7 @@ from ringfence.fleet.worker.asking import effective_settings
 from ringfence.job.asked.agent import options_of
 from ringfence.job.asked.sandbox import spec_of
 from ringfence.sandbox import SandboxSpec
-from ringfence.sandbox.registry import limit_refusal
-
-_LOCAL = frozenset({"auto", "bubblewrap", "host"})
-"""Backends that are this machine, whatever else a file says."""
+from ringfence.sandbox.registry import limit_refusal, traits_of
 
 
 async def refused_limits(fleet: Fleet) -> list[str]:
@@ -98,7 +95,7 @@ async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
 
 
 def _names_an_engine(spec: SandboxSpec) -> bool:
-    return spec.engine is not None or spec.image is not None or spec.backend not in _LOCAL
+    return spec.engine is not None or traits_of(spec).takes_image
 
 
 def _place(agent: Agent, key: str) -> str:

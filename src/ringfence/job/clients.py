@@ -9,6 +9,7 @@ from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Place
 from ringfence.runtime.client.registry import client_of
 from ringfence.sandbox import SandboxSpec
+from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Provider
 
 _OPENAI = frozenset({"codex-cli"})
@@ -25,7 +26,7 @@ def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
     Raises:
         PolicyRefused: On the bare host.
     """
-    if spec.backend == "host":
+    if not traits_of(spec).is_fence:
         raise PolicyRefused(
             "a client on the bare host is refused: it asks its model by the gateway of a fence; take one, such as "
             "--sandbox bubblewrap (without a fence only the runtime `api` works)",

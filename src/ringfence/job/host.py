@@ -4,19 +4,17 @@ from collections.abc import Sequence
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import SandboxSpec
+from ringfence.sandbox.base import Traits
 from ringfence.sandbox.enforcement import unenforceable
-from ringfence.sandbox.host import LACKING
-
-HOST = "host"
 
 
-def check_host(spec: SandboxSpec, protect: Sequence[str]) -> None:
+def check_host(spec: SandboxSpec, traits: Traits, protect: Sequence[str]) -> None:
     """Refuse what somebody asked for and no one would enforce.
 
     Raises:
         PolicyRefused: The host backend with a limit, a mount, a protected path or a mode.
     """
-    asked = [f"sandbox.{name}" for name in sorted(unenforceable(spec, LACKING))]
+    asked = [f"sandbox.{name}" for name in sorted(unenforceable(spec, traits.unenforced))]
     asked += ["sandbox.mounts"] if spec.mounts else []
     asked += ["sandbox.protect"] if protect else []
     if asked:

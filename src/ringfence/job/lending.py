@@ -12,7 +12,6 @@ import anyio
 from ringfence.config.paths import state_dir
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused
 from ringfence.events import PolicyLoosened, SecretExpiring, SecretLeased, SecretRevoked
-from ringfence.job.host import HOST
 from ringfence.job.request import Emit, RunRequest
 from ringfence.sandbox import Sandbox
 from ringfence.secret import Lease, Redactor
@@ -108,7 +107,7 @@ async def inject(leases: Sequence[Lease], sandbox: Sandbox, emit: Emit) -> None:
     Raises:
         PolicyRefused: There is no fence: a file would take the place of the user's own.
     """
-    if leases and sandbox.facts.backend == HOST:
+    if leases and not sandbox.facts.is_fence:
         raise PolicyRefused(
             "auth: inject is refused on the bare host, where commands have your own files and logins; leave it out",
             rule="auth-inject-host",

@@ -19,7 +19,7 @@ from ringfence.job.claiming import claim
 from ringfence.job.closing import unapplied_work
 from ringfence.job.crash import keep_crash
 from ringfence.job.delivery import Delivery, checkpoint_created
-from ringfence.job.host import HOST, check_host
+from ringfence.job.host import check_host
 from ringfence.job.lending import lent, meanwhile
 from ringfence.job.outcome import NOT_CHECKED, Outcome, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
@@ -32,7 +32,7 @@ from ringfence.job.store import JobStore
 from ringfence.journal import Journal, export, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
-from ringfence.sandbox.registry import why_unseen
+from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.finish import close
 from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.secret import Redactor
@@ -167,10 +167,10 @@ class JobRun:
     async def _fenced(self, recorder: Recorder) -> Outcome:
         request = self._request
         self._move(JobState.STARTING)
-        is_fenced = request.spec.backend != HOST
+        traits = await examine(request.spec)
+        is_fenced, unseen = traits.is_fence, traits.unseen
         if not is_fenced:
-            check_host(request.spec, request.protect)
-        unseen = await why_unseen(request.spec) if is_fenced else None
+            check_host(request.spec, traits, request.protect)
         with ExitStack() as claims:
             if not await claim(claims, request, self._stops, run=self.id, is_fenced=is_fenced, unseen=unseen):
                 return Outcome(JobState.CANCELLED, self._stops.reason)

@@ -18,7 +18,6 @@ import anyio
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
 from ringfence.frozen import frozen
-from ringfence.job.host import HOST
 from ringfence.job.lending import with_own_leases
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
@@ -27,6 +26,7 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
+from ringfence.sandbox.registry import traits_of
 from ringfence.sandbox.supervisor.place import claim, places_in, remove_halves, standing_dir, standing_place
 from ringfence.sandbox.supervisor.serving import hold
 from ringfence.sandbox.supervisor.starting import NotStarted, Order, start_holder, take_order
@@ -53,7 +53,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
         PolicyRefused: On the bare host: its environment, with your keys, would be kept.
         InfrastructureFault: The state directory cannot be written.
     """
-    if request.spec.backend == HOST:
+    if not traits_of(request.spec).is_fence:
         raise PolicyRefused(
             "a standing sandbox on the bare host is refused: there is no fence to keep standing; "
             "use --sandbox bubblewrap",

@@ -29,7 +29,7 @@ async def _close(row: JobRow, store: JobStore) -> JobState | None:
     """The end that is noted of it; None if somebody else did that."""
     for name in backend_names():
         with suppress(RingfenceError):  # a backend that is not usable now has nothing that we could remove
-            await get_backend(name).clean_up(frozenset(row.sandbox_ids))
+            await get_backend(name).remove_leftovers(frozenset(row.sandbox_ids))
     path = run_dir(row.id)
     with suppress(RecordError):  # a damaged record stays as it is: `audit verify` says what is wrong with it
         mark_interrupted(path)

@@ -26,9 +26,11 @@ class _Section(BaseModel):
 
 
 def _a_fence(backend: str) -> str:
-    if backend == "host":
+    from ringfence.sandbox.registry import is_fence  # few configurations name a backend here
+
+    if not is_fence(backend):
         raise ValueError(
-            "'host' is no fence, and no role alone is without one; ask for it with --sandbox host"
+            f"{backend!r} is no fence, and no role alone is without one; ask for it with --sandbox host"
         )
     return backend
 

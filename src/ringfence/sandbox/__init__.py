@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.base import Facts, Placement, ResourceUse
+    from ringfence.sandbox.base import Facts, Placement, Usage
     from ringfence.sandbox.protocol.channels.connection import Connection
     from ringfence.sandbox.protocol.files import DirEntry
     from ringfence.sandbox.protocol.process import ProcessEnd, SandboxProcess
@@ -21,10 +21,10 @@ __all__ = [
     "Mount",
     "Placement",
     "ProcessEnd",
-    "ResourceUse",
     "Sandbox",
     "SandboxProcess",
     "SandboxSpec",
+    "Usage",
 ]
 _MODULES = {
     "Connection": "protocol.channels.connection",
@@ -35,7 +35,7 @@ _MODULES = {
     "Mount": "spec",
     "Placement": "base",
     "ProcessEnd": "protocol.process",
-    "ResourceUse": "base",
+    "Usage": "base",
     "Sandbox": "sandbox",
     "SandboxProcess": "protocol.process",
     "SandboxSpec": "spec",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ringfence.errors import DeathReason
 from ringfence.frozen import frozen
@@ -65,15 +65,15 @@ class Launch:
 
 
 @frozen
-class Death:
-    """Why a sandbox is gone."""
+class EndReason:
+    """Why a sandbox has ended."""
 
     reason: DeathReason
     detail: str
 
 
 @frozen
-class ResourceUse:
+class Usage:
     """What the kernel says everything inside uses together; None where it cannot say."""
 
     memory_bytes: int | None = None
@@ -128,7 +128,7 @@ class Fence(ABC):
     """The guest's stdin; non-blocking."""
 
     @abstractmethod
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Wait until the fence is gone and say why."""
 
     @abstractmethod
@@ -159,19 +159,42 @@ class Fence(ABC):
         """What the fence's own machinery said on stderr, for errors; bounded."""
         return ""
 
-    async def use(self) -> ResourceUse:
+    async def usage(self) -> Usage:
         """What it uses now, by the kernel's account."""
-        return ResourceUse()
+        return Usage()
+
+
+@frozen
+class Traits:
+    """What a backend can do: on every machine (`Backend.traits`), and for one spec on this one (`Backend.examine`)."""
+
+    is_fence: bool = True
+    """False for the bare host, which is chosen only by name."""
+    takes_image: bool = False
+    """Whether an image, and the settings of a container engine, mean something to it."""
+    needs_image: bool = False
+    """Whether a spec must name an image."""
+    keeps_paths: bool = False
+    """Whether host directories can be shown only at their own paths."""
+    unseen: str | None = None
+    """Why the host's directories cannot be mounted, so that a workspace is uploaded and downloaded; None if they can."""
+    unenforced: Mapping[str, str] = field(default_factory=dict)
+    """Which of `memory`, `cpus` and `pids` the kernel would not enforce, and why."""
+    image_id: str | None = None
+    """What the name of the spec's image means now; None if that was not asked, without images, or if it is unknown."""
+
+    @property
+    def sees_host_files(self) -> bool:
+        """Whether the host's directories can be mounted."""
+        return self.unseen is None
 
 
 class Backend(ABC):
     """One way of making fences."""
 
     name: str
-    is_fence: bool = True
-    """False for the bare host, which is chosen only by name."""
-    needs_image: bool = False
-    """Whether a spec must name an image."""
+    traits: ClassVar[Traits] = Traits()
+    """What holds on every machine."""
 
     @abstractmethod
     async def start(self, launch: Launch) -> Fence:
@@ -199,22 +222,31 @@ class Backend(ABC):
             spec: For what, where that matters: which engine, which image.
         """
 
-    async def lacking_limits(self, spec: "SandboxSpec") -> Mapping[str, str]:  # noqa: ARG002 -- for other backends
-        """Which of `memory`, `cpus` and `pids` the kernel would not enforce for a spec on this machine, and why."""
-        return {}
+    async def examine(self, spec: "SandboxSpec", *, with_image: bool = False) -> Traits:  # noqa: ARG002 -- for others
+        """What it can do for a spec on this machine.
 
-    async def why_unseen(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for backends that do not
-        """Why this machine's directories cannot be mounted, so that a workspace is carried; None if they can."""
-        return None
+        Args:
+            spec: What is asked for.
+            with_image: Whether to look up `image_id`, which takes a request more.
 
-    async def image_id(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for backends that use images
-        """What the name of the spec's image means now; None without images, or where it cannot be told."""
-        return None
+        Raises:
+            RingfenceError: What it depends on does not answer.
+        """
+        return self.traits
 
-    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:  # noqa: ARG002 -- for backends that leave things
-        """Remove what dead holders of these sandboxes left behind; return how many things were removed."""
-        return 0
+    async def remove_leftovers(
+        self,
+        sandbox_ids: frozenset[str],  # noqa: ARG002 -- for backends that leave things
+        *,
+        dry_run: bool = False,  # noqa: ARG002 -- as above
+    ) -> list[str]:
+        """Remove what sandboxes left behind whose processes here died: these, and all that are known to be dead.
 
-    async def leftovers(self) -> list[str]:
-        """The names of what `clean_up` would remove, of sandboxes whose holders are dead; nothing is removed."""
+        Args:
+            sandbox_ids: Of sandboxes that are known to be dead.
+            dry_run: Remove nothing.
+
+        Returns:
+            The names of what was removed, or would be.
+        """
         return []

@@ -8,30 +8,25 @@ import anyio
 from anyio.abc import Process
 
 from ringfence.process import start_process
-from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
-from ringfence.sandbox.enforcement import Lacking
+from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
 from ringfence.sandbox.spec import SandboxSpec
 
 _LEAVE_S = 8.0
 """The guest itself takes up to 5 s to kill what it started."""
 
 
-LACKING: Lacking = dict.fromkeys(("memory", "cpus", "pids"), "the host backend has no fence")
-
-
 class HostBackend(Backend):
     """Runs commands on the bare host, with the caller's rights, network and environment."""
 
     name = "host"
-    is_fence = False
+    traits = Traits(
+        is_fence=False,
+        unenforced=dict.fromkeys(("memory", "cpus", "pids"), "the host backend has no fence"),
+    )
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """The host is always there."""
         return None
-
-    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
-        """All of them."""
-        return LACKING
 
     async def start(self, launch: Launch) -> "HostFence":
         """Start the guest as an ordinary process in a session of its own."""
@@ -72,12 +67,12 @@ class HostFence(Fence):
         self._process = process
         self._is_killed = False
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Wait until the guest is gone."""
         await self._process.wait()
         if self._is_killed:
-            return Death("killed", "it was closed")
-        return Death("exited", f"the guest ended with code {self._process.returncode}")
+            return EndReason("killed", "it was closed")
+        return EndReason("exited", f"the guest ended with code {self._process.returncode}")
 
     async def kill(self) -> None:
         """Close the stream: the guest then kills everything it started and ends. One that does not is killed."""

@@ -15,6 +15,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Facts, Placement
 from ringfence.sandbox.image_name import ImageName, parse_image_name
+from ringfence.sandbox.registry import traits_of
 from ringfence.sandbox.spec import Mount, SandboxSpec
 
 _FORBIDDEN_SOURCES = (
@@ -174,7 +175,7 @@ def _taken_ports(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _unfenced(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    if spec.backend == "host":
+    if not traits_of(spec).is_fence:
         yield from (f"forward '{forward}' on the bare host" for forward in spec.forward)
         if spec.engine_access is not None:
             yield "engine access on the bare host"
@@ -232,7 +233,7 @@ def _labels(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    takes_none = spec.backend in ("bubblewrap", "host") or (spec.backend == "auto" and spec.image is None)
+    takes_none = not traits_of(spec).takes_image
     asked = {
         "image": spec.image is not None,
         "engine": spec.engine is not None,

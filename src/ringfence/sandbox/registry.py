@@ -4,7 +4,7 @@ import importlib
 from contextlib import suppress
 
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
-from ringfence.sandbox.base import Backend
+from ringfence.sandbox.base import Backend, Traits
 from ringfence.sandbox.enforcement import refusal
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -18,6 +18,7 @@ _BACKENDS = {
 }
 _AUTO = ("bubblewrap", "docker")
 _AUTO_WITH_IMAGE = ("docker",)
+_UNFENCED = "host"
 
 
 def backend_names() -> tuple[str, ...]:
@@ -39,24 +40,31 @@ def get_backend(name: str) -> Backend:
     return backend
 
 
-async def why_unseen(spec: SandboxSpec) -> str | None:
-    """Why the backend of a spec cannot mount this machine's directories; None if it can, or none can be used."""
-    if spec.image is None:
-        return None  # only engines may be elsewhere
-    with suppress(SandboxStartFailed):  # told when the sandbox is opened
-        backend, _ = await choose_backend(spec)
-        return await backend.why_unseen(spec)
-    return None
+def traits_of(spec: SandboxSpec) -> Traits:
+    """What the backend of a spec can do on every machine; for `auto`, the first that would be tried.
+
+    Raises:
+        UsageError: There is no backend of that name.
+    """
+    return get_backend(_candidates(spec)[0]).traits
 
 
-async def image_id(spec: SandboxSpec) -> str | None:
-    """What the name of a spec's image means now; None without one, or where it cannot be told."""
-    if spec.image is None:
-        return None
-    with suppress(SandboxStartFailed):  # told when the sandbox is opened
+def is_fence(name: str) -> bool:
+    """Whether a backend fences what runs in it, by its name in a record or a configuration; nothing is imported."""
+    return name != _UNFENCED
+
+
+async def examine(spec: SandboxSpec, *, with_image: bool = False) -> Traits:
+    """What the backend of a spec can do for it on this machine; where none can be used, what it can do elsewhere.
+
+    Args:
+        spec: What is asked for.
+        with_image: As `Backend.examine`.
+    """
+    with suppress(SandboxStartFailed):  # opening the sandbox reports it
         backend, _ = await choose_backend(spec)
-        return await backend.image_id(spec)
-    return None
+        return await backend.examine(spec, with_image=with_image)
+    return traits_of(spec)
 
 
 async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | None:
@@ -68,10 +76,15 @@ async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | 
     """
     if spec.soft_limits or not spec.asked_limits():
         return None
-    with suppress(RingfenceError):  # no backend, no engine: told when the sandbox is opened
-        backend, _ = await choose_backend(spec)
-        return refusal(spec, await backend.lacking_limits(spec), has_option=has_option)
+    with suppress(RingfenceError):  # no backend, no engine: opening the sandbox reports it
+        return refusal(spec, (await examine(spec)).unenforced, has_option=has_option)
     return None
+
+
+def _candidates(spec: SandboxSpec) -> tuple[str, ...]:
+    if spec.backend != "auto":
+        return (spec.backend,)
+    return _AUTO if spec.image is None else _AUTO_WITH_IMAGE
 
 
 async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
@@ -88,7 +101,7 @@ async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
             raise SandboxStartFailed(f"sandbox backend {spec.backend!r} cannot be used: {lacking}")
         return backend, "named"
     reasons = []
-    for name in _AUTO if spec.image is None else _AUTO_WITH_IMAGE:
+    for name in _candidates(spec):
         backend = get_backend(name)
         lacking = await backend.unavailable(spec)
         if lacking is None:

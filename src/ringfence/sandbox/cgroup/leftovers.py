@@ -19,11 +19,12 @@ def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
     return {sandbox_id: Cgroup(sandbox_id, tuple(paths)) for sandbox_id, paths in found.items()}
 
 
-def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> int:
-    """Kill what is left in the groups of these sandboxes and remove them; return how many went. Blocks."""
-    removed = 0
+def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> list[str]:
+    """Kill what is left in the groups of these sandboxes and remove them; return the names of those. Blocks."""
+    removed = []
     for sandbox_id, group in leftovers(proc).items():
         if sandbox_id in sandbox_ids:
             group.kill()
-            removed += group.remove()
+            if group.remove():
+                removed.append(f"control group {sandbox_id}")
     return removed

@@ -5,17 +5,18 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
-from ringfence.sandbox.base import Backend, Death, Facts, Fence, Launch
+from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
 from ringfence.sandbox.docker.accounts import account_files, filter_file
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
-from ringfence.sandbox.docker.cleanup import clean_up, clean_up_once, leftovers, remember
+from ringfence.sandbox.docker.cleanup import clean_up_once, remember, remove_leftovers
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.container_processes import end_processes
 from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
@@ -27,7 +28,6 @@ from ringfence.sandbox.docker.readback import mismatches
 from ringfence.sandbox.docker.seccomp import profile_json
 from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
-from ringfence.sandbox.enforcement import Lacking
 from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -40,15 +40,15 @@ _SELF_END_S = SILENCE_LIMIT_S + 5.0
 _NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 """Variables that decide which engine is meant."""
 _Key = tuple[str | None, ...]
-_usable: dict[_Key, tuple[float, str | None]] = {}
-"""When an engine was last seen to work, and why it cannot be shown our directories."""
+_usable: dict[_Key, tuple[float, Traits]] = {}
+"""When an engine was last seen to work, and what it can do."""
 
 
 class DockerBackend(Backend):
     """A container of a Docker engine: no network, no capabilities, never uid 0, read-only, under limits."""
 
     name = "docker"
-    needs_image = True
+    traits = Traits(takes_image=True, needs_image=True)
     product: ClassVar[Product] = "docker"
     runtime: ClassVar[str | None] = None
     """OCI runtime, unless the spec names one."""
@@ -66,36 +66,29 @@ class DockerBackend(Backend):
             return str(exc)
         return None
 
-    async def why_unseen(self, spec: SandboxSpec) -> str | None:
-        """Where the engine is elsewhere, or runs containers under other uids."""
-        return await self._look(spec)
+    async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:
+        """What the spec's engine and runtime can do, and which image a container would be made from now."""
+        found = await self._look(spec)
+        image_id = None
+        if with_image and spec.image is not None:
+            with suppress(RingfenceError):  # a cold start reports it
+                async with await open_engine(self.product, spec.engine) as engine:
+                    image_id = str((await engine.image(spec.image))["Id"])
+        return replace(found, image_id=image_id)
 
-    async def image_id(self, spec: SandboxSpec) -> str | None:
-        """The image that a container would be made from now."""
-        if spec.image is None:
-            return None
-        with suppress(RingfenceError):  # a cold start tells why
-            async with await open_engine(self.product, spec.engine) as engine:
-                return str((await engine.image(spec.image))["Id"])
-        return None
-
-    async def lacking_limits(self, spec: SandboxSpec) -> Lacking:
-        """What this engine cannot enforce for a container of the spec's runtime."""
-        async with await open_engine(self.product, spec.engine) as engine:
-            runtime = self._runtime(spec) or engine.facts.default_runtime
-            return lacking_limits(engine.facts, is_gvisor=is_gvisor(runtime))
-
-    async def _look(self, spec: SandboxSpec | None) -> str | None:
-        """See that an engine can be used; why it cannot be shown our directories, if so."""
+    async def _look(self, spec: SandboxSpec | None) -> Traits:
+        """See that an engine can be used, and what it can do."""
         asked, runtime = spec.engine if spec else None, self._runtime(spec)
         key: _Key = (self.product, asked, runtime, *map(os.environ.get, _NAMING))
-        seen_s, unseen = _usable.get(key, (-_USABLE_S, None))
+        seen_s, found = _usable.get(key, (-_USABLE_S, self.traits))
         if time.monotonic() - seen_s >= _USABLE_S:
             async with await open_engine(self.product, asked) as engine:
                 _check_runtime(engine, runtime)
-                unseen = why_unseen(engine)
-            _usable[key] = (time.monotonic(), unseen)
-        return unseen
+                gvisor = is_gvisor(runtime or engine.facts.default_runtime)
+                unenforced = lacking_limits(engine.facts, is_gvisor=gvisor)
+                found = replace(self.traits, unseen=why_unseen(engine), unenforced=unenforced)
+            _usable[key] = (time.monotonic(), found)
+        return found
 
     def _runtime(self, spec: SandboxSpec | None) -> str | None:
         return (spec.runtime if spec else None) or self.runtime
@@ -197,14 +190,10 @@ class DockerBackend(Backend):
             covers_guest=gvisor,
         )
 
-    async def clean_up(self, sandbox_ids: frozenset[str]) -> int:
-        """Remove the containers of these sandboxes, and of all whose holder is dead, from every engine used."""
-        unmounted = await anyio.to_thread.run_sync(lambda: sum(map(unmount, sandbox_ids)))
-        return unmounted + await clean_up(self.product, sandbox_ids)
-
-    async def leftovers(self) -> list[str]:
-        """The containers whose holder is dead, on every engine used."""
-        return await leftovers(self.product)
+    async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
+        """Remove what these sandboxes, and all whose process is dead, left on every engine that was used."""
+        names = [] if dry_run else await anyio.to_thread.run_sync(_unmount_all, sandbox_ids)
+        return names + await remove_leftovers(self.product, sandbox_ids, dry_run=dry_run)
 
 
 class PodmanBackend(DockerBackend):
@@ -251,18 +240,18 @@ class DockerFence(Fence):
         """Without the engine's headers."""
         return self._attached.unwrap(data)
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Wait until the container does not run."""
         if self._is_killed:
-            return Death("killed", "it was closed")
+            return EndReason("killed", "it was closed")
         try:
             await self._engine.wait(self.container)
             self._has_ended = True
             state = await why_it_ended(self._engine, self.container)
         except EngineError as exc:
             if exc.is_absent:
-                return Death("killed", "its container was removed from outside")
-            return Death("engine", f"the container engine is gone: {exc}")
+                return EndReason("killed", "its container was removed from outside")
+            return EndReason("engine", f"the container engine is gone: {exc}")
         return death_of(state, await self.last_words())
 
     async def last_words(self) -> str:
@@ -322,6 +311,10 @@ class DockerFence(Fence):
         except EngineError as exc:
             return exc
         return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
+
+
+def _unmount_all(sandbox_ids: frozenset[str]) -> list[str]:
+    return [f"mount of {sandbox_id}" for sandbox_id in sandbox_ids if unmount(sandbox_id)]
 
 
 def _filter(engine: Engine, *, is_local: bool) -> str | None:

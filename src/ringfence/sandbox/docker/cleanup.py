@@ -44,28 +44,21 @@ def remember(product: Product, asked: str | None) -> None:
         ) from exc
 
 
-async def clean_up(product: Product, sandbox_ids: frozenset[str]) -> int:
-    """Remove containers of these sandboxes, and of all that are over, from every engine of a product used so far.
+async def remove_leftovers(
+    product: Product, sandbox_ids: frozenset[str], *, dry_run: bool = False
+) -> list[str]:
+    """Remove what these sandboxes, and all that are over, left on every engine of a product used so far.
 
     An engine that does not answer now is left for the next time.
+
+    Returns:
+        The names of what was removed, or would be.
     """
-    removed = 0
-    for asked in _remembered(product):
-        with suppress(RingfenceError):
-            async with await open_engine(product, asked) as engine:
-                removed += await clean_up_engine(engine, sandbox_ids)
-    return removed
-
-
-async def leftovers(product: Product) -> list[str]:
-    """The names of containers that are over, on every engine of a product used so far; nothing is removed."""
     names: list[str] = []
     for asked in _remembered(product):
         with suppress(RingfenceError):
             async with await open_engine(product, asked) as engine:
-                rows = await engine.containers([f"{INSTANCE}={instance_id()}"])
-                over = [row for row in rows if _is_ours(row) and _is_to_go(row, frozenset())]
-                names += [str(row["Names"][0]).removeprefix("/") for row in over]
+                names += await clean_up_engine(engine, sandbox_ids, dry_run=dry_run)
     return names
 
 
@@ -77,21 +70,22 @@ async def clean_up_once(engine: Engine) -> None:
             await clean_up_engine(engine, frozenset())
 
 
-async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str]) -> int:
-    """Remove this ringfence's containers and volumes of these sandboxes, and those that are over; how many they were."""
-    removed = 0
+async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
+    """Remove this ringfence's containers and volumes of these sandboxes, and those that are over; their names."""
+    names = []
     ours = [f"{INSTANCE}={instance_id()}"]
     for row in await engine.containers(ours):
-        if _is_ours(row) and _is_to_go(row, sandbox_ids):
-            removed += await engine.remove(str(row["Id"]))
-    if why_unseen(engine) is None:
-        return removed  # elsewhere nothing is carried
+        is_to_go = _is_ours(row) and _is_to_go(row, sandbox_ids)
+        if is_to_go and (dry_run or await engine.remove(str(row["Id"]))):
+            names.append(str(row["Names"][0]).removeprefix("/"))
+    if dry_run or why_unseen(engine) is None:
+        return names  # a volume goes with its container; elsewhere nothing is uploaded
     for row in await volumes(engine, ours):
         if _is_to_go(row, sandbox_ids):
             with suppress(EngineError):  # one of a container that is just going
                 await remove_volume(engine, str(row["Name"]))
-                removed += 1
-    return removed
+                names.append(f"volume {row['Name']}")
+    return names
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:

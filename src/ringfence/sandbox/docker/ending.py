@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ringfence.sandbox.base import Death
+from ringfence.sandbox.base import EndReason
 from ringfence.sandbox.docker.client import Engine, EngineError
 
 _KILLED_CODE = 128 + 9
@@ -38,12 +38,12 @@ async def _is_told_later(engine: Engine, container: str, state: Mapping[str, Any
         return False  # an engine that tells neither time: what it said stands
 
 
-def death_of(state: Mapping[str, Any], words: str) -> Death:
+def death_of(state: Mapping[str, Any], words: str) -> EndReason:
     """Why a container ended, by the engine's account of its state."""
     code = int(state.get("ExitCode") or 0)
     if state.get("OOMKilled") and code == _KILLED_CODE:
-        return Death("memory", "the memory limit killed it")
+        return EndReason("memory", "the memory limit killed it")
     if code == _KILLED_CODE:
-        return Death("killed", "killed from outside")
+        return EndReason("killed", "killed from outside")
     said = "; ".join(filter(None, (str(state.get("Error") or ""), words)))
-    return Death("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))
+    return EndReason("exited", f"its first process ended with code {code}" + (f": {said}" if said else ""))

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
-from ringfence.sandbox.base import Placement, ResourceUse
+from ringfence.sandbox.base import Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.sandbox import Sandbox
@@ -50,7 +50,7 @@ class PooledFence(HeldFence):
             raise InfrastructureFault(
                 f"sandbox {self._sandbox_id} does not end: its holder, process {self._holder_pid}, lives on"
             )
-        await get_backend(self.facts.backend).clean_up(frozenset({self._sandbox_id}))
+        await get_backend(self.facts.backend).remove_leftovers(frozenset({self._sandbox_id}))
 
     async def _is_gone(self) -> bool:
         with anyio.move_on_after(_LEAVE_S):
@@ -59,24 +59,24 @@ class PooledFence(HeldFence):
             return True
         return False
 
-    async def use(self) -> ResourceUse:
+    async def usage(self) -> Usage:
         """By the account of the fence, which the holder asks."""
         try:
             connection = self._place.connect()
         except OSError:
-            return ResourceUse()
+            return Usage()
         with connection, suppress(OSError, ValueError), anyio.move_on_after(_USE_S):
             connection.send(frames.HEADER.pack(0, 0, USE))
             await anyio.wait_readable(connection)
             said = dict(frames.decode_record(connection.recv(_REPLY_BYTES)[frames.HEADER.size :]))
-            return ResourceUse(
+            return Usage(
                 memory_bytes=_number(said.get("memory")),
                 cpu_s=float(said["cpu_s"]) if "cpu_s" in said else None,
                 pids=_number(said.get("pids")),
                 oom_kills=_number(said.get("oom_kills")),
                 forks_refused=_number(said.get("forks_refused")),
             )
-        return ResourceUse()
+        return Usage()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import anyio
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError
-from ringfence.sandbox.base import Death, Fence, Launch
+from ringfence.sandbox.base import EndReason, Fence, Launch
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import note
@@ -168,7 +168,7 @@ class _Member:
                 self._over.set()
 
     async def _tell_use(self, connection: socket.socket) -> None:
-        use = await self._fence.use()
+        use = await self._fence.usage()
         told = {
             "memory": use.memory_bytes,
             "cpu_s": use.cpu_s,
@@ -212,7 +212,7 @@ class _Member:
                 except OSError:
                     scope.cancel()
                     return
-        death = Death("protocol", "the guest closed the stream and did not go")
+        death = EndReason("protocol", "the guest closed the stream and did not go")
         with anyio.move_on_after(_DEATH_S):
             death = await self._fence.wait()
         detail = f"sandbox {self._state.sandbox_id} is gone: {death.detail}"

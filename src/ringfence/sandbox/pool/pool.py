@@ -17,7 +17,7 @@ from ringfence.sandbox.pool.adoption import adoptable, adopted, is_taken, state_
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
-from ringfence.sandbox.registry import get_backend, image_id
+from ringfence.sandbox.registry import examine, get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.supervisor.attaching import ask_to_end
@@ -83,7 +83,7 @@ class Pool:
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, stack: AsyncExitStack
     ) -> Sandbox | None:
         """A warm sandbox with the run's own contents in it, entered on `stack`; None if none fits."""
-        meant = await image_id(spec)
+        meant = (await examine(spec, with_image=True)).image_id
         try:
             shape = shape_of(spec, placement, run_dir, image_id=meant)
         except OSError:
@@ -124,7 +124,8 @@ class Pool:
         """
         started = 0
         try:
-            shape = shape_of(spec, placement, run_dir, image_id=await image_id(spec))
+            meant = (await examine(spec, with_image=True)).image_id
+            shape = shape_of(spec, placement, run_dir, image_id=meant)
             await self.sweep()
             for place in places_in(self._folder):
                 if place.name.startswith(shape.request) and not place.name.startswith(shape.key):
@@ -191,7 +192,7 @@ class Pool:
             with suppress(RingfenceError):
                 state = read_state(place)
                 if state is not None:
-                    await get_backend(state.facts.backend).clean_up(frozenset({state.sandbox_id}))
+                    await get_backend(state.facts.backend).remove_leftovers(frozenset({state.sandbox_id}))
             place.remove()
             swept += 1
         await anyio.to_thread.run_sync(remove_halves, self._folder)

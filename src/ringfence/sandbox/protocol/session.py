@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
-from ringfence.sandbox.base import Death, Fence, ResourceUse
+from ringfence.sandbox.base import EndReason, Fence, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.channels.command import Channel, Sink
 from ringfence.sandbox.protocol.link import GuestLink
@@ -95,33 +95,33 @@ class GuestSession:
         except* ProtocolError as group:
             broken = str(_first(group))
         with anyio.CancelScope(shield=True):
-            death = Death("protocol", f"the guest {broken}") if broken else await self._natural_death()
+            death = EndReason("protocol", f"the guest {broken}") if broken else await self._natural_death()
             self._tell(death)
             await self.fence.kill()
 
-    async def _natural_death(self) -> Death:
+    async def _natural_death(self) -> EndReason:
         """Why the stream came to its end. A guest that ends it and does not go is helped."""
         if self._link.bye == "ttl" and self._spec.ttl_s is not None:
-            return Death("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
-        death = Death("protocol", "the guest closed the stream and did not go")
+            return EndReason("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
+        death = EndReason("protocol", "the guest closed the stream and did not go")
         with anyio.move_on_after(_LEAVE_S):
             death = await self.fence.wait()
-        if ((await self.fence.use()).oom_kills or 0) > self._oom_kills:
-            return Death("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
+        if ((await self.fence.usage()).oom_kills or 0) > self._oom_kills:
+            return EndReason("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
         if death.reason == "memory" and self._oom_kills:
             # An engine's flag says that the limit killed something in the container, and that was told before.
-            return Death(
+            return EndReason(
                 "killed", "killed from outside, or by the memory limit, which had killed a command before"
             )
         return death
 
-    def _tell(self, death: Death) -> None:
+    def _tell(self, death: EndReason) -> None:
         text = f"sandbox {self._id} is gone: {death.detail}"
         self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=death.reason))
 
     def close(self) -> None:
         """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
-        self._tell(Death("killed", "it was closed"))
+        self._tell(EndReason("killed", "it was closed"))
 
     @property
     def link(self) -> GuestLink:
@@ -221,7 +221,7 @@ class GuestSession:
         limits += [("tmpfs", path) for path in facts.tmpfs_paths]
         self._link.post(frames.CONFIG, 0, frames.encode_record(limits))
 
-    async def measure(self) -> ResourceUse:
+    async def measure(self) -> Usage:
         """The guest's own account of what is used inside.
 
         Raises:
@@ -231,7 +231,7 @@ class GuestSession:
         try:
             with anyio.move_on_after(_SILENCE_S):
                 use = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
-                return ResourceUse(*use)
+                return Usage(*use)
         except ProtocolError as exc:
             reason = str(exc)
         self.condemn(reason)
@@ -364,7 +364,7 @@ class GuestSession:
 
     async def _count_oom_kills(self) -> int:
         """By the fence's account, else by what the guest sees of its own."""
-        use = await self.fence.use()
+        use = await self.fence.usage()
         if use.oom_kills is None:
             use = await self.measure()
         return use.oom_kills or 0
@@ -380,7 +380,7 @@ class GuestSession:
         if self._peer == "supervisor" or ended_by not in ("signal", "exit"):
             return ended_by
         if ended_by == "signal" and exit_code == _ABORTED_CODE:
-            refused = (await self.fence.use()).forks_refused or 0
+            refused = (await self.fence.usage()).forks_refused or 0
             return "pids" if refused else ended_by
         if exit_code != _KILLED_CODE:
             return ended_by

@@ -8,7 +8,7 @@ from typing import cast
 import anyio
 
 from ringfence.errors import DeathReason, SandboxDied, SandboxStartFailed
-from ringfence.sandbox.base import Death, Fence
+from ringfence.sandbox.base import EndReason, Fence
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.peer import END
@@ -31,16 +31,16 @@ class HeldFence(Fence):
         self._place = place
         self._sandbox_id = state.sandbox_id
 
-    async def wait(self) -> Death:
+    async def wait(self) -> EndReason:
         """Why it is gone, as far as the holder could say. It may let go of us first, and write that down then."""
         deadline = anyio.current_time() + _WORD_S
         while True:
             may_say_more = self._place.is_alive() and anyio.current_time() < deadline
             state = read_state(self._place)  # only now: what it said last is read, too
             if state is not None and state.end is not None:
-                return Death(cast("DeathReason", state.end[0]), state.end[1])
+                return EndReason(cast("DeathReason", state.end[0]), state.end[1])
             if not may_say_more:
-                return Death("killed", "its holder has ended it, or is gone")
+                return EndReason("killed", "its holder has ended it, or is gone")
             await anyio.sleep(_STEP_S)
 
     async def kill(self) -> None:

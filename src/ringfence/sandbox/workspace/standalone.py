@@ -14,7 +14,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import UsageError
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.registry import why_unseen
+from ringfence.sandbox.registry import examine
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
@@ -66,10 +66,12 @@ async def standalone(
     if spec.workspace is None:
         yield place(None, spec.mode)
         return
-    unseen = await why_unseen(spec)
+    traits = await examine(spec)
+    unseen = traits.unseen
     with claimed(spec.workspace, spec.mode, run=name, state=state, unseen=unseen):
         placement = place(spec.workspace, spec.mode, unseen=unseen)
-        if unseen is not None or placement.workspace is None or spec.backend == "host":  # nothing is mounted
+        is_mounted = traits.is_fence and traits.sees_host_files
+        if placement.workspace is None or not is_mounted:
             yield placement
             return
         directory = Path(tempfile.mkdtemp(prefix="sandbox-", dir=make_private_dir(state / "tmp")))

@@ -18,7 +18,7 @@ from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.base import Carry
-from ringfence.sandbox.registry import why_unseen
+from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.finish import Finished, commits_out, finish
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.git.commits import ImportedCommits
@@ -171,7 +171,7 @@ class _Run:
 async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Outcome:
     """Prepare as a run does, let the probe work, bring out what it made, and keep the state after it."""
     spec = scene.shared.spec.model_copy(update={"workspace": run.place})
-    unseen = await why_unseen(spec)
+    unseen = (await examine(spec)).unseen
     prepared = await prepare(
         run.place, None, run=_RUN, run_dir=run.state / "runs" / _RUN, state=run.state, unseen=unseen
     )
