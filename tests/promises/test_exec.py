@@ -4,8 +4,8 @@ import os
 import signal
 
 import pytest
-from tests.promises.needs import Fence
-from tests.promises.product import OWNER, Product, poll, processes_with, read_until
+from tests.promises.needs import Fence, need_root
+from tests.promises.product import OWNER, Product, give, poll, processes_with, read_until
 
 
 def test_streams_and_exit_code_are_passed_on(product: Product, fence: Fence) -> None:
@@ -120,6 +120,41 @@ def test_roots_files_are_worked_on_as_a_copy(product: Product) -> None:
         os.chown(path, 0, 0)
     product.does("exec", "--", "sh", "-c", "echo two > app.py")
     assert (product.project / "app.py").read_text() == "print('one')\n"
+
+
+@pytest.fixture
+def roots(product: Product) -> Product:
+    """With a project that is root's."""
+    need_root()
+    give(product.project, 0)
+    return product
+
+
+def test_roots_files_themselves(roots: Product, fence: Fence) -> None:
+    """With `--mode bind` root's own files are worked on by nobody who is root, stay root's, and come back by `undo`."""
+    (roots.project / "app.py").chmod(0o600)
+    script = "id -u; echo two > app.py; mkdir made; echo x > made/file; git add -A; git commit -qm inside; git log"
+    ended = roots.does("exec", *fence, "--mode", "bind", "--", "sh", "-c", script)
+    assert ended.out.splitlines()[0] != "0"
+    assert "inside" in ended.out
+    assert (roots.project / "app.py").read_text() == "two\n"
+    for path in (roots.project / "app.py", roots.project / "made" / "file"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (0, 0)
+    roots.does("undo", "last")
+    assert (roots.project / "app.py").read_text() == "print('one')\n"
+    assert not (roots.project / "made").exists()
+
+
+def test_roots_powers_are_not_shown(roots: Product) -> None:
+    """Where a file of root's would lend its rights to whoever runs it, `--mode bind` is refused, and the copy works."""
+    tool = roots.project / "tool"
+    tool.write_text("a program")
+    tool.chmod(0o4755)
+    ended = roots("exec", "--mode", "bind", "--", "true")
+    assert ended.ends_as("refused")
+    assert "tool" in ended.err
+    assert "use mode 'clone'" in ended.err
+    roots.does("exec", "--mode", "clone", "--", "true")
 
 
 def test_nobody_is_root_inside(product: Product, fence: Fence) -> None:
