@@ -235,6 +235,6 @@ async def test_a_mount_for_an_engine_goes_with_its_sandbox(
         assert source is not None
         assert (source / "secret").stat().st_uid == RESERVED_ID
         assert (ON_HOST / "left").stat().st_mode & 0o077 == 0
-        await get_backend("docker").clean_up(frozenset({"left"}))
+        await get_backend("docker").remove_leftovers(frozenset({"left"}))
         assert not (ON_HOST / "left").exists()
     assert (roots / "secret").read_text() == "root's\n"
