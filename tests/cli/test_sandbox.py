@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.sandbox.supervisor.place import places_in, standing_dir
+from ringfence.sandbox.supervisor.directory import list_directories, standing_root
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ def box(start: Cli, workspace: Path) -> Iterator[Cli]:
 
     assert run("create", "box", "-C", workspace)[:2] == (0, b"box\n")
     yield run
-    for place in places_in(standing_dir()):
+    for place in list_directories(standing_root()):
         run("rm", place.name)
-    assert places_in(standing_dir()) == []
+    assert list_directories(standing_root()) == []
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def image() -> str:
 
 def test_one_of_another_version_can_be_removed(box: Cli):
     """What it says of itself cannot be read; that it stands, and that it can be ended, still holds."""
-    state = standing_dir() / "box" / "state.json"
+    state = standing_root() / "box" / "state.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "format": 0}))
     assert [row["state"] for row in json.loads(box("ls", "--json")[1])] == ["unknown"]
     code, _, err = box("exec", "box", "--", "true")
@@ -68,7 +68,7 @@ def test_a_set_up_that_fails_leaves_no_sandbox(start: Cli, workspace: Path):
     process = start("sandbox", "create", "s", "-C", workspace, "--setup", "echo why >&2; exit 3")
     _, err = process.communicate(timeout=60)
     assert (process.returncode, b"why" in err) == (125, True)
-    assert places_in(standing_dir()) == []
+    assert list_directories(standing_root()) == []
 
 
 def test_work_of_roots_goes_to_a_clone(start: Cli, roots: Path):

@@ -35,7 +35,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {}
 SETTINGS: dict[str, tuple[str, ...]] = {}
 """Keys of `ringfence.yaml`, such as `sandbox.soft_limits`; the newest first."""
 
-KEYS: dict[str, str] = {}
+KEYS: dict[str, str] = {"supervisor_pid": "holder_pid"}
 """Keys in the JSON that the product writes: its spelling, and that of the tests."""
 
 STATES: dict[str, str] = {}

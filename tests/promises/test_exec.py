@@ -133,7 +133,9 @@ def roots(product: Product) -> Product:
 def test_roots_files_themselves(roots: Product, fence: Fence) -> None:
     """With `--mode bind` root's own files are worked on by nobody who is root, stay root's, and come back by `undo`."""
     (roots.project / "app.py").chmod(0o600)
-    script = "id -u; echo two > app.py; mkdir made; echo x > made/file; git add -A; git commit -qm inside; git log"
+    script = (
+        "id -u; echo two > app.py; mkdir made; echo x > made/file; git add -A; git commit -qm inside; git log"
+    )
     ended = roots.does("exec", *fence, "--mode", "bind", "--", "sh", "-c", script)
     assert ended.out.splitlines()[0] != "0"
     assert "inside" in ended.out

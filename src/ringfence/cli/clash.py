@@ -7,18 +7,18 @@ from ringfence.errors import RecordError
 
 def in_the_way(refusal: str) -> str | None:
     """What to do about the standing sandbox whose run a refusal names; None if it names none."""
-    from ringfence.sandbox.supervisor.place import places_in, standing_dir
-    from ringfence.sandbox.supervisor.state import read_state
+    from ringfence.sandbox.supervisor.directory import list_directories, standing_root
 
     if "run '" not in refusal:
         return None
-    for place in places_in(standing_dir()):
+    for directory in list_directories(standing_root()):
         state = None
         with suppress(RecordError):  # of another version
-            state = read_state(place)
+            state = directory.read_state()
         if state is not None and state.run_id is not None and state.run_id in refusal:
+            name = directory.name
             return (
-                f"the standing sandbox {place.name!r} works there; `ringfence sandbox exec {place.name} -- CMD` is "
-                f"another command in it, `ringfence sandbox rm {place.name}` ends it"
+                f"the standing sandbox {name!r} works there; `ringfence sandbox exec {name} -- CMD` is "
+                f"another command in it, `ringfence sandbox rm {name}` ends it"
             )
     return None

@@ -116,10 +116,10 @@ async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
 async def _clear_holders() -> None:
     """Remove what holders that died left: their places, their sandboxes' remains."""
     from ringfence.config.paths import state_dir
-    from ringfence.job.standing import clear_the_gone
+    from ringfence.job.standing import remove_dead
     from ringfence.sandbox.pool.pool import Pool, PoolSize
 
-    clear_the_gone()
+    remove_dead()
     await Pool(state_dir() / "pool", PoolSize(0, 0.0)).sweep()
 
 

@@ -75,10 +75,10 @@ def create(
 @sandbox_app.command("ls")
 def list_(*, json: options.JsonOption = False) -> None:
     """List standing sandboxes: name, backend, state, age, workspace."""
-    from ringfence.sandbox.supervisor.place import places_in, standing_dir
+    from ringfence.sandbox.supervisor.directory import list_directories, standing_root
 
     run_to_the_end(clear_and_tell)
-    rows = [row_of(place) for place in places_in(standing_dir())]
+    rows = [row_of(directory) for directory in list_directories(standing_root())]
     if json:
         typer.echo(safe_json(rows, indent=2))
         return
@@ -141,12 +141,11 @@ def copy(
         raise UsageError(f"--limit: {exc}") from exc
 
     async def act() -> int:
-        from ringfence.sandbox.supervisor.attaching import attach
-        from ringfence.sandbox.supervisor.copying import copy_in, copy_out
+        from ringfence.sandbox.supervisor.client import attach
+        from ringfence.sandbox.supervisor.copy import copy_in, copy_out
 
         name, path = outer or inner or ("", "")
-        place, state = await living(name)
-        async with attach(place, state) as sandbox:
+        async with attach(await living(name)) as sandbox:
             if outer is not None:
                 copied = await copy_out(sandbox, path, Path(target), limit_bytes=limit_bytes)
             else:
@@ -161,11 +160,14 @@ def copy(
 @sandbox_app.command()
 def inspect(name: _Name) -> None:
     """Print what is known of a standing sandbox, as JSON. State, effective policy, facts."""
-    place, state = run_to_the_end(partial(living, name))
+    from ringfence.sandbox.supervisor.client import read_living_state
+
+    directory = run_to_the_end(partial(living, name))
+    state = read_living_state(directory)
     document = {
-        **row_of(place),
+        **row_of(directory),
         "sandbox_id": state.sandbox_id,
-        "holder_pid": state.pid,
+        "supervisor_pid": state.pid,
         "run": state.run_id,
         "created_at": state.created_at,
         "chosen_because": state.chosen_because,
@@ -185,13 +187,12 @@ def stats(
     """Print what standing sandboxes use now. Memory, processor time, processes."""
 
     async def act() -> list[dict[str, Any]]:
-        from ringfence.sandbox.supervisor.attaching import attach
-        from ringfence.sandbox.supervisor.place import places_in, standing_dir
+        from ringfence.sandbox.supervisor.client import attach
+        from ringfence.sandbox.supervisor.directory import list_directories, standing_root
 
         rows = []
-        for name in names or [place.name for place in places_in(standing_dir()) if place.is_alive()]:
-            place, state = await living(name)
-            async with attach(place, state) as sandbox:
+        for name in names or [each.name for each in list_directories(standing_root()) if each.is_alive()]:
+            async with attach(await living(name)) as sandbox:
                 use = await sandbox.stats()
             rows.append(
                 {"name": name, "memory_bytes": use.memory_bytes, "cpu_s": use.cpu_s, "pids": use.pids}
@@ -257,7 +258,7 @@ def remove(
 
 def _split(word: str) -> tuple[str, str] | None:
     """(NAME, PATH) of `NAME:PATH`; None for a path of this machine."""
-    from ringfence.sandbox.supervisor.place import NAME_PATTERN
+    from ringfence.sandbox.supervisor.directory import NAME_PATTERN
 
     name, colon, path = word.partition(":")
     return (name, path or ".") if colon and NAME_PATTERN.fullmatch(name) else None

@@ -1,7 +1,6 @@
 """What the commands about standing sandboxes do."""
 
 import sys
-import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,8 +11,7 @@ from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageEr
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ringfence.sandbox.supervisor.place import HolderPlace
-    from ringfence.sandbox.supervisor.state import HolderState
+    from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 
 _Result = TypeVar("_Result")
 
@@ -55,37 +53,30 @@ def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
 
 async def clear_and_tell() -> frozenset[str]:
     """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
-    from ringfence.job.standing import clear_the_gone
+    from ringfence.job.standing import remove_dead
     from ringfence.job.sweep import close_the_dead
 
     await close_the_dead(say)
-    gone = clear_the_gone()
+    gone = remove_dead()
     for one in gone:
         record = f"; its record is run {one.run_id}" if one.run_id else ""
         say(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
     return frozenset(one.name for one in gone)
 
 
-async def living(name: str) -> "tuple[HolderPlace, HolderState]":
-    """The place and state of a standing sandbox that lives.
+async def living(name: str) -> "SandboxDirectory":
+    """The directory of a standing sandbox that lives.
 
     Raises:
         UsageError: There is none of that name.
     """
-    from ringfence.sandbox.supervisor.attaching import attachable
+    from ringfence.sandbox.supervisor.directory import standing_directory
 
-    place = await _lived_in(name)
-    return place, attachable(place)
-
-
-async def _lived_in(name: str) -> "HolderPlace":
-    from ringfence.sandbox.supervisor.place import standing_place
-
-    place = standing_place(name)
-    if not place.is_alive():
+    directory = standing_directory(name)
+    if not directory.is_alive():
         await clear_and_tell()
         raise UsageError(f"there is no standing sandbox {name!r}; `ringfence sandbox ls` lists them")
-    return place
+    return directory
 
 
 async def execute_in(
@@ -107,9 +98,9 @@ async def execute_in(
 
     from ringfence.job.command import Stdio, open_null, run_command
     from ringfence.job.state import JobState
-    from ringfence.sandbox.supervisor.attaching import attach
+    from ringfence.sandbox.supervisor.client import attach
 
-    place, state = await living(name)
+    directory = await living(name)
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin and interactive else None,
@@ -117,7 +108,7 @@ async def execute_in(
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
         with anyio.move_on_after(limit_s):
-            async with attach(place, state, env=env) as sandbox:
+            async with attach(directory, env=env) as sandbox:
                 with sandbox.refusals.watched() as refused:
                     if tty:
                         from ringfence.job.terminal import run_on_terminal
@@ -153,10 +144,9 @@ async def change_one(name: str, action: str, rule: str) -> int:
         UsageError: There is none of that name, or it is no rule.
         PolicyRefused: It leads where nothing may.
     """
-    from ringfence.sandbox.supervisor.asking import change_egress
+    from ringfence.sandbox.supervisor.client import change_egress
 
-    place, state = await living(name)
-    await change_egress(place, state, action=action, rule=rule)
+    await change_egress(await living(name), action=action, rule=rule)
     if action == "allow" and rule == "open":
         say(f"WARNING: egress to every public host for {name!r}, from now on")
     return 0
@@ -169,15 +159,13 @@ async def show_one_port(name: str, port: int, host_port: int) -> int:
         UsageError: There is none of that name, or the port of this machine is taken.
         SandboxDied: It has gone.
     """
-    from ringfence.sandbox.supervisor.asking import shown_port
-    from ringfence.sandbox.supervisor.attaching import gone
+    from ringfence.sandbox.supervisor.client import forward_port
 
-    place, state = await living(name)
-    async with shown_port(place, state, port, host_port=host_port) as (chosen, over):
+    async with forward_port(await living(name), port, host_port=host_port) as (chosen, wait_for_death):
         print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer would be loaded for it
         say(f"port {port} of {name!r} is shown there until you press Ctrl-C")
-        await over()
-    raise gone(state)
+        await wait_for_death()
+    return 0
 
 
 async def remove_one(name: str) -> None:
@@ -185,26 +173,25 @@ async def remove_one(name: str) -> None:
 
     Raises:
         UsageError: There is none of that name.
-        InfrastructureFault: Its holder does not end.
+        InfrastructureFault: Its supervisor does not end.
     """
     import typer
 
-    from ringfence.sandbox.supervisor.attaching import ask_to_end
-    from ringfence.sandbox.supervisor.place import standing_place
-    from ringfence.sandbox.supervisor.state import read_state
+    from ringfence.sandbox.supervisor.client import end_sandbox
+    from ringfence.sandbox.supervisor.directory import standing_directory
 
-    place = standing_place(name)
-    if not place.is_alive() and name in await clear_and_tell():
+    directory = standing_directory(name)
+    if not directory.is_alive() and name in await clear_and_tell():
         typer.echo(name)
         return
-    place = await _lived_in(name)
+    directory = await living(name)
     state = None
     with suppress(RecordError):  # of another version: it ends all the same
-        state = read_state(place)
-    if not await ask_to_end(place):
-        who = "" if state is None else f" (process {state.pid})"
+        state = directory.read_state()
+    if not await end_sandbox(directory):
+        process = "" if state is None else f" (process {state.pid})"
         raise InfrastructureFault(
-            f"the holder of {name!r}{who} does not end; kill it, nothing inside survives that"
+            f"the supervisor of {name!r}{process} does not end; kill it, nothing inside survives that"
         )
     typer.echo(name)
     if state is not None and state.run_id is not None:
@@ -230,29 +217,27 @@ def _tell_work(run_id: str) -> None:
             say(f"{event.state}: {event.reason}")
 
 
-def row_of(place: "HolderPlace") -> dict[str, Any]:
+def row_of(directory: "SandboxDirectory") -> dict[str, Any]:
     """A standing sandbox at a glance."""
-    from ringfence.sandbox.supervisor.state import read_state
-
-    state, told = None, "starting"
+    state, shown = None, "starting"
     try:
-        state = read_state(place)
+        state = directory.read_state()
     except RecordError:  # of another version: it can be removed
-        told = "unknown"
+        shown = "unknown"
     return {
-        "name": place.name,
+        "name": directory.name,
         "backend": None if state is None else state.facts.backend,
-        "state": told if state is None else "running",
+        "state": shown if state is None else "running",
         **age_of(state),
         "workspace": None if state is None else state.workspace,
     }
 
 
-def age_of(state: "HolderState | None") -> dict[str, Any]:
-    """How old a held sandbox is, for people and for programs."""
+def age_of(state: "SupervisorState | None") -> dict[str, Any]:
+    """How old a supervised sandbox is, for people and for programs."""
     from ringfence.config.units import format_duration
 
-    age_s = None if state is None else max(0.0, time.monotonic() - state.born_s)
+    age_s = None if state is None else state.age_s
     return {"age": "-" if age_s is None else format_duration(_coarse(age_s)), "age_s": age_s}
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import anyio.to_thread
 
@@ -83,30 +83,9 @@ class ModelAccess:
             for each in self.credentials
         ]
 
-    def encoded(self) -> dict[str, Any]:
-        """As JSON has it, for another process of ours; that one is lent its credentials itself."""
-        return {
-            **asdict(replace(self, credentials=(), renewals={})),
-            "policy": {"models": self.policy.models, "grants": sorted(self.policy.grants)},
-        }
-
-    @classmethod
-    def decoded(cls, fields: Mapping[str, Any]) -> "ModelAccess":
-        """What `encoded` was of."""
-        return cls(
-            **{
-                **fields,
-                "prices": {name: _price(each) for name, each in fields["prices"].items()},
-                "policy": ModelPolicy(
-                    tuple(fields["policy"]["models"]), frozenset(fields["policy"]["grants"])
-                ),
-            }
-        )
-
-
-def _price(fields: Mapping[str, Any]) -> Price:
-    long_prompt = fields.get("long_prompt")
-    return Price(**{**fields, "long_prompt": _price(long_prompt) if long_prompt else None})
+    def without_credentials(self) -> "ModelAccess":
+        """The same for another process of ours, which takes leases of its own."""
+        return replace(self, credentials=(), renewals={})
 
 
 def _scripted(path: Path) -> list[Provided]:

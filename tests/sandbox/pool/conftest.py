@@ -17,7 +17,7 @@ import pytest
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.supervisor.state import HolderState
+from ringfence.sandbox.supervisor.directory import SupervisorState
 from ringfence.sandbox.workspace.prepare import prepare
 
 OTHER_UID = 1500
@@ -98,16 +98,16 @@ class Runs:
         async with self.pool.opened(spec, placement, run_dir, sandbox_id=cold_id()) as sandbox:
             yield sandbox
 
-    async def ready(self) -> list[HolderState]:
+    async def ready(self) -> list[SupervisorState]:
         """What waits, once all of it is ready."""
         await until(lambda: self._ready() is not None)
         return self._ready() or []
 
-    def _ready(self) -> list[HolderState] | None:
+    def _ready(self) -> list[SupervisorState] | None:
         states = [state for _, state in self.pool.waiting() if state is not None]
         return states if len(states) == self.size else None
 
-    async def warmed(self) -> list[HolderState]:
+    async def warmed(self) -> list[SupervisorState]:
         """Fill the pool by a run that finds none."""
         async with self.opened() as sandbox:
             assert is_cold(sandbox)

@@ -13,7 +13,7 @@ from tests.sandbox.pool.conftest import Runs, children_of, cold_id, git, give, i
 
 from ringfence.errors import SandboxDied
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.supervisor.place import places_in
+from ringfence.sandbox.supervisor.directory import list_directories
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -83,11 +83,11 @@ async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
     async with runs.opened() as sandbox, sandbox.spawn(["sleep", "1000"]):
         (holder,) = [
             place
-            for place in places_in(Path(os.environ["XDG_STATE_HOME"]) / "ringfence" / "pool")
-            if (place.directory / "taken").exists()
+            for place in list_directories(Path(os.environ["XDG_STATE_HOME"]) / "ringfence" / "pool")
+            if (place.path / "taken").exists()
         ]
     assert not holder.is_alive()
-    assert not holder.directory.exists()
+    assert not holder.path.exists()
 
 
 async def test_a_limit_that_kills_is_told_as_such(runs: Runs):
@@ -106,7 +106,7 @@ async def test_its_time_to_live_begins_at_hand_over(runs: Runs):
     """What it waited does not count."""
     runs.changes["ttl_s"] = 2.0
     (warm,) = await runs.warmed()
-    await until(lambda: time.monotonic() - warm.born_s > 2.5)
+    await until(lambda: time.monotonic() - warm.started_s > 2.5)
 
     async def use() -> None:
         async with runs.opened() as sandbox:
@@ -184,7 +184,7 @@ async def test_one_that_nobody_wants_lapses(runs: Runs):
     runs.max_age_s = 1.0
     async with runs.opened():
         pass
-    await until(lambda: places_in(runs.pool._folder) == [])
+    await until(lambda: list_directories(runs.pool._folder) == [])
 
 
 async def test_what_cannot_be_started_ahead_fails_no_run(runs: Runs, monkeypatch: pytest.MonkeyPatch):

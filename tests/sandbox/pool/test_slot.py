@@ -15,7 +15,7 @@ from ringfence.sandbox.pool.adoption import take
 from ringfence.sandbox.pool.counts import Counts, note, read_counts
 from ringfence.sandbox.pool.shape import Shape, moved, shape_of
 from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
-from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.supervisor.directory import SandboxDirectory
 from ringfence.sandbox.workspace.protect.mounts import covers_for
 
 INSIDE = Path("/project")
@@ -132,7 +132,7 @@ def test_a_link_made_after_the_look_is_not_followed(
 
 def test_a_sandbox_is_taken_once(tmp_path: Path):
     """Of several that try, one succeeds."""
-    assert [take(HolderPlace(tmp_path)) for _ in range(3)] == [True, False, False]
+    assert [take(SandboxDirectory(tmp_path)) for _ in range(3)] == [True, False, False]
 
 
 def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -15,10 +14,9 @@ from ringfence.sandbox.guest import frames
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.attaching import HeldFence
-from ringfence.sandbox.supervisor.peer import ADOPT, USE
-from ringfence.sandbox.supervisor.place import HolderPlace
-from ringfence.sandbox.supervisor.state import HolderState, read_state
+from ringfence.sandbox.supervisor.client import SupervisedFence
+from ringfence.sandbox.supervisor.connection import ADOPT, USAGE, encode_frame
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 
 _USE_S = 5.0
 _LEAVE_S = 15.0
@@ -27,10 +25,10 @@ _REPLY_BYTES = 4096
 _TAKEN = "taken"
 
 
-class PooledFence(HeldFence):
+class PooledFence(SupervisedFence):
     """A fence that a member of a pool holds; the adopter speaks with the guest itself."""
 
-    def __init__(self, connection: socket.socket, place: HolderPlace, state: HolderState) -> None:
+    def __init__(self, connection: socket.socket, place: SandboxDirectory, state: SupervisorState) -> None:
         super().__init__(connection, place, state)
         self._holder_pid = state.pid
 
@@ -54,7 +52,7 @@ class PooledFence(HeldFence):
 
     async def _is_gone(self) -> bool:
         with anyio.move_on_after(_LEAVE_S):
-            while self._place.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+            while self._directory.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
                 await anyio.sleep(_STEP_S)
             return True
         return False
@@ -62,11 +60,11 @@ class PooledFence(HeldFence):
     async def usage(self) -> Usage:
         """By the account of the fence, which the holder asks."""
         try:
-            connection = self._place.connect()
+            connection = self._directory.connect()
         except OSError:
             return Usage()
         with connection, suppress(OSError, ValueError), anyio.move_on_after(_USE_S):
-            connection.send(frames.HEADER.pack(0, 0, USE))
+            connection.send(encode_frame(USAGE))
             await anyio.wait_readable(connection)
             said = dict(frames.decode_record(connection.recv(_REPLY_BYTES)[frames.HEADER.size :]))
             return Usage(
@@ -81,7 +79,7 @@ class PooledFence(HeldFence):
 
 @asynccontextmanager
 async def adopted(
-    place: HolderPlace, state: HolderState, spec: SandboxSpec, placement: Placement
+    place: SandboxDirectory, state: SupervisorState, spec: SandboxSpec, placement: Placement
 ) -> AsyncIterator[Sandbox]:
     """A warm sandbox as the run's own; when the context is left, it is dead.
 
@@ -96,11 +94,11 @@ async def adopted(
     """
     try:
         connection = place.connect()
-        connection.send(frames.HEADER.pack(0, 0, ADOPT))
+        connection.send(encode_frame(ADOPT))
     except OSError as exc:
-        raise SandboxError(f"nobody answers in {str(place.directory)!r}: {exc.strerror}") from exc
+        raise SandboxError(f"nobody answers in {str(place.path)!r}: {exc.strerror}") from exc
     fence = PooledFence(connection, place, state)
-    age_s = time.monotonic() - state.born_s
+    age_s = state.age_s
     why = f"{state.chosen_because}; warm from the pool, {age_s:.0f} s old"
     async with Sandbox.from_fence(
         fence,
@@ -113,32 +111,30 @@ async def adopted(
         yield sandbox
 
 
-def adoptable(place: HolderPlace) -> HolderState | None:
+def adoptable(place: SandboxDirectory) -> SupervisorState | None:
     """What a sandbox says that is ready and now ours alone; None if it is not to be had."""
     state = state_at(place) if place.is_alive() else None
     return state if state is not None and state.end is None and take(place) else None
 
 
-def take(place: HolderPlace) -> bool:
+def take(place: SandboxDirectory) -> bool:
     """Mark a sandbox as somebody's; of several who try, one succeeds, ever."""
     try:
-        os.close(
-            os.open(place.directory / _TAKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        )
+        os.close(os.open(place.path / _TAKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError:
         return False
     return True
 
 
-def is_taken(place: HolderPlace) -> bool:
+def is_taken(place: SandboxDirectory) -> bool:
     """Whether it is somebody's."""
-    return (place.directory / _TAKEN).exists()
+    return (place.path / _TAKEN).exists()
 
 
-def state_at(place: HolderPlace) -> HolderState | None:
+def state_at(place: SandboxDirectory) -> SupervisorState | None:
     """What a holder says; None if it has not come so far, or is of another version."""
     try:
-        return read_state(place)
+        return place.read_state()
     except RingfenceError:
         return None  # of another version: it lapses by itself
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import anyio
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import EndReason, Fence, Launch
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.policy import Surroundings, check_spec
@@ -25,10 +26,9 @@ from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.peer import ADOPT, END, USE, is_own_user
-from ringfence.sandbox.supervisor.place import HolderPlace
-from ringfence.sandbox.supervisor.starting import read_order
-from ringfence.sandbox.supervisor.state import HolderState, decode_placement, write_state
+from ringfence.sandbox.supervisor.connection import ADOPT, END, USAGE, may_connect, peer_uid
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
+from ringfence.sandbox.supervisor.launcher import Order
 
 _CHUNK = 256 * 1024
 _ASK_S = 5.0
@@ -38,38 +38,37 @@ _END_S = 30.0
 
 def main() -> None:
     """The holder process."""
-    order = read_order()
-    place = HolderPlace(Path(order["place"]))
+    order = Order()
+    place = order.directory
     try:
-        anyio.run(_keep, order, place)
+        anyio.run(_keep, order.fields, place)
     except RingfenceError as exc:
-        note(place.directory.parent, "failed", str(exc))
+        note(place.path.parent, "failed", str(exc))
     except BaseExceptionGroup as group:
-        note(place.directory.parent, "failed", repr(group.exceptions[0]))
+        note(place.path.parent, "failed", repr(group.exceptions[0]))
         raise
     finally:
         place.remove()
 
 
-async def _keep(order: dict[str, Any], place: HolderPlace) -> None:
-    spec = SandboxSpec.model_validate(order["spec"])
-    placement = decode_placement(order["placement"])
+async def _keep(order: Mapping[str, Any], place: SandboxDirectory) -> None:
+    spec = order["spec"]
+    placement = order["placement"]
     check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
     backend, why = await choose_backend(spec)
     sandbox_id = order["sandbox_id"]
     fence = await backend.start(Launch(sandbox_id, spec, placement, guest_arguments()))
     try:
         hello = await _greet(fence, spec, sandbox_id)
-        state = HolderState(
+        state = SupervisorState(
             sandbox_id=sandbox_id,
-            kind="pool",
             pid=os.getpid(),
             spec=spec,
-            placement=placement,
             facts=fence.facts,
             chosen_because=why,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            born_s=time.monotonic(),
+            started_s=time.monotonic(),
+            directory_inside=str(placement.workspace or fence.facts.home),
             workspace=None if placement.workspace is None else str(placement.workspace),
         )
         await _Member(place, state, fence, hello).live(order["max_age_s"])
@@ -92,7 +91,7 @@ async def _greet(fence: Fence, spec: SandboxSpec, sandbox_id: str) -> bytes:
 class _Member:
     """A sandbox that waits for a run, and then belongs to it."""
 
-    def __init__(self, place: HolderPlace, state: HolderState, fence: Fence, hello: bytes) -> None:
+    def __init__(self, place: SandboxDirectory, state: SupervisorState, fence: Fence, hello: bytes) -> None:
         self._place = place
         self._state = state
         self._fence = fence
@@ -105,7 +104,7 @@ class _Member:
         listening = self._place.listen()
         try:
             # From now on it may be adopted.
-            write_state(self._place, self._state)
+            self._place.write_state(self._state)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._accept, listening, tasks)
                 tasks.start_soon(self._follow_signals)
@@ -113,7 +112,7 @@ class _Member:
                 await self._over.wait()
                 tasks.cancel_scope.cancel()
         finally:
-            self._place.stop_listening()
+            self._place.remove_socket()
             listening.close()
             if self._adopter is not None:
                 self._adopter.close()
@@ -154,7 +153,7 @@ class _Member:
     async def _answer(self, connection: socket.socket) -> None:
         kind = None
         with anyio.move_on_after(_ASK_S):
-            if is_own_user(connection):
+            if may_connect(peer_uid(connection)):
                 kind = await _question(connection)
         if kind == ADOPT and self._adopter is None:
             self._adopter = connection
@@ -162,7 +161,7 @@ class _Member:
             self._adopted.set()
             return
         with connection:
-            if kind == USE:
+            if kind == USAGE:
                 await self._tell_use(connection)
             elif kind == END:
                 self._over.set()
@@ -216,8 +215,7 @@ class _Member:
         with anyio.move_on_after(_DEATH_S):
             death = await self._fence.wait()
         detail = f"sandbox {self._state.sandbox_id} is gone: {death.detail}"
-        with suppress(InfrastructureFault):
-            write_state(self._place, self._state.ended(death.reason, detail))
+        self._place.note_end(self._state, death.reason, detail)
         scope.cancel()
 
     async def _read(self) -> bytes:

@@ -20,10 +20,14 @@ from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
 from ringfence.sandbox.registry import examine, get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.attaching import ask_to_end
-from ringfence.sandbox.supervisor.place import HolderPlace, claim, places_in, remove_halves
-from ringfence.sandbox.supervisor.starting import send_off
-from ringfence.sandbox.supervisor.state import HolderState, encode_placement, encode_spec, read_state
+from ringfence.sandbox.supervisor.client import end_sandbox
+from ringfence.sandbox.supervisor.directory import (
+    SandboxDirectory,
+    SupervisorState,
+    list_directories,
+    remove_remnants,
+)
+from ringfence.sandbox.supervisor.launcher import start_supervisor
 
 _MODULE = "ringfence.sandbox.pool.member"
 _PROBE_S = 1.0
@@ -97,11 +101,11 @@ class Pool:
                 try:
                     sandbox = await trial.enter_async_context(adopted(place, state, spec, placement))
                     await sandbox.ping(timeout_s=_PROBE_S)
-                    is_fit = await anyio.to_thread.run_sync(fits, place.directory, run_dir)
+                    is_fit = await anyio.to_thread.run_sync(fits, place.path, run_dir)
                 except SandboxError:
                     is_fit = False
                 if is_fit:
-                    await anyio.to_thread.run_sync(hand_over, place.directory, run_dir)
+                    await anyio.to_thread.run_sync(hand_over, place.path, run_dir)
                     async for _result in sandbox.set_up(spec.setup):
                         pass
                     stack.push_async_exit(trial.pop_all())
@@ -109,8 +113,8 @@ class Pool:
             note(self._folder, "stale")
         return None
 
-    def _of(self, shape: Shape) -> list[HolderPlace]:
-        return [place for place in places_in(self._folder) if place.name.startswith(shape.key)]
+    def _of(self, shape: Shape) -> list[SandboxDirectory]:
+        return [place for place in list_directories(self._folder) if place.name.startswith(shape.key)]
 
     def _made(self) -> Path:
         with suppress(OSError):
@@ -127,7 +131,7 @@ class Pool:
             meant = (await examine(spec, with_image=True)).image_id
             shape = shape_of(spec, placement, run_dir, image_id=meant)
             await self.sweep()
-            for place in places_in(self._folder):
+            for place in list_directories(self._folder):
                 if place.name.startswith(shape.request) and not place.name.startswith(shape.key):
                     await self._end_unless_taken(place)
             there = sum(not is_taken(place) for place in self._of(shape))
@@ -139,13 +143,13 @@ class Pool:
         return started
 
     async def _start(self, shape: Shape, spec: SandboxSpec, placement: Placement, run_dir: Path) -> None:
-        place = HolderPlace(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
-        lock = claim(place)
+        place = SandboxDirectory(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
+        lock = place.claim()
         try:
-            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, place.directory)
+            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, place.path)
             order = {
-                "spec": encode_spec(spec.model_copy(update={"setup": (), "env": {}, "ttl_s": None})),
-                "placement": encode_placement(own),
+                "spec": spec.model_copy(update={"setup": (), "env": {}, "ttl_s": None}),
+                "placement": own,
                 "sandbox_id": uuid4().hex[:12],
                 "max_age_s": self._size.max_age_s,
             }
@@ -153,12 +157,12 @@ class Pool:
             os.close(lock)
             place.remove()
             raise
-        await send_off(_MODULE, place, lock, order, secrets=self._secrets)
+        await start_supervisor(_MODULE, place, lock, order, secrets=self._secrets, wait=False)
 
     async def drain(self) -> int:
         """End every sandbox that is waiting; those handed out stay their runs'. Returns how many."""
         await self.sweep()
-        ended = [await self._end_unless_taken(place) for place in places_in(self._folder)]
+        ended = [await self._end_unless_taken(place) for place in list_directories(self._folder)]
         return sum(ended)
 
     async def drain_of(self, directory: Path, *, patience_s: float) -> int:
@@ -180,31 +184,33 @@ class Pool:
                 return ended
             await anyio.sleep(_LOOK_S)
 
-    async def _end_unless_taken(self, place: HolderPlace) -> bool:
-        return take(place) and await ask_to_end(place)
+    async def _end_unless_taken(self, place: SandboxDirectory) -> bool:
+        return take(place) and await end_sandbox(place)
 
     async def sweep(self) -> int:
         """Remove what holders that died left behind; returns how many there were."""
         swept = 0
-        for place in places_in(self._folder):
+        for place in list_directories(self._folder):
             if place.is_alive():
                 continue
             with suppress(RingfenceError):
-                state = read_state(place)
+                state = place.read_state()
                 if state is not None:
                     await get_backend(state.facts.backend).remove_leftovers(frozenset({state.sandbox_id}))
             place.remove()
             swept += 1
-        await anyio.to_thread.run_sync(remove_halves, self._folder)
+        await anyio.to_thread.run_sync(remove_remnants, self._folder)
         return swept
 
     def counts(self) -> Counts:
         """How often it had what was asked for."""
         return read_counts(self._folder)
 
-    def waiting(self) -> list[tuple[HolderPlace, HolderState | None]]:
+    def waiting(self) -> list[tuple[SandboxDirectory, SupervisorState | None]]:
         """Sandboxes that live and are nobody's yet, with what they say; None for those still coming up."""
-        alive = [place for place in places_in(self._folder) if place.is_alive() and not is_taken(place)]
+        alive = [
+            place for place in list_directories(self._folder) if place.is_alive() and not is_taken(place)
+        ]
         return [(place, state_at(place)) for place in alive]
 
 

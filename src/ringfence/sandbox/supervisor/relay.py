@@ -1,156 +1,172 @@
-"""Serves one guest to many clients: each speaks the guest's frames, and its channels get numbers of their own."""
+"""One command of a client: its channel on the guest's stream, under the client's own number.
 
-import time
-from collections.abc import Awaitable, Callable
+Credit for output goes from end to end: what the client has not given back is what the supervisor may have to keep.
+Input is taken by the supervisor's own grant and passed on as the guest grants.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 
 from ringfence.errors import SandboxDied, UsageError
-from ringfence.events import Event
+from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.sandbox import Sandbox
-from ringfence.sandbox.supervisor.asking import ChangeEgress, answer
-from ringfence.sandbox.supervisor.peer import CHANGE, END, PUBLISH, Peer, PeerError
-from ringfence.sandbox.supervisor.relayed import RelayedCommand
+from ringfence.sandbox.protocol.process import process_end
+from ringfence.sandbox.protocol.records import Exit, Failure
+from ringfence.sandbox.result import BoundedOutput
+from ringfence.sandbox.supervisor.connection import ClientError, FrameConnection
+from ringfence.secret import Redactor, environment_secrets
 
-_MAX_PEERS = 64
-_EAGAIN = 11
+if TYPE_CHECKING:
+    from ringfence.sandbox.supervisor.server import SandboxServer
+
+_RECORDED_BYTES = 64 * 1024
+_LARGEST_WINDOW = 4 * 1024 * 1024
+_CONTROLS = frozenset({frames.SIGNAL, frames.RESIZE, frames.KILL})
+_CREDITS: Mapping[int, int] = {frames.CREDIT_OUT: frames.STDOUT, frames.CREDIT_ERR: frames.STDERR}
 
 
-class Relay:
-    """What is common to all clients of one held sandbox.
+class CommandRelay:
+    """A command or file operation on its way between a client and the guest.
 
-    Args:
-        sandbox: The sandbox that is held.
-        record: Is given an event before a client is told of what it says.
-        change: Changes what may be reached from inside; None if that cannot be changed.
+    Raises:
+        ClientError: The OPEN record has no window.
+        UsageError: The window is too large, or there are too many commands.
+        SandboxDied: The sandbox is gone.
     """
 
     def __init__(
-        self,
-        sandbox: Sandbox,
-        record: Callable[[Event], Awaitable[None]],
-        *,
-        change: ChangeEgress | None = None,
+        self, server: "SandboxServer", client: FrameConnection, number: int, record: list[tuple[str, str]]
     ) -> None:
-        self.sandbox_id = sandbox.id
-        self.session = sandbox.session
-        self.refusals = sandbox.refusals
-        self.record = record
-        self.end_asked = anyio.Event()
-        self.quiet_since = time.monotonic()
-        """When the last client left; counts while there is none."""
-        self._sandbox = sandbox
-        self._change = change
-        self._peers: dict[Peer, dict[int, RelayedCommand]] = {}
-        self._less = anyio.Event()
+        self._server = server
+        self._client = client
+        self._number = number
+        self._argv = [value for key, value in record if key == "argv"]
+        self._output = {kind: BoundedOutput(_RECORDED_BYTES) for kind in (frames.STDOUT, frames.STDERR)}
+        self._records_output = bool(self._argv) and ("record", "command") not in record
+        # The supervisor's creator did not know the secrets that are given to a single command.
+        variables = dict(value.partition("=")[::2] for key, value in record if key == "env")
+        self._redactor = Redactor(environment_secrets(variables))
+        self._unread = {frames.STDOUT: 0, frames.STDERR: 0}
+        self._stdin: deque[bytes] = deque()
+        self._stdin_bytes = 0
+        self._is_stdin_over = False
+        self._has_stdin = anyio.Event()
+        self._ended = anyio.Event()
+        fields = [pair for pair in record if pair[0] not in ("window", "record")]
+        self._channel = server.session.open_fields(fields, _window(record), self._on_output)
+        self._channel.on_end = self._ended.set
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nobody is attached."""
-        return not self._peers
+    def _on_output(self, kind: int, chunk: bytes) -> None:
+        if self._records_output:
+            self._output[kind].add(chunk)
+        self._unread[kind] += len(chunk)
+        self._client.send(kind, self._number, chunk)
 
-    def forget(self, peer: Peer, number: int) -> None:
-        """A command is over."""
-        self._peers.get(peer, {}).pop(number, None)
-        self._less.set()
-        self._less = anyio.Event()
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """Take a frame of the client for this command.
 
-    async def wind_down(self, *, timeout_s: float) -> None:
-        """Kill what runs, and wait until its end is recorded."""
-        for commands in self._peers.values():
-            for command in commands.values():
-                command.kill()
-        with anyio.move_on_after(timeout_s):
-            while any(self._peers.values()):
-                await self._less.wait()
+        Raises:
+            ClientError: It is none, or exceeds the credit.
+        """
+        if kind in _CREDITS and len(payload) == frames.U32.size:
+            (count,) = frames.U32.unpack(payload)
+            output = _CREDITS[kind]
+            if count > self._unread[output]:
+                raise ClientError("gave back more credit than it was sent output")
+            self._unread[output] -= count
+            self._channel.consumed(output, count)
+        elif kind == frames.STDIN:
+            self._stdin_bytes += len(payload)
+            if self._stdin_bytes > frames.STDIN_WINDOW:
+                raise ClientError("sent more input than was granted")
+            self._stdin.append(payload)
+            self._has_stdin.set()
+        elif kind == frames.STDIN_END:
+            self._is_stdin_over = True
+            self._has_stdin.set()
+        elif kind in _CONTROLS:
+            self._channel.post(kind, payload)
+        else:
+            raise ClientError(f"sent frame kind {kind} on a command's channel")
 
-    def tell_death(self, reason: str) -> None:
-        """Send every client the last frame of all."""
-        for peer in self._peers:
-            peer.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
+    def kill(self) -> None:
+        """Kill the command with everything that it started."""
+        self._channel.post(frames.KILL)
 
-    async def serve(self, peer: Peer) -> None:
-        """Serve a client until it goes; what it left running is killed."""
-        if not peer.is_allowed() or len(self._peers) >= _MAX_PEERS:
-            peer.close()
-            return
-        self._peers[peer] = {}
-        try:
+    async def run(self) -> None:
+        """Pass input on until the end, record the end, then send it to the client."""
+        with self._server.refusals.watched() as refused:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(peer.write_forever)
-                peer.send(frames.HELLO, 0, frames.encode_record(self.session.hello.items()))
-                async with anyio.create_task_group() as asks:
-                    await self._listen(peer, tasks, asks)
-                    asks.cancel_scope.cancel()
-                peer.cut_off()
-                # What it left is killed; the end of each command is recorded before the client is forgotten.
-                for command in list(self._peers[peer].values()):
-                    command.kill()
-        finally:
-            del self._peers[peer]
-            self.quiet_since = time.monotonic()
-            peer.close()
+                tasks.start_soon(self._pass_stdin)
+                await self._ended.wait()
+                tasks.cancel_scope.cancel()
+        end = self._channel.end
+        if end is None:
+            return  # the sandbox is gone: the client learns that for all its commands at once
+        if isinstance(end, Exit):
+            cause = await self._server.session.blame(process_end(end).ended_by, end.exit_code)
+            end = Exit(end.exit_code, end.signal, cause, end.duration_s, tuple(refused))
+        if self._argv:
+            await self._server.record(self._redactor.redact_event(self._event(end)))
+        self._server.forget(self._client, self._number)
+        self._client.send(*_last_frame(end, self._number))
 
-    async def _listen(self, peer: Peer, tasks: anyio.abc.TaskGroup, asks: anyio.abc.TaskGroup) -> None:
-        try:
-            async for kind, channel, payload in peer.frames():
-                if channel == 0 and kind in (CHANGE, PUBLISH):
-                    asks.start_soon(self._answer, peer, kind, payload)
-                elif channel == 0:
-                    self._on_control(peer, kind, tasks)
-                elif kind == frames.OPEN:
-                    self._open(peer, channel, payload, tasks)
-                elif kind in (frames.LISTEN, frames.CONNECT):
-                    self._refuse(peer, channel, "a standing sandbox carries no connections to the host")
-                elif channel in self._peers[peer]:
-                    self._peers[peer][channel].on_frame(kind, payload)
-                # Else it is over: the client's last frames crossed its end on the way.
-        except (PeerError, ValueError):
-            return  # it is cut off; a mended client attaches anew
-        except SandboxDied:
-            return
+    async def _pass_stdin(self) -> None:
+        with suppress(SandboxDied):
+            while self._stdin or not self._is_stdin_over:
+                if not self._stdin:
+                    self._has_stdin = anyio.Event()
+                    await self._has_stdin.wait()
+                    continue
+                piece = self._stdin.popleft()
+                await self._channel.send_stdin(piece)
+                self._stdin_bytes -= len(piece)
+                if piece:
+                    self._client.send(frames.CREDIT_IN, self._number, frames.U32.pack(len(piece)))
+            self._channel.post(frames.STDIN_END)
 
-    def _on_control(self, peer: Peer, kind: int, tasks: anyio.abc.TaskGroup) -> None:
-        if kind == frames.PING:
-            tasks.start_soon(self._ping, peer)
-        elif kind == frames.STATS:
-            tasks.start_soon(self._measure, peer)
-        elif kind == END:
-            self.end_asked.set()
-        elif kind != frames.CONFIG:  # the holder itself has set the limits
-            raise PeerError(f"sent frame kind {kind} on channel 0")
+    def _event(self, end: Exit | Failure) -> CommandEnded:
+        stdout, stderr = (output.value().decode("utf-8", "replace") for output in self._output.values())
+        if isinstance(end, Failure):
+            code, ended_by, duration_s, stderr = 126, "exit", 0.0, end.message
+        else:
+            code, ended_by, duration_s = end.exit_code, end.ended_by, end.duration_s
+        return CommandEnded(
+            sandbox_id=self._server.sandbox_id,
+            argv=[word.encode("utf-8", "replace").decode() for word in self._argv],
+            exit_code=code,
+            ended_by=ended_by,
+            duration_ms=round(duration_s * 1000, 3),
+            stdout=stdout,
+            stderr=stderr,
+        )
 
-    async def _answer(self, peer: Peer, kind: int, payload: bytes) -> None:
-        await answer(peer, kind, payload, sandbox=self._sandbox, record=self.record, change=self._change)
 
-    async def _ping(self, peer: Peer) -> None:
-        try:
-            await self._sandbox.ping()
-        except SandboxDied:
-            return
-        peer.send(frames.PONG, 0)
+def _window(record: list[tuple[str, str]]) -> int:
+    try:
+        window = int(dict(record)["window"])
+    except (KeyError, ValueError) as exc:
+        raise ClientError(f"an OPEN without a window: {exc}") from exc
+    if not 0 < window <= _LARGEST_WINDOW:
+        raise UsageError(f"a window of {window} bytes; at most {_LARGEST_WINDOW} are kept for a client")
+    return window
 
-    async def _measure(self, peer: Peer) -> None:
-        try:
-            use = await self._sandbox.stats()
-        except SandboxDied:
-            return
-        told = {"memory": use.memory_bytes or 0, "cpu_s": use.cpu_s or 0.0, "pids": use.pids or 0}
-        peer.send(frames.STATS_REPLY, 0, frames.encode_record(told.items()))
 
-    def _refuse(self, peer: Peer, number: int, why: str) -> None:
-        fields = [("errno", _EAGAIN), ("message", why)]
-        peer.send(frames.FAIL, number, frames.encode_record(fields))
-
-    def _open(self, peer: Peer, number: int, payload: bytes, tasks: anyio.abc.TaskGroup) -> None:
-        commands = self._peers[peer]
-        if number in commands:
-            raise PeerError("opened a channel twice")
-        try:
-            command = RelayedCommand(self, peer, number, frames.decode_record(payload))
-        except UsageError as exc:
-            self._refuse(peer, number, str(exc))
-            return
-        commands[number] = command
-        tasks.start_soon(command.see_through)
+def _last_frame(end: Exit | Failure, number: int) -> tuple[int, int, bytes]:
+    fields: list[tuple[str, object]]
+    if isinstance(end, Failure):
+        fields = [("stage", end.stage), ("errno", end.errno), ("message", end.message)]
+        return frames.FAIL, number, frames.encode_record(fields)
+    fields = [
+        ("code", end.exit_code),
+        ("signal", end.signal or 0),
+        ("ended_by", end.ended_by),
+        ("duration_s", f"{end.duration_s:.6f}"),
+    ]
+    if end.refused:
+        fields.append(("refused", "\n".join(line.replace("\n", " ") for line in end.refused)))
+    return frames.EXIT, number, frames.encode_record(fields)

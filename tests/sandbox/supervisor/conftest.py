@@ -1,4 +1,4 @@
-"""Held sandboxes to test on: by a holder in this process, and by real holder processes."""
+"""Supervised sandboxes to test on: served by this process, and by real supervisor processes."""
 
 import os
 import shutil
@@ -17,21 +17,25 @@ from ringfence.events import Event
 from ringfence.job.request import RunRequest
 from ringfence.job.standing import create_standing
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.supervisor.attaching import attach, attachable
-from ringfence.sandbox.supervisor.place import HolderPlace, claim, places_in, standing_dir, standing_place
-from ringfence.sandbox.supervisor.serving import hold
-from ringfence.sandbox.supervisor.state import HolderState
+from ringfence.sandbox.supervisor.client import attach, read_living_state
+from ringfence.sandbox.supervisor.directory import (
+    SandboxDirectory,
+    SupervisorState,
+    list_directories,
+    standing_directory,
+    standing_root,
+)
+from ringfence.sandbox.supervisor.server import serve_sandbox
 
 OTHER_UID = 1500
-Standing = Callable[..., Awaitable[HolderPlace]]
+Standing = Callable[..., Awaitable[SandboxDirectory]]
 
 
-class Holder:
-    """A sandbox held by this process, with what it recorded and how it ended."""
+class Served:
+    """A sandbox that this process serves, with what it recorded and how it ended."""
 
-    def __init__(self, place: HolderPlace, state: HolderState) -> None:
-        self.place = place
-        self.state = state
+    def __init__(self, directory: SandboxDirectory) -> None:
+        self.directory = directory
         self.recorded: list[Event] = []
         self.end: object = None
 
@@ -41,28 +45,29 @@ class Holder:
 
     def attached(self, **options: Any) -> AbstractAsyncContextManager[Sandbox]:
         """A client."""
-        return attach(self.place, self.state, **options)
+        return attach(self.directory, **options)
 
 
 @asynccontextmanager
-async def held_by_us(directory: Path, *, idle_s: float | None = None, **spec: Any) -> AsyncIterator[Holder]:
-    """Hold a new sandbox in this process while the context lasts, or until it ends by itself."""
-    place = HolderPlace(directory / "held")
-    lock = claim(place)
+async def served(folder: Path, *, idle_s: float | None = None, **spec: Any) -> AsyncIterator[Served]:
+    """Serve a new sandbox from this process while the context lasts, or until it ends by itself."""
+    directory = SandboxDirectory(folder / "served")
+    lock = directory.claim()
     try:
         async with Sandbox.open(SandboxSpec(**{"backend": "bubblewrap", **spec})) as sandbox:
-            state = HolderState(
+            source = sandbox.placement.workspace_source
+            state = SupervisorState(
                 sandbox_id=sandbox.id,
-                kind="standing",
                 pid=os.getpid(),
                 spec=sandbox.spec,
-                placement=sandbox.placement,
                 facts=sandbox.facts,
                 chosen_because="",
                 created_at="",
-                born_s=time.monotonic(),
+                started_s=time.monotonic(),
+                directory_inside=sandbox.workspace,
+                source=None if source is None else str(source),
             )
-            holder = Holder(place, state)
+            service = Served(directory)
             ready = anyio.Event()
 
             async def serve() -> None:
@@ -70,18 +75,18 @@ async def held_by_us(directory: Path, *, idle_s: float | None = None, **spec: An
                     ready.set()
 
                 try:
-                    holder.end = await hold(
-                        sandbox, place, state, idle_s=idle_s, record=holder.record, on_ready=is_ready
+                    service.end = await serve_sandbox(
+                        sandbox, directory, state, idle_s=idle_s, record=service.record, on_ready=is_ready
                     )
                 except Exception as exc:  # noqa: BLE001 -- what it ends with is what is asked for
-                    holder.end = exc
+                    service.end = exc
 
             error: Exception | None = None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve)
                 await ready.wait()
                 try:
-                    yield holder
+                    yield service
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
                 tasks.cancel_scope.cancel()
@@ -89,32 +94,32 @@ async def held_by_us(directory: Path, *, idle_s: float | None = None, **spec: An
                 raise error
     finally:
         os.close(lock)
-        place.remove()
+        directory.remove()
 
 
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """A directory of our own."""
-    directory = Path(tempfile.mkdtemp(prefix="ringfence-holder-"))
+    directory = Path(tempfile.mkdtemp(prefix="ringfence-served-"))
     yield directory
     shutil.rmtree(directory)
 
 
 @pytest.fixture
 def standing(workspace: Path) -> Iterator[Standing]:
-    """Makes standing sandboxes by real holders; what is left of them is killed."""
+    """Makes standing sandboxes by real supervisors; what is left of them is killed."""
 
-    async def make(name: str = "one", **changes: Any) -> HolderPlace:
+    async def make(name: str = "one", **changes: Any) -> SandboxDirectory:
         idle_s = changes.pop("idle_s", 600.0)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": workspace, **changes})
         request = RunRequest(
             prompt=name, workspace=workspace, spec=spec, purpose="standing", runtime="standing"
         )
-        refused = await create_standing(name, request, idle_s=idle_s)
-        assert refused is None, refused
-        return standing_place(name)
+        failure = await create_standing(name, request, idle_s=idle_s)
+        assert failure is None, failure
+        return standing_directory(name)
 
     yield make
-    for place in places_in(standing_dir()):
-        if place.is_alive():
-            os.kill(attachable(place).pid, signal.SIGKILL)
+    for directory in list_directories(standing_root()):
+        if directory.is_alive():
+            os.kill(read_living_state(directory).pid, signal.SIGKILL)

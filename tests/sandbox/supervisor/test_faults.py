@@ -16,15 +16,14 @@ import pytest
 
 from ringfence.errors import InfrastructureFault, SandboxDied, UsageError
 from ringfence.events import CommandEnded, JobEnded
-from ringfence.job.standing import clear_the_gone
+from ringfence.job.standing import remove_dead
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, read, run_dir, verify
-from ringfence.sandbox.supervisor.attaching import ask_to_end, attach, attachable
-from ringfence.sandbox.supervisor.place import HolderPlace, standing_dir, standing_place
-from ringfence.sandbox.supervisor.state import read_state
+from ringfence.sandbox.supervisor.client import attach, end_sandbox, read_living_state
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, standing_directory, standing_root
 
-Standing = Callable[..., Awaitable[HolderPlace]]
+Standing = Callable[..., Awaitable[SandboxDirectory]]
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 
@@ -69,13 +68,13 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def test_a_holder_that_is_killed_leaves_no_process(standing: Standing):
+async def test_a_supervisor_that_is_killed_leaves_no_process(standing: Standing):
     """And its client is told."""
-    place = await standing()
-    state = attachable(place)
+    directory = await standing()
+    state = read_living_state(directory)
 
     async def use() -> None:
-        async with attach(place, state) as sandbox, sandbox.spawn(["sleep", "1000"]) as process:
+        async with attach(directory) as sandbox, sandbox.spawn(["sleep", "1000"]) as process:
             await until(lambda: bool(inside_of(state.sandbox_id)))
             os.kill(state.pid, signal.SIGKILL)
             await process.wait()
@@ -83,36 +82,38 @@ async def test_a_holder_that_is_killed_leaves_no_process(standing: Standing):
     with pytest.raises(SandboxDied):
         await use()
     await until(lambda: not inside_of(state.sandbox_id))
-    assert not place.is_alive()
+    assert not directory.is_alive()
 
 
-async def test_what_a_killed_holder_left_is_told_and_cleared(standing: Standing):
+async def test_what_a_killed_supervisor_left_is_told_and_cleared(standing: Standing):
     """Its record is closed as interrupted, its name is free again."""
-    place = await standing()
-    state = attachable(place)
+    directory = await standing()
+    state = read_living_state(directory)
     assert state.run_id is not None
     record = run_dir(state.run_id)
     os.kill(state.pid, signal.SIGKILL)
-    await until(lambda: not place.is_alive() and not is_alive(record))  # the kernel frees locks one by one
-    assert [one.run_id for one in clear_the_gone()] == [state.run_id]
+    await until(
+        lambda: not directory.is_alive() and not is_alive(record)
+    )  # the kernel frees locks one by one
+    assert [one.run_id for one in remove_dead()] == [state.run_id]
     assert await sweep(JobStore()) == [state.run_id]
     assert verify(run_dir(state.run_id)).status == "sealed"
-    assert not place.directory.exists()
+    assert not directory.path.exists()
     assert (await standing()).is_alive()
 
 
 async def test_a_client_that_is_killed_takes_only_its_command_along(standing: Standing, workspace: Path):
     """The command's end is in the record all the same."""
-    place = await standing()
-    state = attachable(place)
-    client = start("sandbox", "exec", place.name, "sh", "-c", "echo > started; exec sleep 1000")
+    directory = await standing()
+    state = read_living_state(directory)
+    client = start("sandbox", "exec", directory.name, "sh", "-c", "echo > started; exec sleep 1000")
     await until((workspace / "started").exists)
     client.kill()
     client.communicate()
     await until(lambda: not inside_of(state.sandbox_id))
-    async with attach(place, state) as sandbox:
+    async with attach(directory) as sandbox:
         assert (await sandbox.run(["true"])).ok
-    assert await ask_to_end(place)
+    assert await end_sandbox(directory)
     assert state.run_id is not None
     ends = [one.event for one in read(run_dir(state.run_id)) if isinstance(one.event, CommandEnded)]
     assert [(end.argv[0], end.ended_by) for end in ends] == [("sh", "cancel"), ("true", "exit")]
@@ -122,39 +123,39 @@ async def test_a_creator_that_is_killed_before_it_is_told_takes_the_sandbox_alon
     """Nobody knows of it, so nobody would ever remove it."""
     creator = start("sandbox", "create", "two", "-C", workspace, "--setup", "echo > started; sleep 1000")
     await until((workspace / "started").exists)
-    place = standing_place("two")
-    assert place.is_alive()
+    directory = standing_directory("two")
+    assert directory.is_alive()
     creator.kill()
     creator.communicate()
-    await until(lambda: not place.directory.exists())
+    await until(lambda: not directory.path.exists())
 
 
 async def test_the_sandbox_outlives_its_creator(workspace: Path):
     """It is nobody's child, in a session of its own, and holds nothing of the creator's."""
     made = end_of("sandbox", "create", "three", "-C", workspace)
-    place = standing_place("three")
-    state = attachable(place)
+    directory = standing_directory("three")
+    state = read_living_state(directory)
     assert made.stdout == b"three\n"
     assert os.getsid(state.pid) != os.getsid(0)
     assert not [name for name in open_files_of(state.pid) if name.startswith(("/dev/pts", "/dev/tty"))]
-    assert await ask_to_end(place)
+    assert await end_sandbox(directory)
 
 
-async def test_a_guest_that_dies_ends_its_holder(standing: Standing):
+async def test_a_guest_that_dies_ends_its_supervisor(standing: Standing):
     """Why is written down for who comes next, and the record has its end."""
-    place = await standing()
-    state = attachable(place)
+    directory = await standing()
+    state = read_living_state(directory)
 
     async def use() -> None:
-        async with attach(place, state) as sandbox:
+        async with attach(directory) as sandbox:
             for pid in children_of(state.pid):
                 os.kill(pid, signal.SIGKILL)
             await sandbox.run(["sleep", "1000"])
 
     with pytest.raises(SandboxDied, match="SIGKILL"):
         await use()
-    await until(lambda: not place.is_alive())
-    left = read_state(place)
+    await until(lambda: not directory.is_alive())
+    left = directory.read_state()
     assert left is not None
     assert left.end is not None
     assert left.end[0] == "killed"
@@ -164,13 +165,13 @@ async def test_a_guest_that_dies_ends_its_holder(standing: Standing):
 
 
 async def test_a_stale_socket_is_no_obstacle(standing: Standing):
-    """What a holder left when the machine lost its power is replaced."""
-    place = standing_place("one")
-    place.directory.mkdir(parents=True, mode=0o700)
-    place.listen().close()
-    place.lock_file.touch()
-    assert (place.directory / "socket").is_socket()
-    async with attach(await standing(), attachable(place)) as sandbox:
+    """What a supervisor left when the machine lost its power is replaced."""
+    directory = standing_directory("one")
+    directory.path.mkdir(parents=True, mode=0o700)
+    directory.listen().close()
+    (directory.path / "lock").touch()
+    assert (directory.path / "socket").is_socket()
+    async with attach(await standing()) as sandbox:
         assert (await sandbox.run(["true"])).ok
 
 
@@ -181,7 +182,7 @@ async def test_of_racing_creators_one_wins(workspace: Path):
     codes = sorted(racer.returncode for racer in racers)
     assert codes == [0, 2, 2], said
     assert sum(b"already" in errors for _, errors in said) == 2
-    assert await ask_to_end(standing_place("raced"))
+    assert await end_sandbox(standing_directory("raced"))
 
 
 async def test_a_full_disk_refuses_a_sandbox_and_leaves_none(workspace: Path):
@@ -193,7 +194,7 @@ async def test_a_full_disk_refuses_a_sandbox_and_leaves_none(workspace: Path):
     ended = end_of("sandbox", "create", "full", "-C", workspace, preexec_fn=no_room)
     assert ended.returncode == 75, ended
     assert b"Traceback" not in ended.stderr
-    assert not standing_place("full").is_alive()
+    assert not standing_directory("full").is_alive()
 
 
 async def test_a_state_directory_that_cannot_be_written_is_named(
@@ -214,12 +215,12 @@ async def test_two_state_directories_never_touch_each_other(
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "other"))
     second = await standing(mode="clone")
     assert first.name == second.name
-    assert first.directory != second.directory
-    assert await ask_to_end(second)
-    assert clear_the_gone() == []
-    async with attach(first, attachable(first)) as sandbox:
+    assert first.path != second.path
+    assert await end_sandbox(second)
+    assert remove_dead() == []
+    async with attach(first) as sandbox:
         assert (await sandbox.run(["true"])).ok
-    assert await ask_to_end(first)
+    assert await end_sandbox(first)
 
 
 async def test_a_second_sandbox_on_the_same_workspace_is_refused(standing: Standing):
@@ -227,22 +228,22 @@ async def test_a_second_sandbox_on_the_same_workspace_is_refused(standing: Stand
     await standing("one")
     with pytest.raises(AssertionError, match="is working on"):
         await standing("other")
-    assert not standing_place("other").directory.exists()
+    assert not standing_directory("other").path.exists()
 
 
 async def test_a_name_that_is_taken_is_refused(standing: Standing):
     """And the one that has it goes on."""
-    place = await standing()
+    directory = await standing()
     with pytest.raises(UsageError, match="already"):
         await standing()
-    assert place.is_alive()
+    assert directory.is_alive()
 
 
 async def test_the_guest_keeps_its_time_to_live(standing: Standing):
     """The record says that it was up; the next command tells it."""
-    place = await standing(ttl_s=0.5)
-    await until(lambda: not place.is_alive())
-    (gone,) = clear_the_gone()
+    directory = await standing(ttl_s=0.5)
+    await until(lambda: not directory.is_alive())
+    (gone,) = remove_dead()
     assert "time to live" in gone.why
 
 
@@ -252,25 +253,26 @@ async def test_a_state_directory_of_any_length_will_do(
     """Longer than a socket's address may be (108 bytes, unix(7))."""
     deep = tmp_path / ("d" * 120) / ("e" * 120)
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(deep))
-    place = await standing()
-    async with attach(place, attachable(place)) as sandbox:
+    directory = await standing()
+    async with attach(directory) as sandbox:
         assert (await sandbox.run(["true"])).ok
-    assert await ask_to_end(place)
+    assert await end_sandbox(directory)
 
 
 async def test_only_the_user_can_reach_the_socket(standing: Standing):
     """By its mode and by that of every directory of ours above it."""
-    place = await standing()
+    directory = await standing()
     modes = [
-        path.stat().st_mode & 0o777 for path in (place.directory / "socket", place.directory, standing_dir())
+        path.stat().st_mode & 0o777 for path in (directory.path / "socket", directory.path, standing_root())
     ]
     assert modes == [0o600, 0o700, 0o700]
 
 
 async def test_a_wall_clock_that_jumped_changes_no_age(standing: Standing):
     """Ages come from the monotonic clock, whatever date was written down."""
-    place = await standing()
-    fields = json.loads(place.state_file.read_bytes())
-    place.state_file.write_text(json.dumps({**fields, "created_at": "1999-01-01T00:00:00+00:00"}))
-    state = attachable(place)
-    assert 0 <= time.monotonic() - state.born_s < 600
+    directory = await standing()
+    state_file = directory.path / "state.json"
+    fields = json.loads(state_file.read_bytes())
+    state_file.write_text(json.dumps({**fields, "created_at": "1999-01-01T00:00:00+00:00"}))
+    state = read_living_state(directory)
+    assert 0 <= time.monotonic() - state.started_s < 600

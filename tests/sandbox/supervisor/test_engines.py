@@ -11,10 +11,10 @@ import pytest
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, run_dir
-from ringfence.sandbox.supervisor.attaching import ask_to_end, attach, attachable
-from ringfence.sandbox.supervisor.place import HolderPlace
+from ringfence.sandbox.supervisor.client import attach, end_sandbox, read_living_state
+from ringfence.sandbox.supervisor.directory import SandboxDirectory
 
-Standing = Callable[..., Awaitable[HolderPlace]]
+Standing = Callable[..., Awaitable[SandboxDirectory]]
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.docker]
 
 
@@ -32,25 +32,25 @@ def image(images: Callable[[str], str | None]) -> str | None:
 
 async def test_it_is_used_and_removed(standing: Standing, image: str):
     """Its container goes with it."""
-    place = await standing(backend="docker", image=image)
-    state = attachable(place)
+    directory = await standing(backend="docker", image=image)
+    state = read_living_state(directory)
     assert containers_of(state.sandbox_id)
     for _ in range(2):
-        async with attach(place, state) as sandbox:
+        async with attach(directory) as sandbox:
             assert (await sandbox.run(["sh", "-c", "echo x >> /tmp/kept; wc -l < /tmp/kept"])).ok
-    assert await ask_to_end(place)
+    assert await end_sandbox(directory)
     assert containers_of(state.sandbox_id) == []
 
 
-async def test_a_killed_holder_leaves_no_container_after_the_next_command(standing: Standing, image: str):
-    """The engine outlives us, so what a holder left is removed by its label."""
-    place = await standing(backend="docker", image=image)
-    state = attachable(place)
+async def test_a_killed_supervisor_leaves_no_container_after_the_next_command(standing: Standing, image: str):
+    """The engine outlives us, so what a supervisor left is removed by its label."""
+    directory = await standing(backend="docker", image=image)
+    state = read_living_state(directory)
     assert state.run_id is not None
     os.kill(state.pid, signal.SIGKILL)
     with anyio.fail_after(30):
         # The kernel frees a dead process's locks one after the other.
-        while place.is_alive() or is_alive(run_dir(state.run_id)):  # noqa: ASYNC110 -- no event tells of it
+        while directory.is_alive() or is_alive(run_dir(state.run_id)):  # noqa: ASYNC110 -- no event tells of it
             await anyio.sleep(0.02)
     assert await sweep(JobStore()) == [state.run_id]
     assert containers_of(state.sandbox_id) == []

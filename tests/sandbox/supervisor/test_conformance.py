@@ -1,4 +1,4 @@
-"""A held sandbox keeps every promise that a sandbox keeps, seen from a client of its holder."""
+"""A supervised sandbox keeps every promise of a sandbox, seen from a client of its supervisor."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.holder.conftest import OTHER_UID, held_by_us
+from tests.sandbox.supervisor.conftest import OTHER_UID, served
 
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance import CHECKS, Check, connections
@@ -36,18 +36,18 @@ def made() -> Iterator[list[Path]]:
 
 @pytest.mark.parametrize("check", CASES)
 async def test_conforms(check: Check, made: list[Path]) -> None:
-    """The holder keeps the promise in the check's docstring."""
+    """A client sees the promise in the check's docstring."""
 
     @asynccontextmanager
     async def open_sandbox(**changes: Any) -> AsyncIterator[Sandbox]:
         directory = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
-        place = Path(tempfile.mkdtemp(prefix="ringfence-holder-"))
-        made.extend((directory, place))
+        folder = Path(tempfile.mkdtemp(prefix="ringfence-served-"))
+        made.extend((directory, folder))
         if os.geteuid() == 0:
             os.chown(directory, OTHER_UID, OTHER_UID)
         async with (
-            held_by_us(place, **{"workspace": directory, **changes}) as holder,
-            holder.attached() as sandbox,
+            served(folder, **{"workspace": directory, **changes}) as service,
+            service.attached() as sandbox,
         ):
             yield sandbox
 
@@ -55,10 +55,10 @@ async def test_conforms(check: Check, made: list[Path]) -> None:
 
 
 async def test_connections_are_refused_loudly(short_dir: Path) -> None:
-    """What a holder does not carry fails at once, and says so."""
+    """What a supervisor does not carry fails at once, and says so."""
     from ringfence.errors import RingfenceError
 
-    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+    async with served(short_dir) as service, service.attached() as sandbox:
         with pytest.raises(RingfenceError, match="carries no connections"):
             async with sandbox.listen(lambda _connection: None, port=0):  # type: ignore[arg-type, return-value]
                 pass

@@ -1,4 +1,4 @@
-"""How long a held sandbox lives, and what a hostile or dead client can do to it."""
+"""How long a supervised sandbox lives, and what a hostile or dead client can do to it."""
 
 import os
 import socket
@@ -9,31 +9,32 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.holder.conftest import Holder, held_by_us
+from anyio.abc import SocketStream
+from tests.sandbox.supervisor.conftest import Served, served
 
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
 from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.supervisor.copying import copy_in, copy_out
-from ringfence.sandbox.supervisor.peer import END, Peer
-from ringfence.sandbox.supervisor.place import HolderPlace
-from ringfence.sandbox.supervisor.serving import HoldEnd
+from ringfence.sandbox.supervisor.connection import END, FrameConnection
+from ringfence.sandbox.supervisor.copy import copy_in, copy_out
+from ringfence.sandbox.supervisor.directory import SandboxDirectory
+from ringfence.sandbox.supervisor.server import ServiceEnd
 
 pytestmark = pytest.mark.anyio
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Wait for what the holder or the guest does."""
+    """Wait for what the supervisor or the guest does."""
     with anyio.fail_after(20):
         while not is_so():  # noqa: ASYNC110 -- it gives no event
             await anyio.sleep(0.01)
 
 
-async def ended(holder: Holder) -> object:
+async def ended(service: Served) -> object:
     """How it ended, once it has."""
-    await until(lambda: holder.end)
-    return holder.end
+    await until(lambda: service.end)
+    return service.end
 
 
 def left_over(folder: Path) -> list[Path]:
@@ -44,8 +45,8 @@ def left_over(folder: Path) -> list[Path]:
 class Client:
     """A client that speaks in bytes."""
 
-    def __init__(self, place: HolderPlace) -> None:
-        self.socket = place.connect()
+    def __init__(self, directory: SandboxDirectory) -> None:
+        self.socket = directory.connect()
 
     def say(self, kind: int, channel: int = 0, payload: bytes = b"", *, length: int | None = None) -> None:
         """Send a frame, perhaps one that lies about its length."""
@@ -68,7 +69,7 @@ class Client:
                 rest = rest[self.socket.send(rest) :]
 
     async def is_cut_off(self) -> bool:
-        """Whether the holder ends the connection."""
+        """Whether the server ends the connection."""
         with anyio.move_on_after(20):
             while True:
                 await anyio.wait_readable(self.socket)
@@ -83,33 +84,33 @@ class Client:
 @pytest.mark.slow
 async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
     """Counted from the last client's leaving."""
-    async with held_by_us(short_dir, idle_s=0.3) as holder:
-        async with holder.attached() as sandbox:
+    async with served(short_dir, idle_s=0.3) as service:
+        async with service.attached() as sandbox:
             await sandbox.run(["sleep", "0.6"])
-            assert holder.end is None
-        end = await ended(holder)
-    assert isinstance(end, HoldEnd)
+            assert service.end is None
+        end = await ended(service)
+    assert isinstance(end, ServiceEnd)
     assert end.reason == "idle"
 
 
 @pytest.mark.slow
 async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
     """A lease that is taken up again is as good as one never lost."""
-    async with held_by_us(short_dir, idle_s=3.0) as holder:
+    async with served(short_dir, idle_s=3.0) as service:
         began = time.monotonic()
         while time.monotonic() - began < 4:
-            async with holder.attached() as sandbox:
+            async with service.attached() as sandbox:
                 assert (await sandbox.run(["sleep", "0.1"])).ok
-        assert holder.end is None
+        assert service.end is None
 
 
 async def test_several_clients_at_once(short_dir: Path):
     """Each has its own commands, though all call them by the same numbers."""
-    async with held_by_us(short_dir) as holder:
+    async with served(short_dir) as service:
         told: dict[int, str] = {}
 
         async def use(number: int) -> None:
-            async with holder.attached() as sandbox:
+            async with service.attached() as sandbox:
                 told[number] = (await sandbox.run(["sh", "-c", f"sleep 0.1; echo {number}"])).stdout
 
         async with anyio.create_task_group() as tasks:
@@ -120,11 +121,11 @@ async def test_several_clients_at_once(short_dir: Path):
 
 async def test_clients_are_bounded(short_dir: Path):
     """64 are served at once; one more is cut off."""
-    async with held_by_us(short_dir) as holder:
+    async with served(short_dir) as service:
         with ExitStack() as sockets:
             for _ in range(64):
-                await anyio.wait_readable(sockets.enter_context(Client(holder.place).socket))
-            more = Client(holder.place)
+                await anyio.wait_readable(sockets.enter_context(Client(service.directory).socket))
+            more = Client(service.directory)
             sockets.enter_context(more.socket)
             assert await more.is_cut_off()
 
@@ -132,44 +133,44 @@ async def test_clients_are_bounded(short_dir: Path):
 async def test_each_command_is_recorded_before_its_end_is_told(short_dir: Path):
     """With its output; secrets given to it are taken out."""
     async with (
-        held_by_us(short_dir) as holder,
-        holder.attached(env={"API_TOKEN": "very-secret-value"}) as sandbox,
+        served(short_dir) as service,
+        service.attached(env={"API_TOKEN": "very-secret-value"}) as sandbox,
     ):
         await sandbox.run(["sh", "-c", "echo $API_TOKEN; exit 3"])
-        (event,) = holder.recorded
+        (event,) = service.recorded
     assert isinstance(event, CommandEnded)
     assert (event.exit_code, event.stdout) == (3, "[redacted]\n")
 
 
 async def test_file_operations_are_not_recorded(short_dir: Path):
     """They are no commands of the user's; a copy is one, without its bytes."""
-    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+    async with served(short_dir) as service, service.attached() as sandbox:
         await sandbox.write_file("/tmp/a", b"x" * 1000)
         await sandbox.read_file("/tmp/a")
         await copy_out(sandbox, "/tmp/a", short_dir / "a")
     assert [
-        (event.argv[0], event.stdout) for event in holder.recorded if isinstance(event, CommandEnded)
+        (event.argv[0], event.stdout) for event in service.recorded if isinstance(event, CommandEnded)
     ] == [("tar", "")]
 
 
 async def test_a_command_whose_client_vanished_is_killed(short_dir: Path):
     """And its end recorded; the sandbox goes on."""
-    async with held_by_us(short_dir) as holder:
-        client = Client(holder.place)
+    async with served(short_dir) as service:
+        client = Client(service.directory)
         client.open(1, "sh", "-c", "echo started; exec sleep 1000")
         await anyio.wait_readable(client.socket)
         client.socket.close()
-        await until(lambda: holder.recorded)
-        async with holder.attached() as sandbox:
+        await until(lambda: service.recorded)
+        async with service.attached() as sandbox:
             assert (await sandbox.run(["true"])).ok
-    assert [getattr(event, "ended_by", None) for event in holder.recorded[:1]] == ["cancel"]
+    assert [getattr(event, "ended_by", None) for event in service.recorded[:1]] == ["cancel"]
 
 
 @pytest.mark.parametrize("how", ["frame", "kind", "credit", "stdin", "twice", "window", "record"])
 async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: str):
     """It alone: the others and the sandbox go on."""
-    async with held_by_us(short_dir) as holder:
-        client = Client(holder.place)
+    async with served(short_dir) as service:
+        client = Client(service.directory)
         if how in ("credit", "stdin", "twice"):
             client.open(1, "sleep", "1000")
         if how == "frame":
@@ -188,14 +189,14 @@ async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: s
             client.say(frames.OPEN, 1, b"\0\0\0\xffno record")
         assert await client.is_cut_off()
         client.socket.close()
-        async with holder.attached() as sandbox:
+        async with service.attached() as sandbox:
             assert (await sandbox.run(["true"])).ok
 
 
 async def test_a_window_that_is_too_large_is_refused(short_dir: Path):
-    """The holder would have to keep as much for a client that does not read."""
-    async with held_by_us(short_dir) as holder:
-        client = Client(holder.place)
+    """The supervisor would have to keep as much for a client that does not read."""
+    async with served(short_dir) as service:
+        client = Client(service.directory)
         client.open(1, "true", window=1 << 30)
         seen = b""
         with anyio.fail_after(20):
@@ -207,10 +208,10 @@ async def test_a_window_that_is_too_large_is_refused(short_dir: Path):
 
 async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
     """Its command waits; nothing piles up beyond its window."""
-    async with held_by_us(short_dir) as holder:
-        client = Client(holder.place)
+    async with served(short_dir) as service:
+        client = Client(service.directory)
         client.open(1, "yes", window=1 << 20)
-        async with holder.attached() as sandbox:
+        async with service.attached() as sandbox:
             for _ in range(10):
                 assert (await sandbox.run(["true"])).ok
         client.socket.close()
@@ -219,11 +220,11 @@ async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
 @pytest.mark.slow
 async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
     """Their commands are over; those are in the record."""
-    async with held_by_us(short_dir) as holder:
+    async with served(short_dir) as service:
 
         async def use() -> None:
-            async with holder.attached() as sandbox:
-                client = Client(holder.place)
+            async with service.attached() as sandbox:
+                client = Client(service.directory)
                 client.say(END)
                 client.socket.close()
                 await sandbox.run(["sleep", "1000"])
@@ -231,8 +232,8 @@ async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
 
         with pytest.raises(SandboxDied):
             await use()
-        end = await ended(holder)
-    assert isinstance(end, HoldEnd)
+        end = await ended(service)
+    assert isinstance(end, ServiceEnd)
     assert end.reason == "removed"
 
 
@@ -242,9 +243,9 @@ async def test_another_user_is_turned_away(short_dir: Path):
     code = (
         "import socket, sys; s = socket.socket(1); s.settimeout(20); s.connect(sys.argv[1]); print(s.recv(1))"
     )
-    async with held_by_us(short_dir) as holder:
-        path = holder.place.directory / "socket"
-        for folder in (holder.place.directory, short_dir):
+    async with served(short_dir) as service:
+        path = service.directory.path / "socket"
+        for folder in (service.directory.path, short_dir):
             folder.chmod(0o711)
         path.chmod(0o666)
         told = await run_process(["/usr/bin/python3", "-c", code, path], user=12345, group=12345)
@@ -254,14 +255,13 @@ async def test_another_user_is_turned_away(short_dir: Path):
 async def test_a_client_that_reads_nothing_is_cut_off():
     """Before what waits for it fills the memory, and before its time to read is over."""
     mine, others = socket.socketpair()
-    mine.setblocking(False)
-    peer = Peer(mine)
+    client = FrameConnection(await SocketStream.from_socket(mine))
     with others:
         for _ in range(70):
-            peer.send(frames.STDOUT, 1, bytes(1024 * 1024))
+            client.send(frames.STDOUT, 1, bytes(1024 * 1024))
         with anyio.fail_after(5):
-            await peer.write_forever()
-        peer.close()
+            await client.write_forever()
+        await client.aclose()
 
 
 async def test_a_directory_goes_in_and_comes_out(short_dir: Path):
@@ -269,7 +269,7 @@ async def test_a_directory_goes_in_and_comes_out(short_dir: Path):
     source = short_dir / "tree"
     (source / "inner").mkdir(parents=True)
     (source / "inner" / "file").write_bytes(b"x" * 300_000)
-    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+    async with served(short_dir) as service, service.attached() as sandbox:
         await copy_in(sandbox, source, "/tmp")
         await copy_in(sandbox, source, "/tmp/named")
         copied = await copy_out(sandbox, "/tmp/named", short_dir / "back")
@@ -286,7 +286,7 @@ async def test_a_directory_goes_in_and_comes_out(short_dir: Path):
 )
 async def test_what_cannot_be_copied_out_is_refused(short_dir: Path, path: str, said: str):
     """Nothing of it is left behind."""
-    async with held_by_us(short_dir) as holder, holder.attached() as sandbox:
+    async with served(short_dir) as service, service.attached() as sandbox:
         await sandbox.run(["sh", "-c", "mkfifo /tmp/fifo; head -c 2000000 /dev/zero > /tmp/big"])
         with pytest.raises(SandboxFileError, match=said):
             await copy_out(sandbox, path, short_dir / "out", limit_bytes=1_000_000)

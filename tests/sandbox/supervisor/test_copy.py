@@ -5,18 +5,18 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
-from tests.sandbox.holder.conftest import Holder, held_by_us
+from tests.sandbox.supervisor.conftest import Served, served
 
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.supervisor.copying import copy_in, copy_out
+from ringfence.sandbox.supervisor.copy import copy_in, copy_out
 
 pytestmark = pytest.mark.anyio
 
 
-def shown(folder: Path, workspace: Path) -> AbstractAsyncContextManager[Holder]:
-    """A held sandbox that shows a workspace as it is."""
-    return held_by_us(folder, workspace=workspace, mode="bind")
+def shown(folder: Path, workspace: Path) -> AbstractAsyncContextManager[Served]:
+    """A served sandbox that shows a workspace as it is."""
+    return served(folder, workspace=workspace, mode="bind")
 
 
 _SWAPS = """\
@@ -42,7 +42,7 @@ async def test_a_link_in_the_place_of_a_copy_leads_nowhere(workspace: Path, shor
     (elsewhere / "bait" / "secret").write_text("secret")
     tar = f"#!/usr/bin/python3\n{_SWAPS.format(shown=str(workspace), elsewhere=str(elsewhere))}"
     env = {"PATH": "/tmp/bin:/usr/bin:/bin"}
-    async with shown(short_dir, workspace) as holder, holder.attached(env=env) as sandbox:
+    async with shown(short_dir, workspace) as service, service.attached(env=env) as sandbox:
         await sandbox.write_file("/tmp/bin/tar", tar.encode(), mode=0o755)
         with suppress(SandboxFileError, UsageError):  # where the link was there before we looked
             await copy_out(sandbox, "/tmp/bait", workspace / "out")
@@ -66,7 +66,7 @@ async def test_a_link_on_the_way_is_not_followed(
     elsewhere = short_dir / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("secret")
-    async with shown(short_dir, workspace) as holder, holder.attached() as sandbox:
+    async with shown(short_dir, workspace) as service, service.attached() as sandbox:
         await sandbox.run(["ln", "-s", str(elsewhere), "sub"])
         await sandbox.write_file("/tmp/made", b"bad")
         with pytest.raises(UsageError, match="through a link"):
@@ -76,7 +76,7 @@ async def test_a_link_on_the_way_is_not_followed(
 
 async def test_why_nothing_came_out_is_told_in_one_line(workspace: Path, short_dir: Path):
     """What was not there inside is named once, whatever number of lines the archiver complains in."""
-    async with shown(short_dir, workspace) as holder, holder.attached() as sandbox:
+    async with shown(short_dir, workspace) as service, service.attached() as sandbox:
         with pytest.raises(
             SandboxFileError, match=r"'absent' out of the sandbox: tar: .*No such file"
         ) as error:

@@ -1,0 +1,221 @@
+"""The client's end of a supervisor's socket: attach to its sandbox, end it, and change what it may reach.
+
+The socket is a fence whose guest the supervisor has started, so that an attached sandbox is a `Sandbox` like any other.
+"""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import cast
+
+import anyio
+from anyio.abc import SocketStream
+
+from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
+from ringfence.sandbox.base import EndReason, Fence, Placement
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.sandbox import Sandbox
+from ringfence.sandbox.supervisor.connection import (
+    CHANGE_EGRESS,
+    END,
+    FORWARD_PORT,
+    LOST,
+    RESPONSE,
+    FrameConnection,
+    encode_frame,
+)
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
+
+_END_S = 60.0
+_LAST_STATE_S = 2.0
+_RESPONSE_S = 60.0
+_STEP_S = 0.01
+
+
+class SupervisedFence(Fence):
+    """A fence that a supervisor holds. Killing it only closes the connection."""
+
+    def __init__(
+        self, connection: socket.socket, directory: SandboxDirectory, state: SupervisorState
+    ) -> None:
+        self.facts = state.facts
+        self.read_fd = self.write_fd = connection.fileno()
+        self._connection = connection
+        self._directory = directory
+        self._sandbox_id = state.sandbox_id
+
+    async def wait(self) -> EndReason:
+        """Why it is gone, as far as the supervisor could say. It may close the connection before it writes that down."""
+        deadline = anyio.current_time() + _LAST_STATE_S
+        while True:
+            may_write_more = self._directory.is_alive() and anyio.current_time() < deadline
+            state = self._directory.read_state()  # only now, so that its last state is read
+            if state is not None and state.end is not None:
+                return EndReason(cast("DeathReason", state.end[0]), state.end[1])
+            if not may_write_more:
+                return EndReason("killed", "its supervisor has ended it, or is gone")
+            await anyio.sleep(_STEP_S)
+
+    async def kill(self) -> None:
+        """Close the connection; the supervisor kills what was run over it."""
+        self._connection.close()
+
+
+@asynccontextmanager
+async def attach(
+    directory: SandboxDirectory, *, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Sandbox]:
+    """Attach to a supervised sandbox; leaving the context kills what was started through it.
+
+    Args:
+        directory: Of the sandbox.
+        env: Further variables of every command.
+
+    Raises:
+        SandboxDied: It is gone.
+        SandboxStartFailed: It is not ready, or the supervisor lets no more clients in.
+    """
+    state = read_living_state(directory)
+    try:
+        connection = directory.connect()
+    except OSError as exc:
+        raise death_of(state) from exc
+    source = None if state.source is None else Path(state.source)
+    # Which user it has inside matters to its backend alone.
+    placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
+    spec = state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **(env or {})}})
+    async with Sandbox.from_fence(
+        SupervisedFence(connection, directory, state),
+        spec,
+        placement,
+        sandbox_id=state.sandbox_id,
+        chosen_because=state.chosen_because,
+        peer="supervisor",
+    ) as sandbox:
+        yield sandbox
+
+
+def read_living_state(directory: SandboxDirectory) -> SupervisorState:
+    """The state of a sandbox whose supervisor lives.
+
+    Raises:
+        SandboxStartFailed: It is not ready yet.
+        SandboxDied: It is gone.
+    """
+    state = directory.read_state()
+    if not directory.is_alive():
+        if state is None:
+            raise SandboxStartFailed(
+                f"sandbox {directory.name!r} never came up; remove it and create it again"
+            )
+        raise death_of(state)
+    if state is None:
+        raise SandboxStartFailed(f"sandbox {directory.name!r} is still being made; wait a moment")
+    return state
+
+
+def death_of(state: SupervisorState) -> SandboxDied:
+    """The error for a sandbox that is gone, with the reason if that is known."""
+    reason, detail = state.end or (
+        "killed",
+        f"sandbox {state.sandbox_id} is gone: its supervisor has died",
+    )
+    return SandboxDied(detail, sandbox_id=state.sandbox_id, reason=cast("DeathReason", reason))
+
+
+async def end_sandbox(directory: SandboxDirectory) -> bool:
+    """Ask a supervisor to end its sandbox, and wait until it has brought the work out and is gone.
+
+    Returns:
+        Whether it is gone now.
+    """
+    has_asked = False
+    with anyio.move_on_after(_END_S):
+        while directory.is_alive():
+            if not has_asked:
+                with suppress(OSError, *LOST):  # one that is still coming up does not listen yet
+                    stream = await SocketStream.from_socket(directory.connect())
+                    has_asked = True
+                    async with stream:
+                        await stream.send(encode_frame(END))
+                        while True:
+                            await stream.receive()
+            await anyio.sleep(_STEP_S)
+        return True
+    return not directory.is_alive()
+
+
+async def change_egress(directory: SandboxDirectory, *, action: str, rule: str) -> None:
+    """Change what may be reached from inside.
+
+    Raises:
+        UsageError, PolicyRefused: The supervisor refuses it.
+        SandboxDied: The sandbox is gone.
+    """
+    async with _requested(directory, CHANGE_EGRESS, [("action", action), ("rule", rule)]):
+        pass
+
+
+@asynccontextmanager
+async def forward_port(
+    directory: SandboxDirectory, port: int, *, host_port: int
+) -> AsyncIterator[tuple[int, Callable[[], Awaitable[None]]]]:
+    """Forward a port inside to the host's loopback until the context is left.
+
+    Args:
+        directory: Of the sandbox.
+        port: Inside.
+        host_port: On the host; 0 picks a free one.
+
+    Yields:
+        The port on the host, and a function that waits until the sandbox is gone and raises `SandboxDied`.
+
+    Raises:
+        UsageError: The host's port is taken.
+        SandboxDied: The sandbox is gone.
+    """
+    request = _requested(directory, FORWARD_PORT, [("port", port), ("host_port", host_port)])
+    async with request as (fields, wait_for_death):
+        yield int(fields.get("host_port", "0")), wait_for_death
+
+
+@asynccontextmanager
+async def _requested(
+    directory: SandboxDirectory, kind: int, fields: Iterable[tuple[str, object]]
+) -> AsyncIterator[tuple[dict[str, str], Callable[[], Awaitable[None]]]]:
+    """The supervisor's response to a request, for as long as the connection is open."""
+    state = read_living_state(directory)
+    try:
+        stream = await SocketStream.from_socket(directory.connect())
+    except OSError as exc:
+        raise death_of(state) from exc
+    async with stream:
+        incoming = FrameConnection(stream).frames()
+        response: dict[str, str] | None = None
+        with anyio.move_on_after(_RESPONSE_S), suppress(*LOST):
+            await stream.send(encode_frame(kind, 0, frames.encode_record(fields)))
+            async for one, _channel, payload in incoming:
+                if one == RESPONSE:
+                    response = dict(frames.decode_record(payload))
+                    break
+        if response is None:
+            raise death_of(state)
+        _raise_error(response)
+
+        async def wait_for_death() -> None:
+            async for _frame in incoming:
+                pass
+            raise death_of(directory.read_state() or state)
+
+        yield response, wait_for_death
+
+
+def _raise_error(response: Mapping[str, str]) -> None:
+    message = response.get("error")
+    if message is None:
+        return
+    if response.get("exit_code") == str(int(ExitCode.REFUSED)):
+        raise PolicyRefused(message, rule="egress-target")
+    raise UsageError(message)

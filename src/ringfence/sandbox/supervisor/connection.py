@@ -1,0 +1,125 @@
+"""Frames over a supervisor's socket: whole frames in, a bounded queue of frames out, and who is at the other end."""
+
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import anyio
+from anyio.abc import SocketAttribute, SocketStream
+
+from ringfence.sandbox.guest import frames
+
+END, ADOPT, USAGE, CHANGE_EGRESS, FORWARD_PORT = 96, 97, 98, 99, 100
+"""Client to supervisor, on channel 0, beside the guest's own frames: end the sandbox; hand it over; what does it use;
+change what may be reached from inside; forward a port to the host."""
+RESPONSE = 101
+"""Supervisor to client, on channel 0: the result of the last two."""
+
+_READ = 256 * 1024
+_WRITE = 64 * 1024
+_LARGEST_FRAME = 8 * 1024**2
+"""An OPEN holds arguments and environment, of which the kernel takes 2 MiB or more (execve(2))."""
+_QUEUE_LIMIT_BYTES = 64 * 1024**2
+_STALL_S = 30.0
+_CREDENTIALS = struct.Struct("iII")
+LOST = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class ClientError(Exception):
+    """A client broke the protocol, and is disconnected. Never leaves the supervisor."""
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Whose process is at the other end of a Unix socket, by the kernel's word (SO_PEERCRED, unix(7))."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return int(uid)
+
+
+def may_connect(uid: int) -> bool:
+    """Whether a user may use our sandboxes: our own, and root."""
+    return uid in (0, os.geteuid())
+
+
+def encode_frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
+    """A frame as bytes."""
+    return frames.HEADER.pack(len(payload), channel, kind) + payload
+
+
+class FrameConnection:
+    """One connection between a client and a supervisor.
+
+    What the other end has not read yet is bounded; one that reads nothing is disconnected.
+    """
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+        self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 -- anyio's, not Django's
+        self._outgoing = bytearray()
+        self._has_outgoing = anyio.Event()
+        self._is_lost = False
+
+    @property
+    def uid(self) -> int:
+        """Whose process is at the other end."""
+        return peer_uid(self._socket)
+
+    def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
+        """Queue a frame; `write_forever` sends it."""
+        if self._is_lost:
+            return
+        self._outgoing += encode_frame(kind, channel, payload)
+        if len(self._outgoing) > _QUEUE_LIMIT_BYTES:
+            self.disconnect()
+        self._has_outgoing.set()
+
+    def disconnect(self) -> None:
+        """Send nothing more, and let whoever reads see the end."""
+        self._is_lost = True
+        self._outgoing.clear()
+        self._has_outgoing.set()
+        with suppress(OSError):  # it has gone by itself
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def write_forever(self) -> None:
+        """Send what is queued; return when the other end is lost."""
+        while not self._is_lost:
+            await self._has_outgoing.wait()
+            self._has_outgoing = anyio.Event()
+            while self._outgoing:
+                await self._write(bytes(self._outgoing[:_WRITE]))
+
+    async def _write(self, data: bytes) -> None:
+        with anyio.move_on_after(_STALL_S), suppress(*LOST):
+            await self._stream.send(data)
+            del self._outgoing[: len(data)]
+            return
+        self.disconnect()
+
+    async def frames(self) -> AsyncIterator[tuple[int, int, bytes]]:
+        """(kind, channel, payload), until the other end goes.
+
+        Raises:
+            ClientError: A frame is longer than any may be.
+        """
+        header, rest = frames.HEADER, bytearray()
+        with suppress(*LOST):
+            while True:
+                rest += await self._stream.receive(_READ)
+                while len(rest) >= header.size:
+                    length, channel, kind = header.unpack_from(rest)
+                    if length > _LARGEST_FRAME:
+                        raise ClientError(f"a frame of {length} bytes")
+                    end = header.size + length
+                    if len(rest) < end:
+                        break
+                    payload = bytes(rest[header.size : end])
+                    del rest[:end]
+                    yield kind, channel, payload
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self.disconnect()
+        await self._stream.aclose()
