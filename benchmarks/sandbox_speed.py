@@ -12,7 +12,7 @@ import time
 import anyio
 
 from benchmarks.claim import Row, open_sandbox, p50_p99, percentile
-from ringfence.sandbox.bubblewrap.binary import find_bwrap
+from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
 
 _EXECS = 500
 _OPENS = 40

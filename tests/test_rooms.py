@@ -66,7 +66,7 @@ def test_only_one_module_starts_processes():
     """Host processes are started, bounded and reaped in one place; the exceptions have their reason."""
     allowed = {
         "process.py",  # the place
-        "sandbox/bubblewrap/binary.py",  # `bwrap --version`, once
+        "sandbox/bubblewrap/bwrap.py",  # `bwrap --version`, once
     }
     starting = {
         str(path.relative_to(PACKAGE))

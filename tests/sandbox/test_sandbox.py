@@ -17,7 +17,7 @@ from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
 from ringfence.process import run_process
 from ringfence.sandbox import Mount, Sandbox, SandboxSpec
 from ringfence.sandbox.bubblewrap import backend
-from ringfence.sandbox.bubblewrap.binary import choose_bwrap
+from ringfence.sandbox.bubblewrap.bwrap import choose_bwrap
 from ringfence.sandbox.cgroup import leftovers, remove_leftovers
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.bubblewrap.binary import MINIMUM, choose_bwrap, find_bwrap
+from ringfence.sandbox.bubblewrap.bwrap import MINIMUM, choose_bwrap, find_bwrap
 
 
 def fake(directory: Path, version: str, mode: int = 0o755) -> Path:

@@ -4,8 +4,7 @@ import subprocess
 
 import pytest
 
-from ringfence.sandbox.bubblewrap.binary import find_bwrap
-from ringfence.sandbox.bubblewrap.failure import CAUSES, classify, explain
+from ringfence.sandbox.bubblewrap.bwrap import CAUSES, classify, explain, find_bwrap
 
 NO_PERMISSION = (
     "bwrap: No permissions to creating new namespace, likely because the kernel does not allow non-privileged"

@@ -12,7 +12,7 @@ import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.bubblewrap.backend import end_orphans
-from ringfence.sandbox.bubblewrap.binary import find_bwrap
+from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
 from ringfence.sandbox.protocol.loader import guest_arguments
 
 

@@ -14,12 +14,17 @@ from anyio.abc import Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits, Usage
-from ringfence.sandbox.bubblewrap.binary import Bwrap, find_bwrap
-from ringfence.sandbox.bubblewrap.failure import explain
+from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain, find_bwrap
 from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
-from ringfence.sandbox.bubblewrap.mounts import HOME, Arguments, add_mounts, memory_file
+from ringfence.sandbox.bubblewrap.mounts import (
+    HOME,
+    Arguments,
+    Toolchains,
+    add_mounts,
+    find_toolchains,
+    memory_file,
+)
 from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
-from ringfence.sandbox.bubblewrap.toolchains import Toolchains, find_toolchains
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from typing import Any
 
 import anyio
 
@@ -25,7 +26,7 @@ _SCOPE_S = 5.0
 
 @frozen
 class Limits:
-    """How the limits of one launch will be enforced."""
+    """How the limits of one launch are enforced."""
 
     enforced: dict[str, Enforcement]
     """`memory`, `cpus`, `pids`, `disk`: each `kernel`, `soft` or `none`."""
@@ -33,16 +34,13 @@ class Limits:
     """RLIMIT_NPROC of every command, where that enforces `pids`."""
     _plan: CgroupPlan
     _sandbox_id: str
-    _memory: int | None
-    _cpus: float | None
-    _pids: int | None
+    _values: dict[str, Any]
+    """What the control group limits: `memory_bytes`, `cpus`, `pids`."""
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What goes before the fence's command."""
-        if self._plan.kind != "systemd":
-            return ()
-        return launch_prefix(self._sandbox_id, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
+        """What goes before the fence's command, so that systemd starts it in a scope."""
+        return launch_prefix(self._sandbox_id, **self._values) if self._plan.kind == "systemd" else ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,12 +48,10 @@ class Limits:
         return launch_environment(os.environ) if self.prefix else {}
 
     def make(self) -> Cgroup | None:
-        """The cgroup to put the fence's first process in, before it forks."""
+        """The cgroup for the fence's first process, before it forks; None where there is none, or systemd makes it."""
         if self._plan.kind not in ("v1", "v2"):
             return None
-        return create(
-            self._sandbox_id, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids, where=self._plan
-        )
+        return create(self._sandbox_id, **self._values, where=self._plan)
 
     async def find(self, pid: int) -> Cgroup | None:
         """The cgroup that systemd made around a started process; its limits are read back.
@@ -65,57 +61,49 @@ class Limits:
         """
         if self._plan.kind != "systemd":
             return None
-        with anyio.move_on_after(_SCOPE_S):
-            while True:
-                try:
-                    return adopt(
-                        self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids
-                    )
-                except SandboxStartFailed:
-                    await anyio.sleep(0.01)
-        return adopt(self._sandbox_id, pid, memory_bytes=self._memory, cpus=self._cpus, pids=self._pids)
-
-
-def _counts_by_namespace() -> bool:
-    """Whether RLIMIT_NPROC counts the processes of one user namespace: since Linux 5.14, before that all of a user's."""
-    numbers = platform.release().split(".")
-    return tuple(int(number) for number in numbers[:2] if number.isdigit()) >= (5, 14)
-
-
-async def find_plan() -> CgroupPlan:
-    """The best way of this machine; the user's systemd only if it makes a scope when asked."""
-    found = plan(scopes=True)
-    if found.kind == "systemd" and not await _makes_scopes():
-        return plan(scopes=False)
-    return found
+        deadline = anyio.current_time() + _SCOPE_S
+        while True:
+            try:
+                return adopt(self._sandbox_id, pid, **self._values)
+            except SandboxStartFailed:
+                if anyio.current_time() > deadline:
+                    raise
+                await anyio.sleep(0.01)
 
 
 _scopes: list[bool] = []
 
 
-async def _makes_scopes() -> bool:
-    """Asked once: a systemd that is installed may not run for this user (ssh without linger, containers)."""
+async def find_plan() -> CgroupPlan:
+    """The best way of this machine; the user's systemd only if it makes a scope when asked.
+
+    That is asked once: a systemd that is installed may not run for this user (ssh without linger, containers).
+    """
+    found = plan(scopes=True)
+    if found.kind != "systemd":
+        return found
     if not _scopes:
+        probe = launch_prefix("probe", memory_bytes=None, cpus=None, pids=None)
         try:
-            done = await run_process(
-                [*launch_prefix("probe", memory_bytes=None, cpus=None, pids=None), "true"], timeout_s=5.0
-            )
-            _scopes.append(done.ok)
+            _scopes.append((await run_process([*probe, "true"], timeout_s=5.0)).ok)
         except InfrastructureFault:
             _scopes.append(False)
-    return _scopes[0]
+    return found if _scopes[0] else plan(scopes=False)
 
 
 def lacking_limits(found: CgroupPlan) -> Lacking:
     """What the kernel does not enforce by a plan, and why."""
-    names = [name for name, can in found.can.items() if not can]
-    if _enforces_by_rlimit(found):
-        names.remove("pids")
-    return dict.fromkeys(names, found.reason)
+    return {
+        name: found.reason
+        for name, can in found.can.items()
+        if not can and not (name == "pids" and _enforces_by_rlimit(found))
+    }
 
 
 def _enforces_by_rlimit(found: CgroupPlan) -> bool:
-    return not found.can["pids"] and _counts_by_namespace()
+    """Whether RLIMIT_NPROC limits `pids`: since Linux 5.14 it counts the processes of one user namespace only."""
+    numbers = platform.release().split(".")[:2]
+    return not found.can["pids"] and tuple(int(number) for number in numbers if number.isdigit()) >= (5, 14)
 
 
 async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits:
@@ -129,14 +117,11 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
         PolicyRefused: As `enforcement`.
     """
     spec, found = launch.spec, found or await find_plan()
-    enforced = enforcement(spec, lacking_limits(found))
-    by_rlimit = _enforces_by_rlimit(found)
-    return Limits(
-        enforced,
-        spec.pids if by_rlimit else None,
-        found,
-        launch.sandbox_id,
-        spec.memory if found.can["memory"] else None,
-        spec.cpus if found.can["cpus"] else None,
-        spec.pids if found.can["pids"] else None,
-    )
+    asked = {
+        "memory": ("memory_bytes", spec.memory),
+        "cpus": ("cpus", spec.cpus),
+        "pids": ("pids", spec.pids),
+    }
+    values = {key: value if found.can[name] else None for name, (key, value) in asked.items()}
+    process_limit = spec.pids if _enforces_by_rlimit(found) else None
+    return Limits(enforcement(spec, lacking_limits(found)), process_limit, found, launch.sandbox_id, values)

@@ -1,69 +1,53 @@
 """What is seen inside a bubblewrap fence, as arguments for bwrap.
 
-The system is read-only, `/etc` holds a short list, everything else is empty and private. Sources that are
-not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
+The system and the user's toolchains are read-only, `/etc` holds a short list, all else is empty and private. Sources
+that are not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Launch, Overlay, Placement
 from ringfence.sandbox.bubblewrap.staging import Staging
-from ringfence.sandbox.bubblewrap.toolchains import SYSTEM, lies_in
 
 HOME = "/home/agent"
+_TOOLCHAINS = (
+    ".pyenv/versions", ".pyenv/shims", ".pyenv/bin", ".pyenv/libexec", ".pyenv/plugins", ".pyenv/version",
+    ".local/share/uv/python", ".local/share/uv/tools", ".local/share/pipx", ".local/pipx", ".local/bin",
+    ".local/lib/node_modules", ".local/share/claude/versions", ".npm-global/bin",
+    ".npm-global/lib/node_modules", ".nvm/versions", ".fnm", ".local/share/fnm", ".volta/bin",
+    ".volta/tools", ".bun/bin", ".deno/bin", ".cargo/bin", ".rustup/toolchains", ".rustup/settings.toml",
+    ".rustup/update-hashes", ".sdkman/candidates", ".jdks", ".rbenv/versions", ".rbenv/shims",
+    ".asdf/installs", ".asdf/shims", ".asdf/bin", ".local/share/mise/installs", ".local/share/mise/shims",
+    "go/bin", ".go/bin", "miniconda3", "anaconda3", "miniforge3", ".ghcup/bin", ".dotnet",
+)  # fmt: skip
+"""Below a home: the user's toolchains, shown read-only. Credentials that lie beside one are not in the table.
+
+Only what is in this table is ever shown, never a directory because a link in the workspace points there: such a link
+may have been made by whoever wants to read it.
+"""
+_VARIABLES = {"PYENV_ROOT": ".pyenv", "RUSTUP_HOME": ".rustup", "RBENV_ROOT": ".rbenv", "ASDF_DIR": ".asdf"}
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
+"""Directories of the system that are shown read-only as they are."""
+_DEFAULT_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _ETC = (
-    "alternatives",
-    "bash.bashrc",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "debian_version",
-    "fonts",
-    "host.conf",
-    "inputrc",
-    "java",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "login.defs",
-    "lsb-release",
-    "magic",
-    "maven",
-    "mime.types",
-    "nsswitch.conf",
-    "os-release",
-    "perl",
-    "pki",
-    "profile",
-    "protocols",
-    "python3",
-    "services",
-    "shells",
-    "ssl",
-    "terminfo",
-    "timezone",
-    "xattr.conf",
-)
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts",
+    "host.conf", "inputrc", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "login.defs",
+    "lsb-release", "magic", "maven", "mime.types", "nsswitch.conf", "os-release", "perl", "pki", "profile",
+    "protocols", "python3", "services", "shells", "ssl", "terminfo", "timezone", "xattr.conf",
+)  # fmt: skip
 _PRIVATE = ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private")
 """Keys of the machine's services, which a group may read; an ordinary caller's groups go inside with him."""
-_MASKED = (
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/timer_list",
-)
-"""Files of the kernel that tell about the machine or the user outside of the sandbox."""
+_MASKED = ("kallsyms", "kcore", "key-users", "keys", "latency_stats", "sched_debug", "timer_list")
+"""Files of `/proc` that tell about the machine or the user outside of the sandbox."""
 _SHM_BYTES = 64 * 1024**2
 
 
@@ -186,9 +170,9 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
     arguments.add("--proc", "/proc", "--dev", "/dev")
     # The settings of the sandbox's own IPC namespace belong to its user, who could write them.
     arguments.add("--ro-bind", "/proc/sys", "/proc/sys")
-    for name in _MASKED:
-        if Path(name).exists():
-            arguments.add("--ro-bind", "/dev/null", name)
+    for path in (f"/proc/{name}" for name in _MASKED):
+        if os.path.exists(path):  # noqa: PTH110 -- a text, to be quick
+            arguments.add("--ro-bind", "/dev/null", path)
     arguments.add("--perms", "1777", "--size", _SHM_BYTES, "--tmpfs", "/dev/shm")  # noqa: S108 -- inside
     arguments.add("--perms", "1777", "--size", spec.tmp, "--tmpfs", "/tmp")  # noqa: S108 -- inside
     arguments.add("--perms", "0700", "--size", spec.tmp, "--tmpfs", HOME)
@@ -272,3 +256,54 @@ def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) 
     arguments.data(f"{hosts}\n::1 localhost\n".encode(), "/etc/hosts")
     arguments.data(b"ringfence\n", "/etc/hostname")
     arguments.data(b"# The sandbox has no network.\n", "/etc/resolv.conf")
+
+
+@frozen
+class Toolchains:
+    """What is shown and the environment that makes it found."""
+
+    roots: tuple[Path, ...]
+    environment: Mapping[str, str]
+
+
+def _is_there(path: Path) -> bool:
+    """A link is left out: what it points to is not in the table."""
+    try:
+        return not stat.S_ISLNK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def find_toolchains(
+    home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = (), workspace: Path | None = None
+) -> Toolchains:
+    """Toolchains under `home` that are installed, and a PATH of what can be seen inside.
+
+    Args:
+        home: The user's home directory.
+        search_path: The user's PATH.
+        hide: Show none.
+        extra: Further roots (the interpreter that the guest needs).
+        workspace: What of PATH lies in it (an activated venv) stays on PATH.
+    """
+    roots = [] if hide else [home / name for name in _TOOLCHAINS if _is_there(home / name)]
+    # A home below /opt, say, is covered: what is shown of it is bound on top.
+    roots = [
+        root
+        for root in [*roots, *extra]
+        if not lies_in(str(root), SYSTEM) or lies_in(str(root), (str(home),))
+    ]
+    shown = (*SYSTEM, *map(str, roots), *([str(workspace)] if workspace else []))
+    path = [entry for entry in search_path.split(":") if entry.startswith("/") and lies_in(entry, shown)]
+    path += [entry for entry in _DEFAULT_PATH if entry not in path]
+    environment = {"PATH": ":".join(dict.fromkeys(path))}
+    for variable, name in _VARIABLES.items():
+        if any(lies_in(str(root), (str(home / name),)) for root in roots):
+            environment[variable] = str(home / name)
+    return Toolchains(tuple(dict.fromkeys(roots)), environment)
+
+
+def lies_in(path: str, places: Iterable[str]) -> bool:
+    """Whether a path is one of these or lies below one."""
+    # By text: opening a sandbox asks this hundreds of times, and pathlib made it a quarter of the host's part.
+    return any(path == place or path.startswith(place + "/") for place in places)

@@ -12,8 +12,7 @@ from anyio.abc import Process
 from ringfence.errors import SandboxStartFailed
 from ringfence.process import kill_group, start_process
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.bubblewrap.binary import Bwrap
-from ringfence.sandbox.bubblewrap.failure import explain
+from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain
 from ringfence.sandbox.bubblewrap.limits import Limits
 from ringfence.sandbox.bubblewrap.mounts import Arguments
 from ringfence.sandbox.bubblewrap.staging import Staging
