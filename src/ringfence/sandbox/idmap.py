@@ -29,7 +29,8 @@ class IdMap:
     """Makes mounts on which root's files belong to another user."""
     def __init__(self, uid, gid):
         import ctypes  # only here: it takes as long as all else
-        self.ctypes, self.library = ctypes, ctypes.CDLL(None, use_errno=True)
+        self.library, self.errno = ctypes.CDLL(None, use_errno=True), ctypes.get_errno
+        self.size = ctypes.c_size_t
         ours, childs = _socket.socketpair()
         child = posix.fork()
         if child == 0:
@@ -51,12 +52,10 @@ class IdMap:
             ours.close()
             posix.waitpid(child, 0)
     def call(self, number, *arguments):
-        done = self.library.syscall(self.ctypes.c_long(number), *map(self.wide, arguments))
+        done = self.library.syscall(number, *arguments)
         if done < 0:
-            raise OSError(self.ctypes.get_errno(), posix.strerror(self.ctypes.get_errno()))
+            raise OSError(self.errno(), posix.strerror(self.errno()))
         return done
-    def wide(self, argument):
-        return self.ctypes.c_long(argument) if isinstance(argument, int) else argument
     def mount(self, source, place):
         """Mount what a descriptor is open on, without the mounts below it."""
         # open_tree: OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH
@@ -64,7 +63,7 @@ class IdMap:
         # MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV; MS_PRIVATE
         words = (0x100000 | 2 | 4, 0, 1 << 18, self.namespace)
         attributes = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
-        self.call(442, tree, b"", 0x1000, attributes, len(attributes))  # mount_setattr: AT_EMPTY_PATH
+        self.call(442, tree, b"", 0x1000, attributes, self.size(32))  # mount_setattr: AT_EMPTY_PATH
         self.call(429, tree, b"", -100, place, 4)  # move_mount: MOVE_MOUNT_F_EMPTY_PATH
         posix.close(tree)
 '''
@@ -139,10 +138,11 @@ def refusal(source: Path, why: str) -> str:
 def unmount(sandbox_id: str) -> bool:
     """Remove the mount of a sandbox from the host, if there is one; never what is mounted."""
     place = ON_HOST / sandbox_id
-    library = ctypes.CDLL(None, use_errno=True)
-    for path in (place / "workspace", place):
-        library.umount2(os.fsencode(path), _DETACH | _NO_FOLLOW)
     with suppress(OSError):
-        place.rmdir()
-        return True
+        if sandbox_id in os.listdir(ON_HOST):  # noqa: PTH208 -- names, among which is no `..`
+            library = ctypes.CDLL(None)
+            for path in (place / "workspace", place):
+                library.umount2(os.fsencode(path), _DETACH | _NO_FOLLOW)
+            place.rmdir()
+            return True
     return False

@@ -79,7 +79,7 @@ async def find_plan() -> CgroupPlan:
 
     That is asked once: a systemd that is installed may not run for this user (ssh without linger, containers).
     """
-    found = plan(scopes=True)
+    found = plan(scopes=os.getuid() != 0)  # root has the control groups themselves
     if found.kind != "systemd":
         return found
     if not _scopes:

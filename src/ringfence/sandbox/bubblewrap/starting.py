@@ -30,8 +30,6 @@ class Start:
         self.arguments = Arguments()
         self.group: Cgroup | None = None
         self._process: Process | None = None
-        self._staging_argv: list[str] = []
-        self._wires: tuple[int, ...] = ()
         guest_stdin, write_fd = _pipe()
         read_fd, guest_stdout = _pipe()
         stderr_fd, guest_stderr = _pipe()
@@ -45,9 +43,8 @@ class Start:
     async def stage(self, interpreter: str) -> None:
         """Start the program that stages, for a caller who is root; it waits to be told what."""
         staging = self.arguments.staging = Staging()
-        self._staging_argv, wire = staging.program(interpreter)
-        self._wires = (wire,)
-        await self._launch(self._staging_argv, self._wires)
+        argv, wire = staging.program(interpreter)
+        await self._launch(argv, (wire,))
 
     async def run(
         self, bwrap: Bwrap, command: tuple[str, ...], placement: Placement, limits: Limits
@@ -63,7 +60,8 @@ class Start:
             if group is not None:
                 group.add(process.pid)
         else:
-            process = await self._staging_under(limits)
+            assert self._process is not None
+            process = self._process
             program, env = staging.add(bwrap.path), {}
             if bwrap.library_dir is not None:
                 env["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
@@ -73,14 +71,6 @@ class Start:
         self.group = group or await limits.find(process.pid)
         await _hand_over(self._args_write, self.arguments.encoded())
         return process
-
-    async def _staging_under(self, limits: Limits) -> Process:
-        """The program that stages; where another program must start it, so that it is limited, it is started anew."""
-        assert self._process is not None
-        if limits.prefix:
-            await kill_group(self._process, grace_s=0.0)
-            await self._launch(self._staging_argv, self._wires, limits)
-        return self._process
 
     async def _launch(
         self, argv: list[str], pass_fds: tuple[int, ...], limits: Limits | None = None
