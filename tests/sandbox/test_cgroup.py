@@ -15,6 +15,7 @@ import pytest
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox.cgroup import (
     Cgroup,
+    GroupLimits,
     adopt,
     create,
     launch_environment,
@@ -132,7 +133,7 @@ def test_launch_environment() -> None:
 
 def test_launch_prefix() -> None:
     """The scope of systemd carries each limit, swap included."""
-    words = launch_prefix("abc", memory_bytes=1024, cpus=1.5, pids=7)
+    words = launch_prefix("abc", GroupLimits(1024, 1.5, 7))
     assert words[:3] == ("systemd-run", "--user", "--scope")
     assert {"MemoryMax=1024", "MemorySwapMax=0", "CPUQuota=150%", "TasksMax=7"} <= set(words)
     assert words[-1] == "--"
@@ -140,7 +141,7 @@ def test_launch_prefix() -> None:
 
 def test_no_place_no_group(tmp_path: Path) -> None:
     """Where nothing can be limited, no group is made."""
-    assert create("a", 1, None, 1, where=plan(tmp_path)) is None
+    assert create("a", GroupLimits(1, None, 1), plan(tmp_path)) is None
 
 
 def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
         pytest.skip("systemd-run is not installed")
     assert (found.kind, found.can) == ("systemd", {"memory": True, "cpus": False, "pids": True})
     with pytest.raises(UsageError, match="launch_prefix"):
-        create("a", 1, None, 1, where=found)
+        create("a", GroupLimits(1, None, 1), found)
 
 
 @kernel
@@ -177,15 +178,13 @@ def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
     (proc / "7").mkdir()
     (proc / "7" / "cgroup").write_text("0::/scope\n")
     with pytest.raises(SandboxStartFailed, match="is 'max' where '5'"):
-        adopt("a", 7, memory_bytes=None, cpus=None, pids=5, proc=proc)
-    assert adopt("a", 7, memory_bytes=None, cpus=None, pids=None, proc=proc).directories == (
-        tmp_path / "v2/scope",
-    )
+        adopt("a", 7, GroupLimits(pids=5), proc)
+    assert adopt("a", 7, GroupLimits(), proc).directories == (tmp_path / "v2/scope",)
 
 
 def make(sandbox_id: str, memory_bytes: int | None, cpus: float | None, pids: int | None) -> Cgroup:
     """A group on this machine."""
-    cgroup = create(sandbox_id, memory_bytes, cpus, pids)
+    cgroup = create(sandbox_id, GroupLimits(memory_bytes, cpus, pids))
     assert cgroup is not None
     return cgroup
 

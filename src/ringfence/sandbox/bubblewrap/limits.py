@@ -2,7 +2,6 @@
 
 import os
 import platform
-from typing import Any
 
 import anyio
 
@@ -13,6 +12,7 @@ from ringfence.sandbox.base import Enforcement, Launch
 from ringfence.sandbox.cgroup import (
     Cgroup,
     CgroupPlan,
+    GroupLimits,
     adopt,
     create,
     launch_environment,
@@ -34,13 +34,12 @@ class Limits:
     """RLIMIT_NPROC of every command, where that enforces `pids`."""
     _plan: CgroupPlan
     _sandbox_id: str
-    _values: dict[str, Any]
-    """What the control group limits: `memory_bytes`, `cpus`, `pids`."""
+    _group: GroupLimits
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """What goes before the fence's command, so that systemd starts it in a scope."""
-        return launch_prefix(self._sandbox_id, **self._values) if self._plan.kind == "systemd" else ()
+        return launch_prefix(self._sandbox_id, self._group) if self._plan.kind == "systemd" else ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -51,7 +50,7 @@ class Limits:
         """The cgroup for the fence's first process, before it forks; None where there is none, or systemd makes it."""
         if self._plan.kind not in ("v1", "v2"):
             return None
-        return create(self._sandbox_id, **self._values, where=self._plan)
+        return create(self._sandbox_id, self._group, self._plan)
 
     async def find(self, pid: int) -> Cgroup | None:
         """The cgroup that systemd made around a started process; its limits are read back.
@@ -64,7 +63,7 @@ class Limits:
         deadline = anyio.current_time() + _SCOPE_S
         while True:
             try:
-                return adopt(self._sandbox_id, pid, **self._values)
+                return adopt(self._sandbox_id, pid, self._group)
             except SandboxStartFailed:
                 if anyio.current_time() > deadline:
                     raise
@@ -83,7 +82,7 @@ async def find_plan() -> CgroupPlan:
     if found.kind != "systemd":
         return found
     if not _scopes:
-        probe = launch_prefix("probe", memory_bytes=None, cpus=None, pids=None)
+        probe = launch_prefix("probe", GroupLimits())
         try:
             _scopes.append((await run_process([*probe, "true"], timeout_s=5.0)).ok)
         except InfrastructureFault:
@@ -117,11 +116,10 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
         PolicyRefused: As `enforcement`.
     """
     spec, found = launch.spec, found or await find_plan()
-    asked = {
-        "memory": ("memory_bytes", spec.memory),
-        "cpus": ("cpus", spec.cpus),
-        "pids": ("pids", spec.pids),
-    }
-    values = {key: value if found.can[name] else None for name, (key, value) in asked.items()}
+    group = GroupLimits(
+        spec.memory if found.can["memory"] else None,
+        spec.cpus if found.can["cpus"] else None,
+        spec.pids if found.can["pids"] else None,
+    )
     process_limit = spec.pids if _enforces_by_rlimit(found) else None
-    return Limits(enforcement(spec, lacking_limits(found)), process_limit, found, launch.sandbox_id, values)
+    return Limits(enforcement(spec, lacking_limits(found)), process_limit, found, launch.sandbox_id, group)

@@ -1,13 +1,14 @@
-"""Limits on memory, processor and processes by Linux control groups, where one can be had."""
+"""Limits on memory, processor time and processes by Linux control groups, where they can be used."""
 
-from ringfence.sandbox.cgroup.group import Cgroup, adopt, create
-from ringfence.sandbox.cgroup.leftovers import leftovers, remove_leftovers
+from ringfence.sandbox.cgroup.group import Cgroup, adopt, create, leftovers, remove_leftovers
+from ringfence.sandbox.cgroup.limits import GroupLimits
 from ringfence.sandbox.cgroup.plan import CgroupPlan, plan
 from ringfence.sandbox.cgroup.systemd import launch_environment, launch_prefix
 
 __all__ = [
     "Cgroup",
     "CgroupPlan",
+    "GroupLimits",
     "adopt",
     "create",
     "launch_environment",

@@ -1,4 +1,4 @@
-"""One sandbox's control group: made with its limits, read back, asked, killed, removed."""
+"""One sandbox's control group: made with its limits, read back, measured, killed, removed; also after a crash."""
 
 import errno
 import os
@@ -11,13 +11,21 @@ from pathlib import Path
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Usage
-from ringfence.sandbox.cgroup.hierarchy import PARENT, counter, hierarchies, members, words
-from ringfence.sandbox.cgroup.limits import apply, check, settings_for, write, write_raw
-from ringfence.sandbox.cgroup.plan import ASIDE, CgroupPlan, Place, plan
+from ringfence.sandbox.cgroup.limits import GroupLimits, apply, check, settings_for, write, write_raw
+from ringfence.sandbox.cgroup.plan import (
+    OWN_LEAF,
+    PARENT,
+    CgroupPlan,
+    Place,
+    hierarchies,
+    members,
+    plan,
+    read_fields,
+)
 
 _DEADLINE_S = 5.0
 _POLL_S = 0.005
-_MAKE_TRIES = 50
+_MAX_ATTEMPTS = 50
 
 
 @frozen
@@ -28,7 +36,7 @@ class Cgroup:
     directories: tuple[Path, ...]
 
     def add(self, pid: int) -> None:
-        """Move a process in; its later children are in too.
+        """Move a process in; children that it starts later are in it, too.
 
         Raises:
             SandboxStartFailed: The kernel refuses.
@@ -37,10 +45,10 @@ class Cgroup:
             write(directory / "cgroup.procs", str(pid))
 
     def entrances(self) -> tuple[Path, ...]:
-        """Files to which a process of one thread writes `0` to get in by itself.
+        """Files to which a process of one thread writes `0` to move itself in.
 
         In version 1 that takes a tenth of a millisecond, where `add` waits about 10 ms: moving another process, or
-        one's own threads together, stops all forks of the machine first (kernel/cgroup/cgroup.c,
+        one's own threads together, first stops all forks of the machine (kernel/cgroup/cgroup.c,
         `cgroup_procs_write_start`).
         """
         return tuple(
@@ -49,25 +57,37 @@ class Cgroup:
         )
 
     def members(self) -> frozenset[int]:
-        """Processes in it, those of groups that were made below it included."""
+        """Processes in it, and in groups that were made below it."""
         return frozenset(pid for top in self.directories for one in _tree(top) for pid in members(one))
 
     def usage(self) -> Usage:
-        """What all inside use together, by the kernel's account."""
+        """What everything inside uses together, by the kernel's counters."""
+        microseconds = self._counter(("cpu.stat", "usage_usec"))
+        nanoseconds = self._counter(("cpuacct.usage", None))
+        cpu_s = nanoseconds and nanoseconds / 1e9 if microseconds is None else microseconds / 1e6
         return Usage(
-            memory_bytes=self._first(("memory.current", None), ("memory.usage_in_bytes", None)),
-            cpu_s=self._cpu_s(),
-            pids=self._first(("pids.current", None)),
-            oom_kills=self._first(("memory.events", "oom_kill"), ("memory.oom_control", "oom_kill")),
-            forks_refused=self._first(("pids.events", "max")),
+            memory_bytes=self._counter(("memory.current", None), ("memory.usage_in_bytes", None)),
+            cpu_s=cpu_s,
+            pids=self._counter(("pids.current", None)),
+            oom_kills=self._counter(("memory.events", "oom_kill"), ("memory.oom_control", "oom_kill")),
+            forks_refused=self._counter(("pids.events", "max")),
         )
 
+    def _counter(self, *sources: tuple[str, str | None]) -> int | None:
+        """The number in the first of these files that is there: its only one, or the one behind a key."""
+        for file, key in sources:
+            for directory in self.directories:
+                fields = read_fields(directory / file)
+                position = 0 if key is None else (fields.index(key) + 1 if key in fields else len(fields))
+                if position < len(fields) and fields[position].isdigit():
+                    return int(fields[position])
+        return None
+
     def kill(self) -> None:
-        """Kill everything inside and wait until it is gone; blocks, at most 5 s. The dead are no error."""
+        """Kill everything inside and wait until it is gone, at most 5 s; blocks."""
         for directory in self.directories:
             with suppress(OSError):
-                write_raw(directory / "pids.max", "0")  # nothing new is born while we kill
-        for directory in self.directories:
+                write_raw(directory / "pids.max", "0")  # so that no process is forked meanwhile
             with suppress(OSError):
                 write_raw(directory / "cgroup.kill", "1")
         deadline = time.monotonic() + _DEADLINE_S
@@ -78,9 +98,7 @@ class Cgroup:
             time.sleep(_POLL_S)
 
     def remove(self) -> bool:
-        """Remove the group, whose processes are dead or dying, and the common parent if it is empty.
-
-        Blocks (the kernel tells nobody when a group may go), usually for no time and at most 5 s.
+        """Remove the group, whose processes are dead or dying, and the common parent if it is empty; blocks.
 
         Returns:
             False if something is still inside; then it is left for `remove_leftovers`.
@@ -91,43 +109,23 @@ class Cgroup:
         _remove_parents(self.directories)
         return not any(directory.exists() for directory in self.directories)
 
-    def _first(self, *sources: tuple[str, str | None]) -> int | None:
-        values = (counter(d / file, name) for file, name in sources for d in self.directories)
-        return next((value for value in values if value is not None), None)
 
-    def _cpu_s(self) -> float | None:
-        micro = self._first(("cpu.stat", "usage_usec"))
-        nano = self._first(("cpuacct.usage", None))
-        if micro is not None:
-            return micro / 1e6
-        return None if nano is None else nano / 1e9
-
-
-def create(
-    sandbox_id: str,
-    memory_bytes: int | None,
-    cpus: float | None,
-    pids: int | None,
-    *,
-    where: CgroupPlan | None = None,
-) -> Cgroup | None:
+def create(sandbox_id: str, limits: GroupLimits, where: CgroupPlan | None = None) -> Cgroup | None:
     """Make a sandbox's group with those limits that the plan can enforce; each is read back.
 
-    Whoever needs a limit asks `plan().can` first: what it denies is not limited here.
+    A caller that needs a limit checks the plan's `can` first: a limit that it denies is not set.
 
     Args:
         sandbox_id: Names the group.
-        memory_bytes: Memory and swap together; None: not limited. Rounded down to whole pages.
-        cpus: Processor seconds per second; None: not limited. At least 0.01.
-        pids: Processes and threads; None: not limited.
+        limits: Its limits.
         where: None: by `plan()`.
 
     Returns:
         None if the plan is of kind `none`.
 
     Raises:
-        SandboxStartFailed: The kernel did not take a limit as asked.
-        UsageError: The plan is to launch by `launch_prefix`; follow it by `adopt`.
+        SandboxStartFailed: The kernel did not take a limit.
+        UsageError: The plan is to launch by `launch_prefix` and then to call `adopt`.
     """
     where = plan() if where is None else where
     if where.kind == "systemd":
@@ -139,7 +137,7 @@ def create(
         for place in where.places:
             directory = _make(place, sandbox_id)
             directories.append(directory)
-            for setting in settings_for(place.version, memory_bytes, cpus, pids):
+            for setting in settings_for(place.version, limits):
                 if setting.controller in place.controllers:
                     apply(directory, setting)
     except BaseException:
@@ -149,36 +147,50 @@ def create(
     return Cgroup(sandbox_id, tuple(directories))
 
 
-def adopt(
-    sandbox_id: str,
-    pid: int,
-    *,
-    memory_bytes: int | None,
-    cpus: float | None,
-    pids: int | None,
-    proc: Path = Path("/proc"),
-) -> Cgroup:
+def adopt(sandbox_id: str, pid: int, limits: GroupLimits, proc: Path = Path("/proc")) -> Cgroup:
     """Take over the group that `systemd-run` made around `pid`, after reading its limits back.
 
     Raises:
-        SandboxStartFailed: It is not there or its limits are not as asked.
+        SandboxStartFailed: It is not there or its limits are different.
     """
     tree = next((tree for tree in hierarchies(proc, str(pid)) if tree.version == 2), None)
     if tree is None:
         raise SandboxStartFailed(f"process {pid} of sandbox {sandbox_id!r} is in no version 2 control group")
-    for setting in settings_for(2, memory_bytes, cpus, pids):
-        if not setting.optional or (tree.own / setting.file).exists():
-            check(tree.own, setting)
+    for setting in settings_for(2, limits):
+        check(tree.own, setting)
     return Cgroup(sandbox_id, (tree.own,))
 
 
+def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
+    """The groups of all sandboxes in the trees that we can see, by sandbox id; of living ones, too."""
+    found: dict[str, list[Path]] = {}
+    for mount in dict.fromkeys(tree.mount for tree in hierarchies(proc)):
+        for path, children, _ in os.walk(mount):
+            if Path(path).name == PARENT:
+                for child in children:
+                    found.setdefault(child, []).append(Path(path) / child)
+                children.clear()
+    return {sandbox_id: Cgroup(sandbox_id, tuple(paths)) for sandbox_id, paths in found.items()}
+
+
+def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> list[str]:
+    """Kill what is left in the groups of these sandboxes and remove them; returns what was removed. Blocks."""
+    removed = []
+    for sandbox_id, group in leftovers(proc).items():
+        if sandbox_id in sandbox_ids:
+            group.kill()
+            if group.remove():
+                removed.append(f"control group {sandbox_id}")
+    return removed
+
+
 def _make(place: Place, sandbox_id: str) -> Path:
-    """Make `ringfence/<sandbox_id>` in a place; the parent may be removed by another of us meanwhile."""
+    """Make `ringfence/<sandbox_id>` in a place."""
     if place.step_aside:
         _step_aside(place.directory)
     parent = place.directory / PARENT
     try:
-        for _ in range(_MAKE_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             directory = _make_below(parent, place, sandbox_id)
             if directory is not None:
                 return directory
@@ -190,15 +202,15 @@ def _make(place: Place, sandbox_id: str) -> Path:
 
 
 def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path | None:
-    """None where another of us, removing its own group, took the parent away meanwhile."""
+    """None if another process of ours removed the empty parent meanwhile."""
     # Not `exist_ok`: that looks again whether it is a directory, and finds it gone.
     with suppress(FileExistsError):
         parent.mkdir()
     directory = parent / sandbox_id
     try:
         if place.version == 2:
-            _pass_on(place.directory, place.controllers)
-            _pass_on(parent, place.controllers)
+            _enable(place.directory, place.controllers)
+            _enable(parent, place.controllers)
         directory.mkdir()
     except OSError as exc:
         if exc.errno in (errno.ENOENT, errno.ENODEV):
@@ -207,14 +219,16 @@ def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path | None:
     return directory
 
 
-def _pass_on(directory: Path, controllers: frozenset[str]) -> None:
-    missing = controllers - words(directory / "cgroup.subtree_control")
+def _enable(directory: Path, controllers: frozenset[str]) -> None:
+    """Enable controllers for the groups in a version 2 group."""
+    missing = controllers - set(read_fields(directory / "cgroup.subtree_control"))
     if missing:
         write_raw(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
 
 
 def _step_aside(directory: Path) -> None:
-    leaf = directory / ASIDE
+    """Move our own processes into a leaf."""
+    leaf = directory / OWN_LEAF
     with suppress(FileExistsError):
         leaf.mkdir()
     for pid in members(directory):
@@ -228,7 +242,7 @@ def _tree(top: Path) -> list[Path]:
 
 
 def _remove_trees(tops: Sequence[Path]) -> list[Path]:
-    """Try to remove groups with all below them; return those that are still there."""
+    """Try to remove groups with all below them; returns those that are still there."""
     for top in tops:
         for directory in _tree(top):
             with suppress(OSError):
@@ -237,7 +251,7 @@ def _remove_trees(tops: Sequence[Path]) -> list[Path]:
 
 
 def _remove_parents(directories: Sequence[Path]) -> None:
-    """Remove the common parents, where nothing else is in them."""
+    """Remove the common parents that are empty."""
     for directory in directories:
         if directory.parent.name == PARENT:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The limits as the kernel is told them, version by version; each is read back."""
+"""The limits of a control group as the kernel's files of either version take them; each is read back."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,24 @@ from ringfence.errors import SandboxStartFailed
 from ringfence.frozen import frozen
 
 _PERIOD_US = 100_000
-_LEAST_QUOTA_US = 1000  # the kernel refuses less
+_MIN_QUOTA_US = 1000  # the kernel refuses less
+
+
+@frozen
+class GroupLimits:
+    """What everything in a group may use together; None: not limited."""
+
+    memory_bytes: int | None = None
+    """Memory and swap together; rounded down to whole pages."""
+    cpus: float | None = None
+    """Processor seconds per second, at least 0.01."""
+    pids: int | None = None
+    """Processes and threads."""
 
 
 @frozen
 class Setting:
-    """One limit as the kernel is told it."""
+    """One file of a group and the value to write."""
 
     controller: str
     file: str
@@ -21,18 +33,16 @@ class Setting:
     """Skipped where the kernel has no such file (built without swap accounting)."""
 
 
-def settings_for(version: int, memory: int | None, cpus: float | None, pids: int | None) -> list[Setting]:
-    """What to write for these limits (bytes, processors, tasks; None: not limited), in this order."""
+def settings_for(version: int, limits: GroupLimits) -> list[Setting]:
+    """What to write for these limits, in this order."""
     settings = []
-    if memory is not None:
+    if limits.memory_bytes is not None:
         page = os.sysconf("SC_PAGE_SIZE")
-        size = str(max(memory // page, 1) * page)
-        settings += _memory(version, size)
-    if cpus is not None:
-        quota = max(int(cpus * _PERIOD_US), _LEAST_QUOTA_US)
-        settings += _cpu(version, quota)
-    if pids is not None:
-        settings.append(Setting("pids", "pids.max", str(pids)))
+        settings += _memory(version, str(max(limits.memory_bytes // page, 1) * page))
+    if limits.cpus is not None:
+        settings += _cpu(version, max(int(limits.cpus * _PERIOD_US), _MIN_QUOTA_US))
+    if limits.pids is not None:
+        settings.append(Setting("pids", "pids.max", str(limits.pids)))
     return settings
 
 
@@ -64,21 +74,22 @@ def apply(directory: Path, setting: Setting) -> None:
     """Write a limit and read it back.
 
     Raises:
-        SandboxStartFailed: The kernel refuses it, or takes another than was asked.
+        SandboxStartFailed: The kernel refuses it, or takes another value.
     """
-    if setting.optional and not (directory / setting.file).exists():
-        return
-    write(directory / setting.file, setting.value)
-    check(directory, setting)
+    if not setting.optional or (directory / setting.file).exists():
+        write(directory / setting.file, setting.value)
+        check(directory, setting)
 
 
 def check(directory: Path, setting: Setting) -> None:
     """Read a limit back.
 
     Raises:
-        SandboxStartFailed: It cannot be read or is another than was asked.
+        SandboxStartFailed: It cannot be read or has another value.
     """
     file = directory / setting.file
+    if setting.optional and not file.exists():
+        return
     try:
         found = " ".join(file.read_text().split())
     except OSError as exc:
@@ -102,7 +113,7 @@ def write(file: Path, value: str) -> None:
 
 
 def write_raw(file: Path, value: str) -> None:
-    """Write to a group's file in one call; a refusal is an `OSError`."""
+    """Write to a group's file in one call; the kernel's refusal is an `OSError`."""
     descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, value.encode())

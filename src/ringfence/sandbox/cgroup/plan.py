@@ -1,25 +1,32 @@
-"""Looks for a place where limits can be had, and says why where there is none. Changes nothing.
+"""Finds where control groups with limits can be made, and says why where they cannot. Changes nothing.
 
-Version 2 has the "no internal processes" rule: a group that passes controllers on holds no process itself
-(the very root is exempt). So a place is the nearest ancestor, our own group first, which already passes them
-on or is empty; or our own group if every process in it is ours, for then they can step aside into a leaf.
+Version 2 has the "no internal processes" rule: a group that enables controllers for its children holds no process
+itself (the root is exempt). So the place is the nearest ancestor, our own group first, that already enables them or
+is empty; or our own group if every process in it is ours, which then can move into a leaf.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from ringfence.frozen import frozen
-from ringfence.sandbox.cgroup.hierarchy import Hierarchy, hierarchies, is_writable, members, words
 
 Kind = Literal["v2", "v1", "systemd", "none"]
 
-ASIDE = "ringfence-host"
-"""The leaf into which our own processes step aside."""
+PARENT = "ringfence"
+"""All our groups lie in a directory of this name; each is named by its sandbox's id."""
+OWN_LEAF = "ringfence-host"
+"""The leaf into which our own processes move."""
 
 _CONTROLLERS = {"memory": "memory", "cpus": "cpu", "pids": "pids"}
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_MOUNT_SETTINGS = frozenset({
+    "rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods", "all", "none",
+})  # fmt: skip
+"""Options of a version 1 mount that are no controllers."""
 _HELP = (
     "to have limits start ringfence by `systemd-run --user --scope -p Delegate=yes ringfence ...`, be root, "
     "or let an administrator delegate a control group to you"
@@ -27,8 +34,20 @@ _HELP = (
 
 
 @frozen
+class Hierarchy:
+    """One mounted tree of control groups, and where a process is in it."""
+
+    version: int
+    controllers: frozenset[str]
+    """Of version 1: those of this mount. Of version 2: empty, as each directory lists its own."""
+    mount: Path
+    own: Path
+    """Directory of the process's own group."""
+
+
+@frozen
 class Place:
-    """A directory in which the `ringfence` group is made, and what it limits."""
+    """A directory in which the group `ringfence` is made, and the controllers that limit it."""
 
     directory: Path
     version: int
@@ -39,7 +58,7 @@ class Place:
 
 @frozen
 class CgroupPlan:
-    """How limits can be enforced on this machine by this user."""
+    """How this user can enforce limits on this machine."""
 
     kind: Kind
     reason: str
@@ -52,13 +71,13 @@ class CgroupPlan:
 def plan(
     proc: Path = Path("/proc"), *, scopes: bool = False, environment: Mapping[str, str] = os.environ
 ) -> CgroupPlan:
-    """Find the best way: version 2, version 1, `systemd-run` if the caller can launch so, or none.
+    """Find the best way: version 2, version 1, `systemd-run` if the caller uses it, or none.
 
     Args:
         proc: Where procfs is mounted.
-        scopes: The caller starts sandboxes by `launch_prefix` where that is the way; else kind `systemd` is
-            never given, for limits would be promised that nobody sets.
-        environment: Says whether the user has a systemd of his own (`XDG_RUNTIME_DIR`).
+        scopes: The caller starts sandboxes by `launch_prefix` if the kind is `systemd`; else that kind is never
+            returned, as nothing would set the limits.
+        environment: Tells whether the user has a systemd instance (`XDG_RUNTIME_DIR`).
     """
     trees = hierarchies(proc)
     if not trees:
@@ -68,9 +87,75 @@ def plan(
     if scopes:
         options.append(_systemd(trees, environment))
     best = max(options, key=lambda option: sum(option.can.values()))
-    return (
-        best if any(best.can.values()) else _none("; ".join([*(option.reason for option in options), _HELP]))
-    )
+    if any(best.can.values()):
+        return best
+    return _none("; ".join([*(option.reason for option in options), _HELP]))
+
+
+def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
+    """All visible trees that `pid` is in; empty where there are none."""
+    try:
+        mounts = (proc / "self" / "mountinfo").read_text()
+        memberships = (proc / pid / "cgroup").read_text()
+    except OSError:
+        return []
+    rows = [row for row in (line.split(":", 2) for line in memberships.splitlines()) if len(row) == 3]
+    paths = {frozenset(filter(None, controllers.split(","))): path for _, controllers, path in rows}
+    found = []
+    for version, controllers, root, mount in _mounts(mounts):
+        path = paths.get(controllers)
+        own = None if path is None else _below(mount, root, path)
+        if own is not None and own.is_dir():
+            found.append(Hierarchy(version, controllers, mount, own))
+    return found
+
+
+def _mounts(text: str) -> list[tuple[int, frozenset[str], str, Path]]:
+    """Version, controllers, root and mount point of each mounted tree."""
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        version, controllers = 2, frozenset[str]()
+        if kind[0] == "cgroup":
+            options = frozenset(kind[2].split(",")) - _MOUNT_SETTINGS
+            version, controllers = 1, frozenset(o for o in options if not o.startswith("release_agent="))
+        found.append((version, controllers, _unescape(fields[3]), Path(_unescape(fields[4]))))
+    return found
+
+
+def _unescape(text: str) -> str:
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def _below(mount: Path, root: str, path: str) -> Path | None:
+    """Directory of group `path` where `root` is mounted; None where it lies outside what is mounted."""
+    if "/.." in path or "/.." in root:
+        return None
+    try:
+        return mount / PurePosixPath(path).relative_to(root)
+    except ValueError:
+        return None
+
+
+def members(directory: Path) -> list[int]:
+    """Processes in a group itself, without its children; empty if it is gone."""
+    return [int(pid) for pid in read_fields(directory / "cgroup.procs")]
+
+
+def read_fields(file: Path) -> list[str]:
+    """The fields of a file, separated by white space; empty if it is not there."""
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
+
+
+def _is_writable(directory: Path) -> bool:
+    """Whether groups can be made in a directory and processes moved there (false on a read-only mount)."""
+    return os.access(directory, os.W_OK) and os.access(directory / "cgroup.procs", os.W_OK)
 
 
 def _none(reason: str) -> CgroupPlan:
@@ -84,78 +169,66 @@ def _can(controllers: frozenset[str]) -> dict[str, bool]:
 def _v1(trees: list[Hierarchy]) -> CgroupPlan:
     wanted = frozenset(_CONTROLLERS.values()) | {"cpuacct"}
     mounted = [tree for tree in trees if tree.version == 1 and tree.controllers & wanted]
-    writable = [tree for tree in mounted if is_writable(tree.own)]
-    places = tuple(Place(tree.own, 1, tree.controllers & wanted) for tree in writable)
-    can = _can(frozenset().union(*(place.controllers for place in places)))
-    if places:
-        return CgroupPlan("v1", f"version 1 groups below {_named(writable)} can be written", can, places)
+    writable = [tree for tree in mounted if _is_writable(tree.own)]
+    named = ", ".join(str(tree.own) for tree in writable or mounted)
+    if writable:
+        places = tuple(Place(tree.own, 1, tree.controllers & wanted) for tree in writable)
+        can = _can(frozenset().union(*(place.controllers for place in places)))
+        return CgroupPlan("v1", f"version 1 groups below {named} can be written", can, places)
     if mounted:
-        return _none(f"version 1 groups {_named(mounted)} belong to somebody else")
+        return _none(f"version 1 groups {named} belong to somebody else")
     return _none("no version 1 control groups with memory, cpu or pids are mounted")
 
 
-def _named(trees: list[Hierarchy]) -> str:
-    return ", ".join(str(tree.own) for tree in trees)
-
-
 def _v2(tree: Hierarchy, proc: Path) -> CgroupPlan:
-    own = tree.own.parent if tree.own.name == ASIDE else tree.own
-    offered = [place for place in (_offer(one, own, proc) for one in _upwards(own, tree.mount)) if place]
-    if not offered:
+    own = tree.own.parent if tree.own.name == OWN_LEAF else tree.own
+    candidates = [one for one in (own, *own.parents) if one.is_relative_to(tree.mount)]
+    places = [place for place in (_place(one, own, proc) for one in candidates) if place]
+    if not places:
         return _none(f"version 2 group {own} is not delegated to us, or holds other processes")
-    best = max(offered, key=lambda place: sum(_can(place.controllers).values()))
+    best = max(places, key=lambda place: sum(_can(place.controllers).values()))
     reason = f"version 2 group {best.directory} passes on {', '.join(sorted(best.controllers)) or 'nothing'}"
     return CgroupPlan("v2", reason, _can(best.controllers), (best,))
 
 
-def _upwards(directory: Path, mount: Path) -> list[Path]:
-    return [one for one in (directory, *directory.parents) if one.is_relative_to(mount)]
-
-
-def _offer(directory: Path, own: Path, proc: Path) -> Place | None:
-    """What a version 2 group could limit below itself; None if nothing can be made there."""
-    if not is_writable(directory):
+def _place(directory: Path, own: Path, proc: Path) -> Place | None:
+    """What a version 2 group can limit below itself; None if no group can be made there."""
+    if not _is_writable(directory):
         return None
-    available = words(directory / "cgroup.controllers") & set(_CONTROLLERS.values())
-    enabled = words(directory / "cgroup.subtree_control") & available
+    available = frozenset(read_fields(directory / "cgroup.controllers")) & set(_CONTROLLERS.values())
+    enabled = frozenset(read_fields(directory / "cgroup.subtree_control")) & available
     if not os.access(directory / "cgroup.subtree_control", os.W_OK):
         return Place(directory, 2, enabled)
     is_root = not (directory / "cgroup.type").exists()
     inhabitants = members(directory)
     if is_root or not inhabitants:
         return Place(directory, 2, available)
-    if directory == own and _are_ours(inhabitants, proc):
+    if directory == own and all(_descends_from_us(pid, proc) for pid in inhabitants):
         return Place(directory, 2, available, step_aside=True)
     return Place(directory, 2, enabled) if enabled else None
 
 
-def _are_ours(pids: list[int], proc: Path) -> bool:
-    """Whether all processes are ourselves or descend from us."""
-    return all(_descends(pid, os.getpid(), proc) for pid in pids)
-
-
-def _descends(pid: int, ancestor: int, proc: Path) -> bool:
-    while pid > 1 and pid != ancestor:
+def _descends_from_us(pid: int, proc: Path) -> bool:
+    while pid > 1 and pid != os.getpid():
         try:
-            # Behind the command's name, which may hold blanks and parentheses: state, then the parent's id.
+            # Behind the command's name, which may contain blanks and parentheses: state, then the parent's id.
             pid = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             return False
-    return pid == ancestor
+    return pid == os.getpid()
 
 
 def _systemd(trees: list[Hierarchy], environment: Mapping[str, str]) -> CgroupPlan:
-    runtime = environment.get("XDG_RUNTIME_DIR", "")
-    unified = [tree for tree in trees if tree.version == 2]
-    if (
-        shutil.which("systemd-run", path="/usr/local/bin:/usr/bin:/bin") is None
-        or not (Path(runtime or "/-") / "systemd" / "private").exists()
-    ):
+    runtime = environment.get("XDG_RUNTIME_DIR") or "/-"
+    program = shutil.which("systemd-run", path="/usr/local/bin:/usr/bin:/bin")
+    if program is None or not (Path(runtime) / "systemd" / "private").exists():
         return _none("no systemd of the user's own is running")
     uid = os.getuid()
-    for tree in unified:
+    for tree in trees:
         service = tree.mount / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
-        can = _can(words(service / "cgroup.controllers"))
+        can = _can(
+            frozenset(read_fields(service / "cgroup.controllers")) if tree.version == 2 else frozenset()
+        )
         if any(can.values()):
             return CgroupPlan("systemd", f"`systemd-run --user --scope` below {service}", can)
     return _none("the user's systemd has no controllers delegated")
