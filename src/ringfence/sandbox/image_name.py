@@ -1,4 +1,4 @@
-"""Names of container images, taken apart as engines take them (github.com/distribution/reference)."""
+"""Parses names of container images as engines do (github.com/distribution/reference)."""
 
 import re
 
@@ -15,7 +15,7 @@ _LONGEST = 255
 
 @frozen
 class ImageName:
-    """One image's name."""
+    """The parts of an image's name."""
 
     registry: str
     """Host, with its port if there is one; `docker.io` where the name has none."""
@@ -25,15 +25,15 @@ class ImageName:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it means one certain image, or at least a version: not `latest`, not nothing."""
+        """Whether it names a digest or a version: not `latest`, which is also the default."""
         return self.digest is not None or self.tag not in (None, "latest")
 
 
 def parse_image_name(text: str) -> ImageName:
-    """Take a name apart. An image's id (`sha256:...`) is a name without a repository.
+    """Parse a name. An image's id (`sha256:...`) is a name without a repository.
 
     Raises:
-        ValueError: No engine would take it.
+        ValueError: No engine would accept it.
     """
     if _DIGEST.fullmatch(text):
         return ImageName("", "", None, text)

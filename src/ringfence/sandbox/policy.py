@@ -1,4 +1,4 @@
-"""Rules about what may be asked of a sandbox: pure functions from a spec to refusals, one row each."""
+"""The rules that the spec of a sandbox must keep, one row each, and a sandbox's effective policy."""
 
 import os
 import re
@@ -53,7 +53,7 @@ _PROGRAM_TYPES = (2, 3)
 
 @frozen
 class Surroundings:
-    """What rules are judged by, besides the spec; all paths resolved."""
+    """Paths of the host that rules depend on; resolved."""
 
     home: Path
     state: Path
@@ -61,7 +61,7 @@ class Surroundings:
 
 @frozen
 class Rule:
-    """One row of the table: `violations` yields what breaks it."""
+    """One row of the table: `violations` yields each part of a spec that breaks the rule."""
 
     name: str
     because: str
@@ -74,7 +74,7 @@ def _sources(spec: SandboxSpec) -> Iterator[tuple[Mount, Path]]:
 
 
 def _normal(target: str) -> Path:
-    """A path inside as the kernel takes it; `normpath` alone keeps two slashes at the start."""
+    """A path inside as the kernel resolves it; `normpath` alone keeps two slashes at the start."""
     return Path("/", os.path.normpath(target).lstrip("/"))
 
 
@@ -189,7 +189,7 @@ def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _image(spec: SandboxSpec) -> ImageName | None:
-    """The image's name; None if there is none, or it is no name (which `image-name` refuses)."""
+    """The image's name; None if there is none, or it cannot be parsed (which `image-name` refuses)."""
     try:
         return parse_image_name(spec.image) if spec.image is not None else None
     except ValueError:
@@ -300,7 +300,7 @@ def check_spec(spec: SandboxSpec, around: Surroundings) -> None:
 
 
 def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> dict[str, Any]:
-    """What holds in a sandbox, as plain data: printed by `ringfence policy` and kept in `sandbox.created`."""
+    """The policy that a sandbox enforces, as plain data: `ringfence policy` prints it, `sandbox.created` records it."""
     return {
         "network": spec.network if facts.is_fence else "the host's",
         "uid": placement.uid,

@@ -74,7 +74,7 @@ async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | 
         spec: Of the sandbox.
         has_option: Whether the command that asks has an option that would allow it.
     """
-    if spec.soft_limits or not spec.asked_limits():
+    if spec.soft_limits or not spec.explicit_limits():
         return None
     with suppress(RingfenceError):  # no backend, no engine: opening the sandbox reports it
         return refusal(spec, (await examine(spec)).unenforced, has_option=has_option)

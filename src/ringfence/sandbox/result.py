@@ -1,4 +1,4 @@
-"""What a command in a sandbox came to."""
+"""The result of a command in a sandbox."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -6,10 +6,10 @@ from typing import Literal
 from ringfence.frozen import frozen
 
 OnOutput = Callable[[bytes, bool], None]
-"""Takes a piece of a command's output, and whether it is of stderr."""
+"""Called with each piece of a command's output, and whether it is from stderr."""
 
 EndedBy = Literal["exit", "signal", "timeout", "cancel", "memory", "output", "pids", "disk"]
-"""Why a command is over: it exited; a signal; its deadline; the caller; the memory limit; it flooded us;
+"""Why a command ended: it exited; a signal; its timeout; the caller; the memory limit; too much output;
 or a soft limit on processes or disk."""
 
 
@@ -17,9 +17,9 @@ or a soft limit on processes or disk."""
 class ExecResult:
     """The outcome of one command. A failing command is a result, never an exception.
 
-    `stdout` and `stderr` are text decoded as UTF-8 with replacement. Where more came than the limit, head and
-    tail are kept and a line between them says how many bytes were cut; `stdout_bytes` and `stderr_bytes` hold
-    the same kept bytes undecoded, `stdout_total` and `stderr_total` count all bytes that came.
+    `stdout` and `stderr` are text decoded as UTF-8 with replacement. Of output beyond the limit, head and tail are
+    kept and a line between them says how many bytes were cut; `stdout_bytes` and `stderr_bytes` are the same bytes
+    undecoded, `stdout_total` and `stderr_total` count all bytes that were written.
     """
 
     argv: tuple[str, ...]
@@ -28,14 +28,14 @@ class ExecResult:
     stdout_total: int
     stderr_total: int
     exit_code: int
-    """As a shell says it: the code, or 128 + signal. 127: not found, 126: not executable."""
+    """As a shell reports it: the code, or 128 + signal. 127: not found, 126: not executable."""
     signal: int | None
     duration_s: float
     ended_by: EndedBy
     refused: tuple[str, ...] = ()
-    """What the gate refused, or could not reach, while it ran: each line once, at most 20."""
+    """What the gate refused or could not reach while the command ran: each line once, at most 20."""
     is_started: bool = True
-    """False: there was no such program, or it could not be run; why is on `stderr`."""
+    """False: there is no such program, or it could not be run; `stderr` gives the reason."""
 
     @property
     def stdout(self) -> str:
@@ -52,18 +52,18 @@ class ExecResult:
         """Whether the command exited by itself with code 0."""
         return self.ended_by == "exit" and self.exit_code == 0
 
-    def in_a_line(self, limit_bytes: int) -> str:
-        """What it said on stderr, or else on stdout. Some say why at the end, others at first: both are kept."""
-        said = BoundedOutput(limit_bytes)
-        said.add((self.stderr or self.stdout).strip().encode())
-        return "; ".join(said.value().decode("utf-8", "replace").split("\n"))
+    def excerpt(self, limit_bytes: int) -> str:
+        """Head and tail of stderr, or else of stdout, in one line: programs give a reason first or last."""
+        kept = BoundedOutput(limit_bytes)
+        kept.add((self.stderr or self.stdout).strip().encode())
+        return "; ".join(kept.value().decode("utf-8", "replace").split("\n"))
 
 
 class BoundedOutput:
     """Keeps the first and the last bytes of a stream and counts the rest.
 
     Args:
-        limit_bytes: At most so many bytes are kept; half of them from the head.
+        limit_bytes: How many bytes are kept, half of them from the head.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -74,7 +74,7 @@ class BoundedOutput:
         self.total = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes."""
         self.total += len(chunk)
         room = self._head_limit - len(self._head)
         if room > 0:
@@ -82,12 +82,12 @@ class BoundedOutput:
             chunk = chunk[room:]
         if chunk:
             self._tail += chunk[-self._tail_limit :] if self._tail_limit else b""
-            # Trimmed only when twice too long: trimming at each chunk would copy the tail each time.
+            # Trimmed when twice too long, as each trimming copies the tail.
             if len(self._tail) > 2 * self._tail_limit:
                 del self._tail[: -self._tail_limit or None]
 
     def value(self) -> bytes:
-        """What is kept, with a line between head and tail where bytes were cut."""
+        """The bytes that were kept, with a line between head and tail if some were cut."""
         tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
         cut = self.total - len(self._head) - len(tail)
         marker = f"\n[... {cut} bytes cut ...]\n".encode() if cut else b""

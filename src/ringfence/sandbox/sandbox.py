@@ -182,7 +182,7 @@ class Sandbox:
             )
             yield result
             if not result.ok:
-                said = result.in_a_line(_SETUP_SAID_BYTES)
+                said = result.excerpt(_SETUP_SAID_BYTES)
                 failed = f"set-up command {command!r} failed with exit code {result.exit_code}"
                 raise SandboxStartFailed(f"{failed}: {said}" if said else failed)
 

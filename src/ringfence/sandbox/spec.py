@@ -1,4 +1,4 @@
-"""What a sandbox is asked to be. A spec says nothing of how; see `policy` for what is refused."""
+"""The specification of a sandbox: what it is like, not how it is made. See `policy` for what is refused."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,7 +36,7 @@ class Mount(BaseModel):
 
 
 class SandboxSpec(Arguments):
-    """Everything that decides what a sandbox is like. Equal specs give equal sandboxes.
+    """Everything that determines what a sandbox is like. Equal specs give equal sandboxes.
 
     Raises:
         UsageError: An argument is unknown, or its value does not fit.
@@ -68,13 +68,13 @@ class SandboxSpec(Arguments):
     setup: tuple[str, ...] = ()
     """Shell commands run once inside, before anything else, in the workspace."""
     forward: Annotated[tuple[Forward, ...], AfterValidator(check_forwards)] = ()
-    """TCP services of the host's side that are shown inside, where somebody opens the gate (`egress.gate`)."""
+    """TCP services on the host's side that can be reached inside, while a gate is open (`egress.gate`)."""
     engine_access: EngineAccess | None = None
-    """What those inside may do with a container engine, through the gate. None: nothing."""
+    """What processes inside may do with a container engine, through the gate. None: nothing."""
     egress: Egress = Egress()
-    """What those inside may reach through the gate, where somebody opens it (`egress.gate`)."""
+    """What processes inside may reach through the gate, while it is open (`egress.gate`)."""
     soft_limits: bool = False
-    """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
+    """Accept a watchdog where the kernel cannot enforce a limit that was set."""
     image: str | None = None
     """Container image, by tag or digest; for backends that use one."""
     engine: str | None = None
@@ -86,18 +86,18 @@ class SandboxSpec(Arguments):
     digest_only: bool = False
     """Refuse images that are not pinned by digest."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Put on containers and volumes, besides ringfence's own."""
+    """Labels of containers and volumes, besides ringfence's own."""
     tmp_exec: bool = False
     """Let programs in `/tmp` be executed; elsewhere in the sandbox that is always allowed."""
     unsafe: tuple[str, ...] = ()
-    """Loosenings of the policy, by name."""
+    """Exceptions from the policy, by name."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
 
     def host_names(self) -> tuple[str, ...]:
-        """Names that mean the loopback inside, besides `localhost`: for `/etc/hosts`, where a backend can write it."""
+        """Names that mean the loopback inside, besides `localhost`; for `/etc/hosts`, where a backend can write it."""
         return tuple(dict.fromkeys(forward.name for forward in self.forward if forward.name is not None))
 
-    def asked_limits(self) -> frozenset[str]:
-        """Names of the limits that somebody asked for, as against those that are defaults."""
+    def explicit_limits(self) -> frozenset[str]:
+        """Names of the limits that were set, as opposed to those that are defaults."""
         return frozenset({"memory", "cpus", "pids"} & self.model_fields_set)

@@ -110,7 +110,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path, state: SupervisorStat
     again = directory.read_state()
     assert again == state
     assert again is not None
-    assert again.spec.asked_limits() == frozenset({"memory"})
+    assert again.spec.explicit_limits() == frozenset({"memory"})
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', "\0"])

@@ -19,7 +19,7 @@ from ringfence.sandbox.cgroup import (
     launch_prefix,
     plan,
 )
-from ringfence.sandbox.enforcement import Lacking, enforcement
+from ringfence.sandbox.enforcement import Unenforced, enforcement
 
 _SCOPE_S = 5.0
 
@@ -90,7 +90,7 @@ async def find_plan() -> CgroupPlan:
     return found if _scopes[0] else plan(scopes=False)
 
 
-def lacking_limits(found: CgroupPlan) -> Lacking:
+def lacking_limits(found: CgroupPlan) -> Unenforced:
     """What the kernel does not enforce by a plan, and why."""
     return {
         name: found.reason

@@ -3,7 +3,7 @@
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Enforcement
 from ringfence.sandbox.docker.facts import EngineFacts
-from ringfence.sandbox.enforcement import Lacking, enforcement
+from ringfence.sandbox.enforcement import Unenforced, enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
 _LIMITS = frozenset({"memory", "cpus", "pids"})
@@ -51,7 +51,7 @@ def plan_limits(spec: SandboxSpec, facts: EngineFacts, *, is_gvisor: bool, key: 
     )
 
 
-def lacking_limits(facts: EngineFacts, *, is_gvisor: bool) -> Lacking:
+def lacking_limits(facts: EngineFacts, *, is_gvisor: bool) -> Unenforced:
     """What an engine cannot enforce, and why."""
     lacking = _unset_by_engine(facts)
     return {"pids": "gVisor's own threads count against it", **lacking} if is_gvisor else lacking

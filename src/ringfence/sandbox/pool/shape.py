@@ -64,7 +64,7 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
         "python": sys.version,
         "code": _code(),
         "spec": spec.model_dump(mode="json", exclude=set(_PER_RUN)),
-        "limits": sorted(spec.asked_limits()),
+        "limits": sorted(spec.explicit_limits()),
         "uid": placement.uid,
         "gid": placement.gid,
         "workspace": placement.workspace,
