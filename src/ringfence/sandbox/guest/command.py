@@ -253,8 +253,6 @@ class Command:
         elif kind == b"ready":
             self._release_shim()
             self.settle()
-        elif kind == b"not-subreaper":
-            self.executor.adopts_orphans = True
 
     def _release_shim(self) -> None:
         if self.shim is not None:

@@ -54,12 +54,15 @@ class Executor:
     def __init__(self, loop: EventLoop, stream: Stream) -> None:
         self.loop = loop
         self.stream = stream
-        self.adopts_orphans = False
-        """Whether orphans of every command become the guest's: the kernel knows no subreapers (gVisor of 2022)."""
         self._commands: dict[int, Command] = {}
         self._shims: dict[int, Shim] = {}
         self._idle: list[Shim] = []
         self._fork_again_at = 0.0
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether there is a command, or something left of one."""
+        return len(self._shims) > len(self._idle)
 
     @property
     def owners(self) -> list[int]:
@@ -193,12 +196,10 @@ class Executor:
         if command.is_operation:
             processes.send_signal(pid, processes.SIGTERM)
             return
-
-        def tree() -> list[int]:
-            table = processes.list_processes()
-            return processes.descendants(pid, table) + (self._orphans(table) if self.adopts_orphans else [])
-
-        if not processes.kill_all(tree, _KILL_S) and os.getpid() == 1:
+        is_killed = processes.kill_all(
+            lambda: processes.descendants(pid, processes.list_processes()), _KILL_S
+        )
+        if not is_killed and os.getpid() == 1:
             processes.send_signal(-1, processes.SIGKILL)
 
     def kill_tree(self, pid: int, reason: str) -> None:
@@ -225,11 +226,12 @@ class Executor:
                 self.loop.unwatch(ended.socket.fileno())
                 ended.command.on_shim_exit(os.WIFSIGNALED(status))
                 if os.WIFSIGNALED(status):  # by something inside: what it owned is ours now
-                    processes.kill_all(lambda: self._orphans(processes.list_processes()), _KILL_S)
+                    processes.kill_all(self._orphans, _KILL_S)
             ended.socket.close()
 
-    def _orphans(self, table: processes.ProcessTable) -> list[int]:
-        me = os.getpid()
+    def _orphans(self) -> list[int]:
+        """Our descendants that belong to no shim."""
+        me, table = os.getpid(), processes.list_processes()
         roots = [
             pid for pid, row in table.items() if row[0] == me and pid not in self._shims and row[1] != b"Z"
         ]

@@ -69,7 +69,7 @@ class Guest:
     def _deadline(self) -> float | None:
         """When (monotonic) something must be done next."""
         times = self._executor.deadlines() + self._connections.deadlines()
-        times += self._watchdog.deadlines(bool(self._executor.owners), self._stream.received_at)
+        times += self._watchdog.deadlines(self._executor.has_commands, self._stream.received_at)
         return min(times) if times else None
 
     def _tick(self) -> None:

@@ -6,7 +6,6 @@ fork the guest costs more than the rest of a short command.
 
 It reports on a socket, one message each:
 
-    not-subreaper                   first, where the kernel knows no subreapers
     started PID
     exited STATUS SECONDS           `ready` follows in the same message if nothing is left: each message wakes the guest
     failed STAGE ERRNO MESSAGE
@@ -43,20 +42,17 @@ def serve(next_work: Callable[[], Optional[Work]], status: Socket) -> NoReturn:
         next_work: Returns the next spec and its descriptors, or None at the end.
         status: The socket to the guest.
     """
-    if not kernel.become_subreaper():
-        _report(status, "not-subreaper")
-    code = 1
     try:
+        if not kernel.become_subreaper():
+            raise OSError(errno.ENOSYS, "this kernel has no child subreapers")
         while True:
             work = next_work()
             if work is None:
-                code = 0
-                break
+                os._exit(0)
             _report(status, _run(work[0], work[1], status) + "ready")
     except BaseException as error:  # noqa: BLE001 -- the boundary of a process
         _report(status, "failed start 0 %s: %s" % (type(error).__name__, error))
-    finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def _run(spec: Spec, descriptors: list[int], status: Socket) -> str:
@@ -166,15 +162,8 @@ def _spawn_file(path: str, argv: list[str], environment: dict[str, str], actions
     deadline = time.monotonic() + _FORK_PATIENCE_S
     while True:
         try:
-            return os.posix_spawn(
-                path,
-                argv,
-                environment,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
+            signals: dict[str, Any] = {"setsigmask": (), "setsigdef": _DEFAULT_SIGNALS}
+            return os.posix_spawn(path, argv, environment, file_actions=actions, setsid=True, **signals)
         except BlockingIOError:
             # No process may be made: those of a command that was just killed may not be reaped yet.
             if time.monotonic() > deadline:
