@@ -14,7 +14,7 @@ from ringfence.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ringfence.sandbox.workspace.git.committed import CommittedFile
+    from ringfence.sandbox.workspace.git.merge import CommittedFile
     from ringfence.sandbox.workspace.restore import Restored
     from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 

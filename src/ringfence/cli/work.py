@@ -74,13 +74,17 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
     """Show what only commits change, after what the workspace's files changed."""
     import anyio
 
-    from ringfence.sandbox.workspace.git.commit_patch import commit_patch
+    from ringfence.sandbox.workspace.git.merge import commit_patch
 
     refs = dict.fromkeys(file.ref for file in record.committed)
     for ref in refs:
         files = [file for file in record.committed if file.ref == ref]
         say(f"{counted(len(files), 'file')} changed in commits only, in {ref}:")
-        patch = None if raw else anyio.run(commit_patch, record, ref)
+        paths = [file.path for file in files if not file.is_earlier]
+        build = partial(
+            commit_patch, record.workspace, record.base_commit, record.refs.get(ref), paths, record.actor
+        )
+        patch = None if raw else anyio.run(build)
         if patch is not None:
             show_patch(patch, raw=False)
         show_committed(files if patch is None else [file for file in files if file.is_earlier])

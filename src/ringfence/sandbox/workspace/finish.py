@@ -16,8 +16,8 @@ from ringfence.sandbox.workspace.git.commits import (
     has_new_commits,
     import_commits,
 )
-from ringfence.sandbox.workspace.git.committed import beside_tree
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
+from ringfence.sandbox.workspace.git.merge import beside_tree
 from ringfence.sandbox.workspace.git.submodules import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.protect.repositories import distrust_all

@@ -9,7 +9,7 @@ import msgspec
 
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.filesystem import replace_file
-from ringfence.sandbox.workspace.git.committed import CommittedFile
+from ringfence.sandbox.workspace.git.merge import CommittedFile
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.protect.flags import flag, matches_any
 from ringfence.sandbox.workspace.protect.repositories import retire_repositories

@@ -189,6 +189,29 @@ async def test_a_branch_at_what_the_user_has_is_left_out(
     assert (refs, notes) == ({"refs/ringfence/r/main": new}, [])
 
 
+@pytest.mark.parametrize("parents", [[], ["-p", "origin/main"]], ids=["unrelated", "conflict"])
+async def test_a_commit_that_conflicts_is_looked_at(
+    parents: list[str], users, inside: Path, repository: Path, commit_all, git
+):
+    """Of a commit that a merge cannot take as it is, or that shares nothing with the user's, each file is found."""
+    for place, text in ((repository, "user"), (inside, "agent")):
+        (place / ".envrc").write_text(text)
+        (place / text).touch()
+        commit_all(place)
+    tip = git(inside, "commit-tree", "main^{tree}", *parents, "-m", "agent")
+    layout = find_git(repository)
+    assert layout is not None
+    out = await import_pack(
+        packed(git, inside, tip, "^origin/main"),
+        {"refs/heads/main": tip},
+        layout=layout,
+        base=read_refs(layout, 40),
+        run_dir=repository.parent / "r",
+        actor=Actor.current(),
+    )
+    assert {file.path for file in out.committed} == {".envrc", "agent"}
+
+
 @pytest.mark.slow
 async def test_repository_that_cannot_be_written(
     users, inside: Path, new: str, repository: Path, ground: Path, git

@@ -13,8 +13,7 @@ import os
 import secrets
 import shlex
 import stat
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -25,14 +24,13 @@ import anyio.to_thread
 from ringfence.errors import InfrastructureFault, SandboxFileError, next_step
 from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
-from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.git.committed import CommittedFile, committed_files
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, read_small
-from ringfence.sandbox.workspace.git.packs import copy_packs, take_pack
+from ringfence.sandbox.workspace.git.merge import CommittedFile, committed_files
+from ringfence.sandbox.workspace.git.packs import copy_packs, quarantine, take_pack
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.git.refs import Refs, is_ref_name, read_new_tips
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
 NOT_TAKEN = "commits made inside were not imported"
@@ -319,24 +317,6 @@ async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: P
 def bundle_name(place: str) -> str:
     """What the bundle is called for the repository at `place` in the workspace; empty: its own."""
     return f"commits-{quote(os.fsencode(place), safe='')}.bundle" if place else "commits.bundle"
-
-
-@asynccontextmanager
-async def quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
-    """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
-    async with scratch_directory(actor) as directory:
-
-        def make() -> None:
-            write_clean_git_dir(directory, object_format=object_format)
-            (directory / "packed-refs").write_bytes(base.packed())
-            (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-            (directory / "HEAD").write_bytes(base.head or b"ref: refs/heads/none\n")
-            shallow = read_small(layout.common, b"shallow")
-            if shallow is not None:
-                (directory / "shallow").write_bytes(shallow)
-
-        await actor.call(make)
-        yield Git(directory, actor=actor)
 
 
 def unsafe_to_write(layout: GitLayout, run: str) -> str | None:

@@ -11,12 +11,16 @@ configuration says of remotes, and what that includes (docs/adr/0030-git-on-the-
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
+from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_OBJECT_BYTES = 256 * 1024**2
@@ -73,6 +77,24 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
             )
     if total > MAX_TOTAL_BYTES:
         raise PackRefused(f"the objects are {total} bytes unpacked; the limit is {MAX_TOTAL_BYTES}")
+
+
+@asynccontextmanager
+async def quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
+    """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
+    async with scratch_directory(actor) as directory:
+
+        def make() -> None:
+            write_clean_git_dir(directory, object_format=object_format)
+            (directory / "packed-refs").write_bytes(base.packed())
+            (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+            (directory / "HEAD").write_bytes(base.head or b"ref: refs/heads/none\n")
+            shallow = read_small(layout.common, b"shallow")
+            if shallow is not None:
+                (directory / "shallow").write_bytes(shallow)
+
+        await actor.call(make)
+        yield Git(directory, actor=actor)
 
 
 async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:

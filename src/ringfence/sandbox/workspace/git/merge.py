@@ -1,0 +1,165 @@
+"""What a merge of an agent's commits would change, file by file: it passes the same table as changes in the workspace.
+
+A commit need not hold what the workspace holds: it can be made of objects that no file ever was. So git merges each tip
+into what the user has, on a directory of ours and without a work tree. What that would change in the user's tree, at the
+paths to which the user has renamed files since, is part of the run's changes.
+"""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.layout import find_git
+from ringfence.sandbox.workspace.git.packs import quarantine
+from ringfence.sandbox.workspace.git.refs import Refs
+from ringfence.sandbox.workspace.protect.flags import flag, matches_any
+from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff, parse_entries
+
+MAX_KEPT = 20_000
+"""Files of commits in a record; those that run on the user's machine come first."""
+_LISTING_BYTES = 64 * 1024**2
+_PATCH_BYTES = 256 * 1024**2
+_MOST_PATHS = 500
+_EMPTY_TREES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+
+
+class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a commit changes."""
+
+    ref: str
+    """Where the commit is; in a submodule, after the submodule's place and a colon."""
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
+    kind: ChangeKind
+    insertions: int = 0
+    deletions: int = 0
+    binary: bool = False
+    mode: int = 0
+    """As git has it; 0 where the commit removes the file."""
+    id: str = ""
+    """Of its contents."""
+    is_earlier: bool = False
+    """Whether only an earlier commit changes it: a merge does not bring it in, but cherry-picking that commit would."""
+
+
+async def committed_files(
+    git: Git, head: str | None, tips: Mapping[str, str], *, place: str, protect: Collection[str]
+) -> list[CommittedFile]:
+    """What merging each of the tips would change.
+
+    Args:
+        git: A git directory of ours that has the user's objects and the new ones.
+        head: The commit the user was at; None before the first.
+        tips: The refs, and the commit of each.
+        place: Of the submodule in the workspace; empty for the workspace's own repository.
+        protect: Patterns of what the agent may not write.
+
+    Raises:
+        GitBoundReached: They change more than can be looked at.
+    """
+    found: list[CommittedFile] = []
+    for ref, tip in tips.items():
+        output = await compare_trees(git, *await _merge(git, head, tip), output_limit_bytes=_LISTING_BYTES)
+        entries = parse_entries(output)
+        files = parse_diff(output).files
+        found += [
+            CommittedFile(
+                ref=ref,
+                path=change.path,
+                kind=change.kind,
+                insertions=change.insertions,
+                deletions=change.deletions,
+                binary=change.binary,
+                mode=entries[change.path][0],
+                id=entries[change.path][1],
+            )
+            for change in files
+        ]
+        passing = await _changed_on_the_way(git, head, tip) - {change.path for change in files}
+        found += [
+            CommittedFile(ref=ref, path=path, kind="modified", is_earlier=True)
+            for path in sorted(_flagged(passing, protect))
+        ]
+    if not place:
+        return found
+    return [
+        msgspec.structs.replace(one, ref=f"{place}: {one.ref}", path=f"{place}/{one.path}") for one in found
+    ]
+
+
+async def _merge(git: Git, head: str | None, tip: str) -> tuple[str, str]:
+    """The trees before and after a merge; where it conflicts, files of the second hold both sides."""
+    if head is None:
+        return _EMPTY_TREES[len(tip)], tip
+    options = ("--write-tree", "--allow-unrelated-histories", "--no-messages")
+    merged = await git.run("merge-tree", *options, head, tip, accept=(0, 1))
+    return head, merged.stdout.split(maxsplit=1)[0].decode()
+
+
+async def _changed_on_the_way(git: Git, head: str | None, tip: str) -> set[str]:
+    """Paths that any of the new commits changes; of a merge, those that are as in none of its parents."""
+    known = [f"^{head}"] if head else []
+    listed = await git.run("rev-list", tip, *known, output_limit_bytes=_LISTING_BYTES)
+    options = ("--stdin", "-r", "-c", "-z", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    told = await git.run("diff-tree", *options, stdin=listed.stdout, output_limit_bytes=_LISTING_BYTES)
+    return set(os.fsdecode(told.stdout).split("\0")) - {""}
+
+
+def beside_tree(
+    files: Sequence[CommittedFile], tree: Mapping[bytes, tuple[int, str]], protect: Collection[str]
+) -> tuple[list[CommittedFile], int]:
+    """Return the committed files that differ from the workspace, auto-executed ones first, and the number omitted.
+
+    Args:
+        files: From `committed_files`.
+        tree: What the workspace holds after the run.
+        protect: Patterns of what the agent may not write.
+    """
+    absent = (0, "")
+    other = [
+        one
+        for one in files
+        if one.is_earlier
+        or ((one.mode, one.id) if one.mode else absent) != tree.get(os.fsencode(one.path), absent)
+    ]
+    suspects = _flagged({one.path for one in other}, protect)
+    other.sort(key=lambda one: one.path not in suspects)
+    return other[:MAX_KEPT], max(0, len(other) - MAX_KEPT)
+
+
+def _flagged(paths: Collection[str], protect: Collection[str]) -> set[str]:
+    return {*flag(paths), *matches_any(paths, protect)}
+
+
+async def commit_patch(
+    workspace: str, head: str | None, tip: str | None, paths: Sequence[str], actor: Actor
+) -> bytes | None:
+    """Return the patch of files that a merge of a commit would change; None if it cannot be built.
+
+    The commits may be gone, in a submodule, or in a bundle beside the record; or there are too many files.
+    """
+    layout = await actor.call(lambda: find_git(Path(workspace)))
+    if tip is None or layout is None or not 0 < len(paths) <= _MOST_PATHS:
+        return None
+    options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
+    more = ("--no-ext-diff", "--no-textconv")
+    object_format = "sha256" if len(tip) == 64 else "sha1"
+    try:
+        async with quarantine(layout, Refs(b"", {}, {}), actor, object_format) as git:
+            literally = replace(git, environment={**git.environment, "GIT_LITERAL_PATHSPECS": "1"})
+            trees = await _merge(git, head, tip)
+            made = await literally.run(
+                "diff-tree", *options, *more, *trees, "--", *paths, output_limit_bytes=_PATCH_BYTES
+            )
+    except InfrastructureFault:
+        return None  # the caller lists the files instead
+    return made.stdout
