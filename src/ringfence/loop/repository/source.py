@@ -11,27 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.loop.repository.refusal import RepositoryRefused
-from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
     find_bare,
     find_git,
+    format_of,
     has_git,
     read_config,
     read_small,
     why_not_used,
 )
+from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
-from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.snapshot.fast_import import quoted
-
-_KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
-_MAX_REF_PARTS = 64
 
 
 @frozen
@@ -111,15 +107,10 @@ def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_ba
         # Its text is about what an agent sees; of use here is what to do about it.
         raise RepositoryRefused(_refusal(root, layout.refused.rpartition("no commits come out: ")[2]))
     config = actor.call_sync(lambda: read_config(read_small(layout.common, b"config") or b""))
-    extensions = {
-        key.partition(".")[2]: value.lower() for key, value in config.items() if key.startswith("extensions.")
-    }
-    unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
-    object_format = extensions.get("objectformat", "sha1")
-    if unknown or object_format not in {"sha1", "sha256"}:
-        used = ", ".join(sorted(unknown)) or object_format
+    object_format, unknown = format_of(config)
+    if unknown:
         raise RepositoryRefused(
-            _refusal(root, f"it uses {used!r}, which ringfence cannot copy; name a clone of it")
+            _refusal(root, f"it uses {unknown!r}, which ringfence cannot copy; name a clone of it")
         )
     return Source(
         root=root,
@@ -166,31 +157,8 @@ async def opened(source: Source) -> AsyncIterator[Opened]:
     Raises:
         InfrastructureFault: It could not be made.
     """
-    async with scratch_directory(source.actor) as scratch:
-        git = Git(scratch / "git", actor=source.actor)
-        refs, is_shallow = await source.actor.call(lambda: _lean(git.directory, source))
+    length = 64 if source.object_format == "sha256" else 40
+    refs = await source.actor.call(lambda: read_refs(source.layout, length))
+    async with quarantine(source.layout, refs, source.actor, source.object_format) as git:
+        is_shallow = await source.actor.call((git.directory / "shallow").exists)
         yield Opened(git, refs, is_shallow)
-
-
-def _lean(directory: Path, source: Source) -> tuple[Refs, bool]:
-    layout = source.layout
-    try:
-        write_clean_git_dir(directory, object_format=source.object_format)
-        # In quotes, as git reads any path in this file.
-        lines = b"".join(quoted(os.fsencode(database)) + b"\n" for database in layout.databases)
-        (directory / "objects/info/alternates").write_bytes(lines)
-        refs = read_refs(layout, 64 if source.object_format == "sha256" else 40)
-        (directory / "packed-refs").write_bytes(refs.packed())
-        (directory / "HEAD").write_bytes(refs.head)
-        for name, target in refs.symbolic.items():
-            if name.count("/") < _MAX_REF_PARTS:
-                (directory / name).parent.mkdir(parents=True, exist_ok=True)
-                (directory / name).write_bytes(b"ref: " + os.fsencode(target) + b"\n")
-        shallow = read_small(layout.common, b"shallow")
-        if shallow:
-            (directory / "shallow").write_bytes(shallow)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
-        ) from exc
-    return refs, bool(shallow)

@@ -18,7 +18,7 @@ from ringfence.sandbox.workspace.git.commits import (
 )
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
-from ringfence.sandbox.workspace.git.submodules import Submodule
+from ringfence.sandbox.workspace.git.private import Submodule
 from ringfence.sandbox.workspace.prepare import Prepared
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.run_as import Actor, both

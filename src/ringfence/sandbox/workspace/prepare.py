@@ -14,8 +14,14 @@ from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, has_git, why_not_used
-from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_mount_point, make_private_git
-from ringfence.sandbox.workspace.git.submodules import Submodule, make_submodules
+from ringfence.sandbox.workspace.git.private import (
+    Identity,
+    PrivateGit,
+    Submodule,
+    make_mount_point,
+    make_private_git,
+    make_submodules,
+)
 from ringfence.sandbox.workspace.ownership import Decision, check_own_program, decide_for
 from ringfence.sandbox.workspace.protect.mounts import (
     cover_note,

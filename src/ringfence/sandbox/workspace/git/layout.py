@@ -19,6 +19,7 @@ _MAX_DATABASES = 16
 _IN_DATABASE = re.compile(
     r"[0-9a-f]{2}|pack|info|tmp_\w{1,64}|incoming-\w{1,64}|tmp_objdir-[\w-]{1,64}|[\w-]{1,64}\.lock"
 )
+_KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
 INDEX_LIMIT = 512 * 1024**2
 
 
@@ -243,6 +244,17 @@ def read_config(text: bytes) -> dict[str, str]:
         if pair and section:
             settings[f"{section}.{pair[1].lower()}"] = _plain_value(pair[2])
     return settings
+
+
+def format_of(config: dict[str, str]) -> tuple[str, str]:
+    """A repository's object format, and what else of its format we do not know: empty where there is nothing."""
+    extensions = {
+        key.partition(".")[2]: value.lower() for key, value in config.items() if key.startswith("extensions.")
+    }
+    unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
+    object_format = extensions.get("objectformat", "sha1")
+    unknown |= {object_format} - {"sha1", "sha256"}
+    return object_format, ", ".join(sorted(unknown))
 
 
 def read_worktree(config: bytes) -> Path | None:

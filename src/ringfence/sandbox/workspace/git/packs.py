@@ -16,11 +16,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import BOUNDS, Git, GitBounds, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.snapshot.fast_import import quoted
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_OBJECT_BYTES = 256 * 1024**2
@@ -28,6 +29,7 @@ MAX_TOTAL_BYTES = 16 * 1024**3
 MAX_OBJECTS = 2_000_000
 _INDEX_S = 300.0
 _PACKING_S = 900.0
+_MAX_REF_PARTS = 64
 
 
 class PackRefused(InfrastructureFault):
@@ -80,21 +82,41 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
 
 
 @asynccontextmanager
-async def quarantine(layout: GitLayout, base: Refs, actor: Actor, object_format: str) -> AsyncIterator[Git]:
-    """A git directory of ours that sees the user's objects and refs as they were, and is thrown away."""
-    async with scratch_directory(actor) as directory:
+async def quarantine(
+    layout: GitLayout, refs: Refs, actor: Actor, object_format: str, *, bounds: GitBounds = BOUNDS
+) -> AsyncIterator[Git]:
+    """A git directory of ours that sees the user's objects, and refs as they were, and is thrown away.
 
-        def make() -> None:
-            write_clean_git_dir(directory, object_format=object_format)
-            (directory / "packed-refs").write_bytes(base.packed())
-            (directory / "objects/info/alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-            (directory / "HEAD").write_bytes(base.head or b"ref: refs/heads/none\n")
-            shallow = read_small(layout.common, b"shallow")
-            if shallow is not None:
-                (directory / "shallow").write_bytes(shallow)
+    No hook, filter, replacement, graft or setting of the user's repository counts in it.
 
-        await actor.call(make)
-        yield Git(directory, actor=actor)
+    Raises:
+        InfrastructureFault: It could not be made.
+    """
+    async with scratch_directory(actor) as scratch:
+        git = Git(scratch / "git", actor=actor, bounds=bounds)
+        try:
+            await actor.call(lambda: _lean_on(git.directory, layout, refs, object_format))
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"could not make {str(git.directory)!r}: {exc.strerror}; is the disk full?"
+            ) from exc
+        yield git
+
+
+def _lean_on(directory: Path, layout: GitLayout, refs: Refs, object_format: str) -> None:
+    write_clean_git_dir(directory, object_format=object_format)
+    # In quotes, as git reads any path in this file.
+    lines = b"".join(quoted(os.fsencode(database)) + b"\n" for database in layout.databases)
+    (directory / "objects/info/alternates").write_bytes(lines)
+    (directory / "packed-refs").write_bytes(refs.packed())
+    (directory / "HEAD").write_bytes(refs.head or b"ref: refs/heads/none\n")
+    for name, target in refs.symbolic.items():
+        if name.count("/") < _MAX_REF_PARTS:
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(b"ref: " + os.fsencode(target) + b"\n")
+    shallow = read_small(layout.common, b"shallow")
+    if shallow:
+        (directory / "shallow").write_bytes(shallow)
 
 
 async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:

@@ -3,34 +3,43 @@
 It holds copies of the refs, the index and a handful of harmless settings; the user's objects are mounted into
 it read-only and found through `alternates`. So the user's refs, index, hooks and configuration are out of
 reach, and since a mount point cannot be renamed, `.git` cannot be swapped for another. No hooks, no remotes,
-no includes.
+no includes. Where the objects cannot be mounted, or not be read inside, git packs those that are needed.
 
-The parts are copied file by file; git is not run on the user's directory.
+The other parts are copied file by file; git is not run on the user's directory.
+
+In a workspace that is worked on in place, each submodule gets such a directory, too: its `.git` is a file that names a
+directory in the git directory above it, which inside is a private one.
 """
 
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+import stat
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.workspace.git.databases import copy_databases, readable_by_all
-from ringfence.sandbox.workspace.git.history_pack import pack_history
+from ringfence.sandbox.workspace.git.command import LARGE, Git
 from ringfence.sandbox.workspace.git.layout import (
     INDEX_LIMIT,
     GitLayout,
     find_git,
+    format_of,
     read_config,
     read_small,
 )
+from ringfence.sandbox.workspace.git.packs import copy_history, quarantine
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
 from ringfence.sandbox.workspace.run_as import Actor, give
+from ringfence.sandbox.workspace.tree import Tree
 
-INSIDE_OF_FILE = Path("/run/ringfence-git")
+MAX_SUBMODULES = 64
+_INSIDE_OF_FILE = Path("/run/ringfence-git")
 """Where the private directory is inside when `.git` is a file (linked work tree, a submodule by itself)."""
+_INSIDE_OF_SUBMODULES = Path("/run/ringfence-submodules")
 _POINTER = "pointer"
 _NO_ALTERNATES = "no-alternates"
 _COPIED_SETTINGS = (
@@ -38,8 +47,10 @@ _COPIED_SETTINGS = (
     "core.precomposeunicode", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse",
 )  # fmt: skip
 _HARMLESS = re.compile(r"true|false|yes|no|on|off|0|1|input|lf|crlf|native|warn")
-_KNOWN_EXTENSIONS = frozenset({"objectformat", "worktreeconfig", "partialclone", "noop", "preciousobjects"})
 _EMPTY = "the agent sees an empty repository, your files are there"
+_MAX_PACK_FILES = 200_000
+_SUBMODULE = b"160000"
+"""Mode of a submodule in an index: its commit is in another repository."""
 
 
 @frozen
@@ -64,6 +75,21 @@ class PrivateGit:
     notes: tuple[str, ...] = ()
 
 
+@frozen
+class Submodule:
+    """One submodule, with the git directory that the agent gets for it."""
+
+    place: str
+    """Its path in the workspace."""
+    layout: GitLayout
+    private: PrivateGit
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should be told about it."""
+        return tuple(f"submodule {self.place!r}: {note}" for note in self.private.notes)
+
+
 async def make_private_git(
     workspace: Path,
     directory: Path,
@@ -71,7 +97,7 @@ async def make_private_git(
     reader: Actor,
     owner: Actor,
     identity: Identity | None = None,
-    inside: Path = INSIDE_OF_FILE,
+    inside: Path = _INSIDE_OF_FILE,
     stands_alone: bool = False,
 ) -> PrivateGit | None:
     """Make a private git directory for the repository at `workspace`.
@@ -83,7 +109,7 @@ async def make_private_git(
         owner: The sandbox's identity, which will own what is made.
         identity: Name and address of the agent's commits.
         inside: Where it is inside when `.git` is a file.
-        stands_alone: Whether it holds all objects it needs, for where nothing can be mounted in it.
+        stands_alone: Whether nothing can be mounted in it: it holds all objects of what HEAD leads to.
 
     Returns:
         None where the workspace is no git repository.
@@ -95,40 +121,33 @@ async def make_private_git(
     if layout is None:
         return None
     plan = await reader.call(lambda: _read(layout, identity or Identity()))
-    databases = list(layout.databases) if plan.has_history else []
-    shared = reader == owner or await reader.call(lambda: all(map(readable_by_all, databases)))
-    if databases and not shared and reader.uid == 0 and layout.is_file:
-        plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
-        databases = []
-    fixed = _fixed(directory)
-    linked = [] if stands_alone else databases
+    databases = layout.databases if plan.has_history else ()
+    if (
+        not stands_alone
+        and reader != owner
+        and not await reader.call(lambda: all(map(_is_public, databases)))
+    ):
+        if reader.uid == 0 and layout.is_file:
+            note = f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}"
+            plan = _nothing(note, identity or Identity())
+        mounted: Sequence[Path] = ()
+    else:
+        mounted = () if stands_alone else databases
     try:
-        if stands_alone and databases:
-            (directory / "objects/pack").mkdir(mode=0o700, parents=True)
-            plan.refs = await pack_history(
-                tuple(databases),
-                plan.refs,
-                plan.files,
-                target=directory,
-                reader=reader,
-                object_format=plan.object_format,
-            )
-        await Actor.current().call(lambda: _write(directory, plan, len(linked)))
-        if not shared and linked:
-            await copy_databases(layout, _places(directory, linked), reader)
-        await Actor.current().call(lambda: give(directory, owner))
-        if not stands_alone:
-            await Actor.current().call(lambda: _write_fixed(fixed, inside))
-            await Actor.current().call(lambda: give(fixed, owner))
+        await Actor.current().call(lambda: directory.mkdir(mode=0o700, parents=True, exist_ok=True))
+        if plan.has_history and not mounted:
+            plan.refs = await _copy_objects(layout, plan, directory, reader, is_whole=not stands_alone)
+        await Actor.current().call(lambda: _write(directory, plan, len(mounted), inside))
+        for made in (directory, _fixed(directory)):
+            await Actor.current().call(partial(give, made, owner))
     except OSError as exc:
         raise InfrastructureFault(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
-    target = inside if layout.is_file else workspace / ".git"
-    overlays = () if stands_alone else _overlays(layout, directory, target, linked if shared else [])
-    notes = tuple(dict.fromkeys([*plan.notes, *plan.refs.notes]))
-    place = workspace / ".git" if stands_alone else target
-    return PrivateGit(overlays, plan.refs, plan.object_format, directory, place, notes)
+    target = inside if layout.is_file and not stands_alone else workspace / ".git"
+    overlays = () if stands_alone else _overlays(layout, directory, target, mounted)
+    notes = (*plan.notes, *plan.refs.notes)
+    return PrivateGit(overlays, plan.refs, plan.object_format, directory, target, notes)
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
@@ -139,11 +158,72 @@ def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
     mount_point = clone / ".git"
     if not private.overlays:
         directory.rename(mount_point)
-        return
-    if any(overlay.source.name == _POINTER for overlay in private.overlays):
+    elif any(overlay.source.name == _POINTER for overlay in private.overlays):
         mount_point.touch()
     else:
         mount_point.mkdir()
+
+
+async def make_submodules(
+    above: GitLayout,
+    entries: Collection[bytes],
+    directory: Path,
+    *,
+    reader: Actor,
+    owner: Actor,
+    identity: Identity,
+) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
+    """Make a private git directory for each submodule, nested ones as well.
+
+    Args:
+        above: The workspace's own repository, which no agent could write.
+        entries: Every `.git` in the workspace below its own.
+        directory: Where to make them: absent, outside of the workspace.
+        reader: On whose behalf the user's files are read.
+        owner: The sandbox's identity, which will own what is made.
+        identity: Name and address of the agent's commits.
+
+    Returns:
+        The submodules, and notes about what is left out.
+
+    Raises:
+        InfrastructureFault: They could not be written.
+    """
+    found = await reader.call(lambda: _find_submodules(above, entries))
+    made: list[Submodule] = []
+    for number, (place, layout) in enumerate(found[:MAX_SUBMODULES]):
+        private = await make_private_git(
+            layout.workspace,
+            directory / str(number),
+            reader=reader,
+            owner=owner,
+            identity=identity,
+            inside=_INSIDE_OF_SUBMODULES / str(number),
+        )
+        if private is not None:
+            made.append(Submodule(place, layout, private))
+    if len(found) <= MAX_SUBMODULES:
+        return tuple(made), ()
+    note = (
+        f"of {len(found)} submodules, {MAX_SUBMODULES} have a git directory inside; git fails in the others, and"
+        " with them `git status` of the whole; use mode 'clone'"
+    )
+    return tuple(made), (note,)
+
+
+def _find_submodules(above: GitLayout, entries: Collection[bytes]) -> list[tuple[str, GitLayout]]:
+    """Only directories among the modules of the user's own repository, and only if they name the submodule in turn.
+
+    What an agent has written could lead anywhere.
+    """
+    modules = Path(os.path.realpath(above.directory)) / "modules"
+    places = [os.fsdecode(entry.removesuffix(b"/.git")) for entry in sorted(entries)]
+    layouts = ((place, find_git(above.workspace / place)) for place in places)
+    return [
+        (place, layout)
+        for place, layout in layouts
+        if layout is not None and layout.is_file and layout.directory.is_relative_to(modules)
+    ]
 
 
 @dataclass
@@ -159,43 +239,31 @@ def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
         return _nothing(layout.refused, identity)
     config = read_config(read_small(layout.common, b"config") or b"")
-    extensions = {
-        key.partition(".")[2]: value for key, value in config.items() if key.startswith("extensions.")
-    }
-    object_format = extensions.get("objectformat", "sha1").lower()
+    object_format, unknown = format_of(config)
+    if unknown:
+        return _nothing(f"the repository uses {unknown}, which ringfence cannot copy: {_EMPTY}", identity)
     notes = []
-    unknown = {key for key, value in extensions.items() if key not in _KNOWN_EXTENSIONS and value != "files"}
-    if unknown or object_format not in {"sha1", "sha256"}:
-        named = ", ".join(sorted(unknown)) or object_format
-        return _nothing(f"the repository uses {named}, which ringfence cannot copy: {_EMPTY}", identity)
-    if "partialclone" in extensions:
+    if "extensions.partialclone" in config:
         notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
-    if "worktreeconfig" in extensions:
+    if "extensions.worktreeconfig" in config:
         config |= read_config(read_small(layout.directory, b"config.worktree") or b"")
     refs = read_refs(layout, 64 if object_format == "sha256" else 40)
-    files = {"config": _config(config, object_format, identity)}
-    files |= _copies(layout)
-    return _Plan(files, refs, object_format, has_history=True, notes=notes + list(refs.notes))
+    files = {"config": _config(config, object_format, identity), **_copies(layout)}
+    return _Plan(files, refs, object_format, has_history=True, notes=notes)
 
 
-def _nothing(note: str, identity: Identity | None) -> _Plan:
+def _nothing(note: str, identity: Identity) -> _Plan:
     """An empty repository, and why."""
-    empty = Refs(b"ref: refs/heads/main\n", {}, {})
-    files = {"config": _config({}, "sha1", identity or Identity())}
-    return _Plan(files, empty, "sha1", has_history=False, notes=[note])
+    files = {"config": _config({}, "sha1", identity)}
+    return _Plan(files, Refs(b"ref: refs/heads/main\n", {}, {}), "sha1", has_history=False, notes=[note])
 
 
 def _copies(layout: GitLayout) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    wanted = [(layout.common, "info/exclude"), (layout.common, "shallow")]
-    wanted += [(layout.directory, "info/sparse-checkout")]
     shared = sorted(path.name for path in layout.directory.glob("sharedindex.*"))[:4]
-    wanted += [(layout.directory, name) for name in ("index", *shared)]
-    for folder, name in wanted:
-        data = read_small(folder, os.fsencode(name), INDEX_LIMIT)
-        if data is not None:
-            files[name] = data
-    return files
+    wanted = [(layout.common, name) for name in ("info/exclude", "shallow")]
+    wanted += [(layout.directory, name) for name in ("info/sparse-checkout", "index", *shared)]
+    found = {name: read_small(folder, os.fsencode(name), INDEX_LIMIT) for folder, name in wanted}
+    return {name: data for name, data in found.items() if data is not None}
 
 
 def _config(config: dict[str, str], object_format: str, identity: Identity) -> bytes:
@@ -220,38 +288,83 @@ def _quoted(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _write(directory: Path, plan: _Plan, databases: int) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _is_public(objects: Path) -> bool:
+    """Whether any uid can read the objects; the directories above do not matter, mounts go past them."""
+    with Tree(objects) as tree:
+        for folder, names in tree.walk(_MAX_PACK_FILES):
+            here = tree.lstat(folder) if folder else objects.stat()
+            packs = [tree.lstat(folder + b"/" + os.fsencode(name)) for name in names if folder == b"pack"]
+            if here is None or not here.st_mode & stat.S_IXOTH:
+                return False
+            if not all(status.st_mode & stat.S_IROTH for status in (here, *packs) if status is not None):
+                return False
+    return True
+
+
+async def _copy_objects(
+    layout: GitLayout, plan: _Plan, target: Path, reader: Actor, *, is_whole: bool
+) -> Refs:
+    """Put the objects that the refs and the index lead to into a git directory, by a git of the reader's.
+
+    Returns:
+        The refs that the directory can have: all, or HEAD's own and those that HEAD leads to.
+    """
+    async with quarantine(layout, plan.refs, reader, plan.object_format, bounds=LARGE) as git:
+
+        def copy_index() -> None:
+            for name in (name for name in plan.files if name == "index" or name.startswith("sharedindex.")):
+                (git.directory / name).write_bytes(plan.files[name])
+
+        await reader.call(copy_index)
+        refs = plan.refs if is_whole else await _reached(git, plan.refs)
+        staged = await git.run("ls-files", "--stage", "-z", accept=(0, 128))
+        rows = (row.partition(b"\t")[0].split() for row in staged.stdout.split(b"\0") if row)
+        names = sorted({*refs.commits(), *(words[1].decode() for words in rows if words[0] != _SUBMODULE)})
+        asked = "".join(f"{name}\n" for name in names).encode()
+        told = await git.run("cat-file", "--batch-check=%(objectname)", stdin=asked)
+        there = [line for line in told.stdout.decode().splitlines() if " " not in line]
+        if there:
+            await copy_history(git, there, target)
+        return refs
+
+
+async def _reached(git: Git, refs: Refs) -> Refs:
+    """Those of the refs that HEAD leads to: others would need objects that are not carried."""
+    names = {os.fsdecode(refs.head.strip()).removeprefix("ref:").strip()}
+    if commit := refs.head_commit():
+        listed = await git.run(
+            "for-each-ref", f"--merged={commit}", "--format=%(refname)", accept=(0, 1, 128)
+        )
+        names |= set(os.fsdecode(listed.stdout).splitlines()) if listed.ok else set()
+    direct = {name: tip for name, tip in refs.direct.items() if name in names}
+    symbolic = {name: to for name, to in refs.symbolic.items() if to in direct}
+    left = len(refs.direct) - len(direct)
+    note = f"{left} branches and tags that HEAD does not lead to were not carried to the engine"
+    return replace(refs, direct=direct, symbolic=symbolic, notes=(*refs.notes, *((note,) if left else ())))
+
+
+def _write(directory: Path, plan: _Plan, databases: int, inside: Path) -> None:
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    for name, data in plan.files.items():
-        (directory / name).write_bytes(data)
-    (directory / "HEAD").write_bytes(plan.refs.head)
-    (directory / "packed-refs").write_bytes(plan.refs.packed())
-    for name, target in plan.refs.symbolic.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"ref: {target}\n")
+    files = {**plan.files, "HEAD": plan.refs.head, "packed-refs": plan.refs.packed()}
     for number in range(databases):
         (directory / f"base-objects-{number}").mkdir()
-    lines = "".join(f"../base-objects-{number}\n" for number in range(databases))
-    if lines:
-        (directory / "objects" / "info" / "alternates").write_text(lines)
-
-
-def _fixed(directory: Path) -> Path:
-    """Where files that are mounted lie: not in the git directory, where an agent could remove them."""
-    return directory.with_name(f"{directory.name}-fixed")
-
-
-def _write_fixed(fixed: Path, inside: Path) -> None:
+    if databases:
+        lines = "".join(f"../base-objects-{number}\n" for number in range(databases))
+        files["objects/info/alternates"] = lines.encode()
+    files |= {name: os.fsencode(f"ref: {target}\n") for name, target in plan.refs.symbolic.items()}
+    for name, data in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
+    fixed = _fixed(directory)
     fixed.mkdir(mode=0o700)
     (fixed / _POINTER).write_text(f"gitdir: {inside}\n")
     (fixed / _NO_ALTERNATES).write_bytes(b"")
 
 
-def _places(directory: Path, databases: list[Path]) -> dict[Path, Path]:
-    return {database: directory / f"base-objects-{number}" for number, database in enumerate(databases)}
+def _fixed(directory: Path) -> Path:
+    """Where files that are mounted lie: not in the git directory, where an agent could remove them."""
+    return directory.with_name(f"{directory.name}-fixed")
 
 
 def _overlays(
