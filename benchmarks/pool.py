@@ -12,13 +12,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
+from tests.sandbox.workspace.runs import prepare
 
 from benchmarks.claim import Row, p50_p99
 from ringfence.config.paths import make_private_dir
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.workspace.ownership import RESERVED_ID
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.run import Prepared
 
 _ROUNDS = 20
 _FILES = 500

@@ -7,9 +7,8 @@ from ringfence.egress.engine.routes import ROUTES
 from ringfence.sandbox.bubblewrap.mounts import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
-from ringfence.sandbox.workspace.ownership import RESERVED_ID, Caller, decide
+from ringfence.sandbox.workspace.policy import REFUSALS, RESERVED_ID, Caller, decide
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.refusals import REFUSALS
 
 _HEAD = """\
 # Policy

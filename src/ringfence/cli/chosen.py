@@ -36,7 +36,7 @@ def chosen_change(reference: str, *, in_files: bool = False) -> Path:
         UsageError: No run fits, or several do.
     """
     from ringfence.journal import resolve
-    from ringfence.sandbox.workspace.work import has_record
+    from ringfence.sandbox.workspace.record import has_record
 
     path = _last_change(in_files=in_files) if reference == "last" else resolve(reference)
     place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
@@ -46,7 +46,7 @@ def chosen_change(reference: str, *, in_files: bool = False) -> Path:
 
 def _last_change(*, in_files: bool) -> Path:
     from ringfence.config.paths import state_dir
-    from ringfence.sandbox.workspace.work import has_changes, has_record, load_record
+    from ringfence.sandbox.workspace.record import has_changes, has_record, load_record
 
     newest, newest_with_work = None, None
     for path in _runs_here():

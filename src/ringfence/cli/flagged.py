@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ringfence.cli.plural import counted
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.workspace.work import WorkRecord
+    from ringfence.sandbox.workspace.record import WorkRecord
 
 WARNING = "RUNS ON YOUR MACHINE, or is protected; look before you use it"
 _LINES = 20

@@ -10,7 +10,7 @@ from ringfence.errors import RecordError
 
 if TYPE_CHECKING:
     from ringfence.events import WorkExported
-    from ringfence.sandbox.workspace.work import WorkRecord
+    from ringfence.sandbox.workspace.record import WorkRecord
 
 
 def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
@@ -82,7 +82,7 @@ def _git(workspace: Path) -> str:
 
 
 def _record(run_dir: Path) -> "WorkRecord | None":
-    from ringfence.sandbox.workspace.work import load_record
+    from ringfence.sandbox.workspace.record import load_record
 
     try:
         return load_record(run_dir)

@@ -1,6 +1,5 @@
 """`ringfence policy`: what holds in a sandbox, before one is opened, and what may be reached from inside."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from ringfence.egress.proxy.decision import Decision, Rules
     from ringfence.sandbox import SandboxSpec
-    from ringfence.sandbox.base import Overlay
 
 
 policy_app = typer.Typer(
@@ -162,30 +160,18 @@ def _shown(decision: "Decision") -> dict[str, object]:
 async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:
     from ringfence.config.paths import state_dir
     from ringfence.job.host import check_host
-    from ringfence.sandbox import Placement, Sandbox
+    from ringfence.sandbox import Sandbox
     from ringfence.sandbox.policy import effective_policy
     from ringfence.sandbox.registry import examine, limit_refusal
-    from ringfence.sandbox.workspace.ownership import decide_for
-    from ringfence.sandbox.workspace.refusals import check_workspace
+    from ringfence.sandbox.workspace.open import open_workspace, protected_placement
 
     assert spec.workspace is not None
-    workspace = check_workspace(spec.workspace, home=Path.home(), state=state_dir())
     traits = await examine(spec)
     if not traits.is_fence:
-        mode = "bind"
         check_host(spec, traits, protect)
-        placement = Placement(os.geteuid(), os.getegid(), workspace, workspace)
-    else:
-        decision = decide_for(workspace, spec.mode, unseen=traits.unseen)
-        mode = decision.mode
-        placement = Placement(
-            decision.uid,
-            decision.gid,
-            workspace,
-            workspace,
-            workspace_read_only=decision.mode == "read_only",
-            overlays=_overlays(workspace, protect) if decision.mode != "read_only" else (),
-        )
+    opened = open_workspace(spec.workspace, spec.mode, state=state_dir(), holder=None, traits=traits)
+    async with opened as workspace:
+        placement = protected_placement(workspace, protect)
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
     # What may be refused of it is printed all the same.
     refused = await limit_refusal(spec)
@@ -196,23 +182,16 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
             "backend": sandbox.facts.backend,
             "chosen_because": sandbox.chosen_because,
             **found,
-            "workspace_is": mode,
+            "workspace_is": workspace.mode,
             "refused": refused,
         }
-
-
-def _overlays(workspace: Path, protect: "Sequence[str]") -> "tuple[Overlay, ...]":
-    from ringfence.sandbox.workspace.ownership import check_own_program
-    from ringfence.sandbox.workspace.protect.mounts import overlays_for
-
-    return overlays_for(workspace, git_entries=check_own_program(workspace), protect=protect)
 
 
 def _rules() -> dict[str, object]:
     from ringfence.sandbox.policy import RULES
     from ringfence.sandbox.seccomp.compile import explain
+    from ringfence.sandbox.workspace.policy import REFUSALS
     from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-    from ringfence.sandbox.workspace.refusals import REFUSALS
 
     return {
         "refused_workspaces": [f"{row.rule}: {row.because}" for row in REFUSALS],

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from ringfence.sandbox.workspace.record import WorkRecord
     from ringfence.sandbox.workspace.restore import Restored
-    from ringfence.sandbox.workspace.work import WorkRecord
 
 _Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
 _UNDONE = "undone"
@@ -46,7 +46,7 @@ def diff(
     """Show what a run changed in its workspace."""
     import anyio
 
-    from ringfence.sandbox.workspace.work import diff_run, open_store, patch_run, runs_on_your_machine
+    from ringfence.sandbox.workspace.record import diff_run, open_store, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
@@ -92,7 +92,7 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
 
 def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Bring a run's changes into the workspace. Those of a private copy, or those that were undone."""
-    from ringfence.sandbox.workspace.work import apply_run
+    from ringfence.sandbox.workspace.record import apply_run
 
     record, state = _load(run)
     restored = _act(apply_run, record, state, force=force)
@@ -104,7 +104,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     """Take a run's changes back out of the workspace."""
     import anyio
 
-    from ringfence.sandbox.workspace.work import is_applied, undo_run
+    from ringfence.sandbox.workspace.record import is_applied, undo_run
 
     record, state = _load(run, in_files=True)
     if record.mode == "clone" and not anyio.run(is_applied, record, state):
@@ -137,7 +137,7 @@ def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tupl
     from ringfence.config.paths import state_dir
     from ringfence.job.closing import completed_work
     from ringfence.journal import is_alive
-    from ringfence.sandbox.workspace.work import load_record
+    from ringfence.sandbox.workspace.record import load_record
 
     path = chosen_change(run, in_files=in_files)
     record = load_record(path)

@@ -1,7 +1,7 @@
-"""Holding the workspace for a run: one at a time works on its files; who comes later is refused, or waits."""
+"""Opening the workspace for a run: one at a time works on its files; who comes later is refused, or waits."""
 
 import time
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 
 import anyio
 
@@ -9,23 +9,24 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused
 from ringfence.job.request import RunRequest
 from ringfence.job.stopping import Stops
-from ringfence.sandbox.workspace.lock import BUSY, claimed
+from ringfence.sandbox.base import Traits
+from ringfence.sandbox.workspace.lock import BUSY
+from ringfence.sandbox.workspace.open import Workspace, open_workspace
 
 _LOOK_S = 0.1
 
 
 async def claim(
-    claims: ExitStack, request: RunRequest, stops: Stops, *, run: str, is_fenced: bool, unseen: str | None
-) -> bool:
-    """Hold a run's workspace until `claims` is closed; False if the user stopped it while it waited.
+    stack: AsyncExitStack, request: RunRequest, stops: Stops, *, run: str, traits: Traits
+) -> Workspace | None:
+    """Open a run's workspace until `stack` is closed; None if the user stopped it while it waited.
 
     Args:
-        claims: Takes the hold.
+        stack: Holds it.
         request: Its `wait_s` says how long another run may have the workspace meanwhile.
         stops: What interrupts stop.
         run: The run's id.
-        is_fenced: False for the bare host.
-        unseen: Why this machine's directories cannot be mounted, if they cannot.
+        traits: Of the backend.
 
     Raises:
         PolicyRefused: The workspace may not be one; or another run has it still.
@@ -35,17 +36,15 @@ async def claim(
     with stops.gentle():
         while True:
             try:
-                claims.enter_context(
-                    claimed(
+                return await stack.enter_async_context(
+                    open_workspace(
                         request.workspace,
                         request.spec.mode,
-                        run=run,
                         state=state_dir(),
-                        is_fenced=is_fenced,
-                        unseen=unseen,
+                        holder=run,
+                        traits=traits,
                     )
                 )
-                return True
             except PolicyRefused as exc:
                 if exc.rule != BUSY or time.monotonic() >= deadline:
                     raise
@@ -53,4 +52,4 @@ async def claim(
                     request.on_wait(str(exc).partition(";")[0])
                     is_told = True
             await anyio.sleep(_LOOK_S)
-    return False
+    return None

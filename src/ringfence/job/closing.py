@@ -6,9 +6,8 @@ from pathlib import Path
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.journal import creation_of, is_alive, resolve
-from ringfence.sandbox.workspace.finish import close
 from ringfence.sandbox.workspace.lock import held
-from ringfence.sandbox.workspace.work import (
+from ringfence.sandbox.workspace.record import (
     WorkRecord,
     diff_run,
     has_record,
@@ -16,6 +15,7 @@ from ringfence.sandbox.workspace.work import (
     load_record,
     open_store,
 )
+from ringfence.sandbox.workspace.run import close
 
 
 async def completed_work(path: Path) -> tuple[WorkRecord, bool]:

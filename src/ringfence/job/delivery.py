@@ -22,19 +22,19 @@ from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
-from ringfence.sandbox.workspace.finish import (
+from ringfence.sandbox.workspace.git.commits import NOT_TAKEN, ImportedCommits
+from ringfence.sandbox.workspace.open import open_copy
+from ringfence.sandbox.workspace.record import open_store
+from ringfence.sandbox.workspace.run import (
     Finished,
-    commits_out,
+    Prepared,
+    fetch_commits,
     finish,
     finish_again,
     give_rights_back,
     may_have_commits,
 )
-from ringfence.sandbox.workspace.git.commits import NOT_TAKEN, ImportedCommits
-from ringfence.sandbox.workspace.prepare import Prepared
-from ringfence.sandbox.workspace.replica import replica_of
 from ringfence.sandbox.workspace.snapshot.store import Snapshot
-from ringfence.sandbox.workspace.work import open_store
 
 COMMITS_S = 180.0
 """How long bringing commits out may take; files are kept afterwards all the same."""
@@ -78,7 +78,7 @@ class Delivery:
 
     async def _commits(self) -> ImportedCommits | None:
         """The commits made inside; what keeps a sandbox from handing them out does not decide how the run ended."""
-        if self.prepared.private is None:
+        if self.prepared.view.git is None:
             return None
         notes = await give_rights_back(self.prepared)
         if not await may_have_commits(self.prepared):
@@ -104,7 +104,7 @@ class Delivery:
         )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:
-                return await commits_out(self.prepared, sandbox) or ImportedCommits({})
+                return await fetch_commits(self.prepared, sandbox) or ImportedCommits({})
         except SandboxError as exc:
             return ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",))
 
@@ -147,10 +147,8 @@ class Delivery:
                 return await refuse_check(command, changes.decisive, self.recorder)
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
-                    replica = replica_of(
-                        self.run_dir, work.after.id, state_dir(), is_carried=placement.carry != "none"
-                    )
-                    placement = await stack.enter_async_context(replica)
+                    copy = open_copy(self.prepared.workspace, (store, work.after.id))
+                    placement = (await stack.enter_async_context(copy)).placement
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
         return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")

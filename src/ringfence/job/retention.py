@@ -15,7 +15,7 @@ from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, list_runs, runs_dir
 from ringfence.removal import remove_tree
 from ringfence.runtime.session.home import is_held, sessions_dir
-from ringfence.sandbox.workspace.work import load_record, open_store
+from ringfence.sandbox.workspace.record import load_record, open_store
 
 _YOUNG_S = 3600.0
 _FULL_BYTES = 1024**2

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -33,8 +33,8 @@ from ringfence.journal import Journal, export, new_run_id, run_dir, write_sessio
 from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import examine
-from ringfence.sandbox.workspace.finish import close
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.open import Workspace
+from ringfence.sandbox.workspace.run import Prepared, close, prepare
 from ringfence.secret import Redactor
 
 _END_S = 30.0
@@ -168,32 +168,28 @@ class JobRun:
         request = self._request
         self._move(JobState.STARTING)
         traits = await examine(request.spec)
-        is_fenced, unseen = traits.is_fence, traits.unseen
-        if not is_fenced:
+        if not traits.is_fence:
             check_host(request.spec, traits, request.protect)
-        with ExitStack() as claims:
-            if not await claim(claims, request, self._stops, run=self.id, is_fenced=is_fenced, unseen=unseen):
+        async with AsyncExitStack() as stack:
+            workspace = await claim(stack, request, self._stops, run=self.id, traits=traits)
+            if workspace is None:
                 return Outcome(JobState.CANCELLED, self._stops.reason)
-            return await self._claimed(recorder, is_fenced=is_fenced, unseen=unseen)
+            return await self._claimed(recorder, workspace)
 
-    async def _claimed(self, recorder: Recorder, *, is_fenced: bool, unseen: str | None) -> Outcome:
+    async def _claimed(self, recorder: Recorder, workspace: Workspace) -> Outcome:
         request = self._request
         prepared: Prepared | None = None
         try:
             async with meanwhile(request.precheck) as checked:
                 prepared = await prepare(
-                    request.workspace,
-                    request.spec.mode,
+                    workspace,
                     run=self.id,
                     run_dir=self.dir,
-                    state=state_dir(),
                     protect=request.protect,
                     earlier=await unapplied_work(request.continues) if request.continues else None,
-                    is_fenced=is_fenced,
-                    unseen=unseen,
                 )
                 await recorder.emit(checkpoint_created(prepared.before, "before"))
-                sandboxes = self._sandboxes(recorder, self._pool() if is_fenced else None)
+                sandboxes = self._sandboxes(recorder, self._pool() if workspace.traits.is_fence else None)
                 outcome = await self._inside(prepared.placement, sandboxes, recorder, checked)
         finally:
             if prepared is not None and not self._progress.is_begun:

@@ -26,9 +26,9 @@ from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.workspace.protect.flags import matches_any
+from ringfence.sandbox.workspace.record import WorkRecord
 from ringfence.sandbox.workspace.snapshot.blobs import Blob
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
-from ringfence.sandbox.workspace.work import WorkRecord
 
 TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}

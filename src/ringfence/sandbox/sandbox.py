@@ -85,7 +85,7 @@ class Sandbox:
     ) -> AsyncIterator["Sandbox"]:
         """Open a sandbox; leaving the context kills everything inside.
 
-        Without a placement the workspace is held and guarded as in a run, with a private git directory (`standalone`).
+        Without a placement the workspace is held and guarded as in a run, with a private git directory.
 
         Args:
             spec: What is asked for.
@@ -102,15 +102,19 @@ class Sandbox:
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
-        from ringfence.sandbox.workspace.standalone import standalone
+        from ringfence.sandbox.workspace.open import open_view
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
         async with AsyncExitStack() as stack:
             async with backend.starter() as start:
-                own = standalone(spec, name, state_dir(), has_gate=has_gate)
-                place = await stack.enter_async_context(own) if placement is None else placement
+                place = placement
+                if place is None:
+                    if not has_gate:
+                        _check_ways_out(spec)
+                    view = await stack.enter_async_context(open_view(spec, name, state_dir()))
+                    place = view.placement
                 fence = await start(Launch(name, spec, place, guest_arguments(), run_id))
             async with cls.from_fence(fence, spec, place, sandbox_id=name, chosen_because=why) as sandbox:
                 yield sandbox
@@ -412,3 +416,22 @@ def _checked_port(port: int, *, least: int) -> int:
     if not least <= port <= _HIGHEST_PORT:
         raise UsageError(f"a port is a number from {least} to {_HIGHEST_PORT}, not {port!r}")
     return port
+
+
+def _check_ways_out(spec: "SandboxSpec") -> None:
+    """Refuse what only a run, or a caller who opens the gate, can give a sandbox.
+
+    Raises:
+        UsageError: A field of the spec would have no effect.
+    """
+    wanted = {
+        "forward": bool(spec.forward),
+        "engine_access": spec.engine_access is not None,
+        "egress": bool(spec.egress.lines()),
+    }
+    names = [f"{name}=..." for name, is_wanted in wanted.items() if is_wanted]
+    if names:
+        raise UsageError(
+            f"SandboxSpec({', '.join(names)}) needs a run, which records what leaves a sandbox; use `ringfence run` or "
+            "`ringfence exec`, or open the gate yourself (`ringfence.egress.gate.opened_gate`) and pass has_gate=True"
+        )

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.supervisor.directory import SupervisorState
-from ringfence.sandbox.workspace.prepare import prepare
 
 OTHER_UID = 1500
 

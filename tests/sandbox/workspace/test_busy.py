@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.runs import claimed
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.lock import claimed
 
 
 @pytest.fixture
@@ -17,59 +17,59 @@ def mine(workspace: Path, own) -> Path:
     return workspace
 
 
-def test_a_second_run_is_refused(mine: Path, state: Path):
+async def test_a_second_run_is_refused(mine: Path, state: Path):
     """It is told by whom, and what to do; after the first's end it may."""
-    with claimed(mine, "bind", run="first", state=state):
+    async with claimed(mine, "bind", run="first", state=state):
         with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*--mode clone") as caught:
-            claimed(mine, "bind", run="second", state=state).__enter__()
+            await claimed(mine, "bind", run="second", state=state).__aenter__()
         assert caught.value.rule == "workspace-busy"
-    with claimed(mine, "bind", run="second", state=state):
+    async with claimed(mine, "bind", run="second", state=state):
         pass
 
 
 @pytest.mark.parametrize("mode", ["clone", "read_only"])
-def test_others_need_not_wait(mine: Path, state: Path, mode):
+async def test_others_need_not_wait(mine: Path, state: Path, mode):
     """A run on a clone, or that changes nothing, goes on beside it; that does not let a third one in."""
-    with (
+    async with (
         claimed(mine, "bind", run="first", state=state),
         claimed(mine, mode, run="second", state=state),
-        pytest.raises(PolicyRefused, match="run 'first' is working"),
     ):
-        claimed(mine, "bind", run="third", state=state).__enter__()
+        with pytest.raises(PolicyRefused, match="run 'first' is working"):
+            await claimed(mine, "bind", run="third", state=state).__aenter__()
 
 
-def test_the_host_claims_too(mine: Path, state: Path):
+async def test_the_host_claims_too(mine: Path, state: Path):
     """Without a fence a run works on the workspace itself."""
-    with (
+    async with (
         claimed(mine, None, run="first", state=state, is_fenced=False),
-        pytest.raises(PolicyRefused, match="first"),
     ):
-        claimed(mine, "bind", run="second", state=state).__enter__()
+        with pytest.raises(PolicyRefused, match="first"):
+            await claimed(mine, "bind", run="second", state=state).__aenter__()
 
 
 @pytest.mark.parametrize(("first", "second"), [(".", "app/web"), ("app/web", "."), ("app", "app/web")])
-def test_one_within_another_is_refused(mine: Path, state: Path, own, first: str, second: str):
+async def test_one_within_another_is_refused(mine: Path, state: Path, own, first: str, second: str):
     """Who works on a directory could swap what another's sandbox is made from."""
     (mine / "app" / "web").mkdir(parents=True)
     if os.geteuid() == 0:
         own(mine)
-    with claimed(mine / first, "bind", run="first", state=state):
+    async with claimed(mine / first, "bind", run="first", state=state):
         with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*sandbox ls") as caught:
-            claimed(mine / second, "bind", run="second", state=state).__enter__()
+            await claimed(mine / second, "bind", run="second", state=state).__aenter__()
         assert caught.value.rule == "workspace-busy"
-    with claimed(mine / second, "bind", run="second", state=state):
+    async with claimed(mine / second, "bind", run="second", state=state):
         pass
 
 
-def test_neighbours_do_not_wait(mine: Path, state: Path, own):
+async def test_neighbours_do_not_wait(mine: Path, state: Path, own):
     """Directories side by side are worked on at once, also where one's name begins like the other's."""
     for name in ("app", "app2"):
         (mine / name).mkdir()
     if os.geteuid() == 0:
         own(mine)
-    with (
+    async with (
         claimed(mine / "app", "bind", run="first", state=state),
         claimed(mine / "app2", "bind", run="second", state=state),
-        pytest.raises(PolicyRefused, match="first"),
     ):
-        claimed(mine / "app", "bind", run="third", state=state).__enter__()
+        with pytest.raises(PolicyRefused, match="first"):
+            await claimed(mine / "app", "bind", run="third", state=state).__aenter__()

@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.cases import slow_but
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.finish import Finished, commits_out, finish, give_rights_back
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.record import undo_run
+from ringfence.sandbox.workspace.run import Finished, Prepared, fetch_commits, finish, give_rights_back
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
-from ringfence.sandbox.workspace.work import undo_run
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,7 @@ async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
         assert (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
     notes = await give_rights_back(prepared)
     async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
-        out = await commits_out(prepared, sandbox)
+        out = await fetch_commits(prepared, sandbox)
     assert (out and list(out.refs), "'.'" in notes[0]) == (["refs/ringfence/run-1/main"], True)
 
 
@@ -154,7 +154,7 @@ async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
 
 async def blobs(prepared: Prepared):
     """Files of the checkpoint before a run."""
-    store = SnapshotStore(Path(prepared.record.workspace), prepared.state)
+    store = SnapshotStore(Path(prepared.record.workspace), prepared.workspace.state)
     for blob in await store.blobs(prepared.before.id):
         yield blob
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox.workspace.finish import finish
-from ringfence.sandbox.workspace.prepare import prepare
+from ringfence.sandbox.workspace.record import apply_run, diff_run, open_store, patch_run, undo_run
+from ringfence.sandbox.workspace.run import finish
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
-from ringfence.sandbox.workspace.work import apply_run, diff_run, open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.sandbox.workspace.ownership import RESERVED_ID
+from ringfence.sandbox.workspace.policy import RESERVED_ID
 from ringfence.sandbox.workspace.run_as import Identity
 
 pytestmark = [

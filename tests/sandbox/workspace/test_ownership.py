@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.ownership import (
+from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+from ringfence.sandbox.workspace.open import open_view
+from ringfence.sandbox.workspace.policy import (
     RESERVED_ID,
     Caller,
     Decision,
     check_reserved,
     decide,
     decide_for,
-    place,
 )
 
 USER, ROOT = Caller(1000, 1000), Caller(0, 0)
@@ -93,24 +93,28 @@ def test_decision_reads_the_owner_from_disk(workspace: Path):
     assert decision.uid != 0
 
 
-def test_place_shows_git_and_trusted_files_read_only(repository: Path):
-    """Without a run there is no private git directory, so `.git` itself is guarded."""
+async def test_place_shows_git_and_trusted_files_read_only(repository: Path, state: Path):
+    """A repository that is not used has no private git directory, so `.git` itself is guarded."""
     (repository / ".envrc").write_text("")
+    (repository / ".git" / "commondir").write_text("/elsewhere\n")
     if os.geteuid() == 0:
         for path in (repository, repository / ".git"):
             os.chown(path, 12_345, 12_345)
-    overlays = {overlay.target.name: overlay.read_only for overlay in place(repository, None).overlays}
+    async with open_view(SandboxSpec(backend="bubblewrap", workspace=repository), "one", state) as view:
+        overlays = {overlay.target.name: overlay.read_only for overlay in view.placement.overlays}
     assert overlays == {".git": True, ".envrc": True}
 
 
-def test_place_without_a_workspace_is_never_root():
+async def test_place_without_a_workspace_is_never_root(state: Path):
     """A sandbox with no workspace has an identity all the same."""
-    placement = place(None, None)
+    async with open_view(SandboxSpec(backend="bubblewrap"), "one", state) as view:
+        placement = view.placement
     assert placement.workspace is None
     assert placement.uid == (os.geteuid() or RESERVED_ID)
 
 
-def test_place_does_not_clone(workspace: Path):
+async def test_place_does_not_clone(workspace: Path, state: Path):
     """A clone is refused with the way to get one."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=workspace, mode="clone")
     with pytest.raises(PolicyRefused, match="ringfence run"):
-        place(workspace, "clone")
+        await open_view(spec, "one", state).__aenter__()

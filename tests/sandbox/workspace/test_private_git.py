@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.finish import commits_out, finish
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def test_commits_come_out(repository: Path, ready, git):
             sandbox, "echo x > new; git add new; git commit -qm inside; git branch feature/x; echo y > loose"
         )
     async with fence(prepared) as sandbox:
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert set(done.record.refs) == {"refs/ringfence/run-1/main", "refs/ringfence/run-1/feature/x"}
     assert git(repository, "log", "-1", "--format=%s", "refs/ringfence/run-1/main") == "inside"
     assert git(repository, "for-each-ref", "refs/heads") == before
@@ -76,7 +76,7 @@ async def test_nothing_new_makes_no_refs(repository: Path, ready):
     """A run without commits leaves no refs and no notes."""
     prepared = await ready(repository)
     async with fence(prepared) as sandbox:
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert (done.record.refs, done.notes) == ({}, ())
 
 
@@ -86,7 +86,7 @@ async def test_detached_commit_comes_out(repository: Path, ready, git):
     prepared = await ready(repository)
     async with fence(prepared) as sandbox:
         await shell(sandbox, "git checkout -q --detach; git commit -q --allow-empty -m lost")
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert (
         git(repository, "log", "-1", "--format=%s", done.record.refs["refs/ringfence/run-1/HEAD"]) == "lost"
     )
@@ -245,7 +245,7 @@ async def test_every_kind_of_repository(build, workspace: Path, ready, git):
     async with fence(prepared) as sandbox:
         assert "error" not in await shell(sandbox, "git status --porcelain 2>&1")
         await shell(sandbox, "echo x > new; git add new; git commit -qm inside 2>&1")
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert done.notes == ()
     (commit,) = done.record.refs.values()
     assert git(workspace, "log", "-1", "--format=%s", commit) == "inside"
@@ -271,7 +271,7 @@ async def test_no_repository_stays_none(workspace: Path, ready):
     async with fence(prepared) as sandbox:
         result = await sandbox.run(["sh", "-c", "git status; echo y > f"], timeout_s=10)
         assert "not a git repository" in result.stderr
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert [change.path for change in done.diff.files] == ["f"]
 
 
@@ -284,5 +284,5 @@ async def test_read_only_cannot_be_written(repository: Path, state: Path, own):
     )
     async with fence(prepared) as sandbox:
         assert not (await sandbox.run(["sh", "-c", "echo x > a.txt"], timeout_s=10)).ok
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert done.diff.files == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused, UsageError
-from ringfence.sandbox.workspace.refusals import REFUSALS, check_workspace
+from ringfence.sandbox.workspace.policy import REFUSALS, check_workspace
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.idmap import ON_HOST, mounted_on_host
 from ringfence.sandbox.registry import get_backend
-from ringfence.sandbox.workspace.ownership import RESERVED_ID, place
+from ringfence.sandbox.workspace.open import open_view
+from ringfence.sandbox.workspace.policy import RESERVED_ID
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
 
@@ -203,9 +204,12 @@ async def test_protected_files_stay_readable(shown: SandboxSpec, roots: Path) ->
     assert (roots / ".envrc").read_text() == "trusted\n"
 
 
-def test_nobody_lends_root(roots: Path) -> None:
+async def test_nobody_lends_root(roots: Path, state: Path) -> None:
     """The identity is the reserved one, and the mount is told to be idmapped."""
-    placement = place(roots, "bind")
+    async with open_view(
+        SandboxSpec(backend="bubblewrap", workspace=roots, mode="bind"), "one", state
+    ) as view:
+        placement = view.placement
     assert (placement.uid, placement.gid, placement.is_idmapped) == (RESERVED_ID, RESERVED_ID, True)
 
 
@@ -222,15 +226,17 @@ async def test_devices_are_covered(shown: SandboxSpec, roots: Path) -> None:
 
 @pytest.mark.docker
 async def test_a_mount_for_an_engine_goes_with_its_sandbox(
-    roots: Path, images: Callable[[str], str | None]
+    roots: Path, state: Path, images: Callable[[str], str | None]
 ) -> None:
     """On the host nothing stays mounted; what a killed process left goes without a file of the workspace."""
     spec = spec_of(roots, backend="docker", image=images("docker"))
     async with Sandbox.open(spec) as sandbox:
         assert (await sandbox.run(["cat", "secret"])).stdout == "root's\n"
         assert not (ON_HOST / sandbox.id).exists()
-    launch = Launch("left", spec, place(roots, "bind"), ())
-    async with mounted_on_host(launch) as there:
+    async with (
+        open_view(spec, "left", state) as view,
+        mounted_on_host(Launch("left", spec, view.placement, ())) as there,
+    ):
         source = there.placement.workspace_source
         assert source is not None
         assert (source / "secret").stat().st_uid == RESERVED_ID

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.finish import commits_out, finish
 from ringfence.sandbox.workspace.git.layout import find_git
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 _ADD = ("-c", "protocol.file.allow=always", "submodule", "add", "-q")
@@ -77,7 +77,7 @@ async def test_git_works_in_and_above_submodules(above: Path, state: Path, own, 
         assert await shell(sandbox, "git status --porcelain; git fsck --strict 2>&1") == ""
     assert modules(above) == before
     async with fence(prepared) as sandbox:
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     gitlink = git(above, "rev-parse", "refs/ringfence/run-1/main:lib")
     assert git(above / "lib", "log", "-1", "--format=%s", gitlink) == "inside"
     inner = git(above / "lib", "rev-parse", f"{gitlink}:deep/inner")
@@ -99,7 +99,7 @@ async def test_submodules_below_a_linked_work_tree(above: Path, state: Path, gro
     assert prepared.notes == ()
     async with fence(prepared) as sandbox:
         await shell(sandbox, "cd lib; echo two > code; git commit -qam inside; cd ..; git commit -qam inside")
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert set(done.record.refs) == {"refs/ringfence/run-1/linked"}
 
 
@@ -132,7 +132,7 @@ async def test_stranger_is_no_submodule(above: Path, state: Path, ground: Path, 
         own(above)
     assert find_git(above / "evil") is not None
     prepared = await start(above, state, own)
-    assert [module.place for module in prepared.submodules] == ["lib", "lib/deep/inner"]
+    assert [module.place for module in prepared.view.submodules] == ["lib", "lib/deep/inner"]
     async with fence(prepared) as sandbox:
         assert not (await sandbox.run(["git", "-C", "evil", "status"], timeout_s=10)).ok
 
@@ -144,5 +144,5 @@ async def test_sabotaged_submodule_does_not_keep_others_in(above: Path, state: P
         await shell(sandbox, "echo x > new; git add new; git commit -qm inside")
         await shell(sandbox, "rm -rf /run/ringfence-submodules/0/* 2>/dev/null || true")
     async with fence(prepared) as sandbox:
-        done = await finish(prepared, await commits_out(prepared, sandbox))
+        done = await finish(prepared, await fetch_commits(prepared, sandbox))
     assert set(done.record.refs) == {"refs/ringfence/run-1/main"}

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.config import load
 from ringfence.errors import ConfigurationError
-from ringfence.sandbox.workspace.finish import finish
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.work import apply_run, load_record, undo_run
+from ringfence.sandbox.workspace.record import apply_run, load_record, undo_run
+from ringfence.sandbox.workspace.run import Prepared, finish
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_but
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.finish import finish
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.record import diff_run, open_store, undo_run
+from ringfence.sandbox.workspace.run import Prepared, finish
 from ringfence.sandbox.workspace.snapshot import survey as module
 from ringfence.sandbox.workspace.snapshot.survey import survey
-from ringfence.sandbox.workspace.work import diff_run, open_store, undo_run
 
 pytestmark = pytest.mark.anyio
 

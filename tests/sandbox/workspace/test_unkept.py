@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox.workspace.finish import Finished, finish, finish_again
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.record import apply_run, undo_run
+from ringfence.sandbox.workspace.run import Finished, Prepared, finish, finish_again
 from ringfence.sandbox.workspace.snapshot.taking import FILE_LIMIT_BYTES
-from ringfence.sandbox.workspace.work import apply_run, undo_run
 
 pytestmark = pytest.mark.anyio
 Begin = Callable[..., Awaitable[Prepared]]

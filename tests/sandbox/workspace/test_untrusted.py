@@ -9,20 +9,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.sandbox.workspace.runs import claimed, prepare
 
-from ringfence.sandbox.workspace.finish import finish
-from ringfence.sandbox.workspace.lock import claimed
-from ringfence.sandbox.workspace.prepare import prepare
 from ringfence.sandbox.workspace.protect.repositories import distrust_all, why_untrusted
+from ringfence.sandbox.workspace.run import finish
 
 KILLED = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from ringfence.sandbox.workspace.lock import claimed
+import anyio
+from ringfence.sandbox.base import Traits
+from ringfence.sandbox.workspace.open import open_workspace
 workspace, state = map(Path, sys.argv[1:])
-with claimed(workspace, "bind", run="killed", state=state):
-    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+async def main():
+    async with open_workspace(workspace, "bind", state=state, holder="killed", traits=Traits()):
+        subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+anyio.run(main)
 """
 
 
@@ -49,9 +52,9 @@ def test_of_a_killed_run(killed: Path, state: Path):
 
 
 @pytest.mark.slow
-def test_of_a_killed_run_after_another(killed: Path, state: Path):
+async def test_of_a_killed_run_after_another(killed: Path, state: Path):
     """Nor after another run on the workspace has come and gone."""
-    with claimed(killed, "bind", run="second", state=state):
+    async with claimed(killed, "bind", run="second", state=state):
         assert "'killed'" in (why_untrusted(killed, state) or "")
     assert "'killed'" in (why_untrusted(killed, state) or "")
 
@@ -66,30 +69,30 @@ def test_a_copy_is_trusted(killed: Path, state: Path):
     assert why_untrusted(killed, state) is None
 
 
-def test_a_failed_run(mine: Path, state: Path, git):
+async def test_a_failed_run(mine: Path, state: Path, git):
     """One that came to its end by an error is settled as well."""
 
-    def run() -> None:
-        with claimed(mine, "bind", run="failed", state=state):
+    async def run() -> None:
+        async with claimed(mine, "bind", run="failed", state=state):
             git(mine, "init", "-q")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run()
+        await run()
     assert "made by run 'failed'" in (why_untrusted(mine, state) or "")
 
 
-def test_the_users_own(mine: Path, state: Path, git):
+async def test_the_users_own(mine: Path, state: Path, git):
     """A repository made by the user between two runs is the user's."""
-    with claimed(mine, "bind", run="first", state=state):
+    async with claimed(mine, "bind", run="first", state=state):
         pass
     git(mine, "init", "-q")
     assert why_untrusted(mine, state) is None
 
 
-def test_while_it_works(mine: Path, state: Path, git):
+async def test_while_it_works(mine: Path, state: Path, git):
     """Others that look while the run goes on do not use it either."""
-    with claimed(mine, "bind", run="first", state=state):
+    async with claimed(mine, "bind", run="first", state=state):
         git(mine, "init", "-q")
         assert why_untrusted(mine, state) is not None
 
@@ -119,7 +122,7 @@ async def test_one_within_is_untrusted_on_its_own(mine: Path, state: Path, own, 
     (mine / "app").mkdir()
     if os.geteuid() == 0:
         own(mine)
-    with claimed(mine, "bind", run="first", state=state):
+    async with claimed(mine, "bind", run="first", state=state):
         prepared = await prepare(mine, "bind", run="first", run_dir=state / "runs" / "first", state=state)
         git(mine / "app", "init", "-q")
         if os.geteuid() == 0:

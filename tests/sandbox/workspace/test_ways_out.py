@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_but
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
 from ringfence.sandbox.workspace.protect.mounts import covers_for
+from ringfence.sandbox.workspace.run import Prepared
 
 pytestmark = pytest.mark.anyio
 

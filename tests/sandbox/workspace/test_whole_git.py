@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.workspace.conftest import run_git
+from tests.sandbox.workspace.runs import prepare
 from tests.sandbox.workspace.test_private_git import fence, shell
 
-from ringfence.sandbox.workspace.finish import commits_out
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.run import Prepared, fetch_commits
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ async def test_commits_come_out(repository: Path, state: Path) -> None:
     async with fence(prepared) as sandbox:
         await shell(sandbox, "echo two > new; git add new; git commit -qm second")
     async with fence(prepared) as sandbox:
-        out = await commits_out(prepared, sandbox)
+        out = await fetch_commits(prepared, sandbox)
     assert out is not None
     (commit,) = out.refs.values()
     assert run_git(repository, "log", "--format=%s", commit) == "second\nwork"

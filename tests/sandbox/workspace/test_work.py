@@ -11,13 +11,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.errors import PolicyRefused, RecordError, RingfenceError
-from ringfence.sandbox.workspace.finish import close, finish
 from ringfence.sandbox.workspace.lock import held
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
-from ringfence.sandbox.workspace.restore import WorkspaceConflict
-from ringfence.sandbox.workspace.work import (
+from ringfence.sandbox.workspace.record import (
     WorkRecord,
     apply_run,
     diff_run,
@@ -27,6 +25,8 @@ from ringfence.sandbox.workspace.work import (
     save_record,
     undo_run,
 )
+from ringfence.sandbox.workspace.restore import WorkspaceConflict
+from ringfence.sandbox.workspace.run import Prepared, close, finish
 
 # ruff: noqa: ASYNC220, ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
@@ -195,7 +195,7 @@ async def test_one_writes_at_a_time(act, repository: Path, state: Path):
 UNDO = """
 import sys, anyio
 from pathlib import Path
-from ringfence.sandbox.workspace.work import load_record, undo_run
+from ringfence.sandbox.workspace.record import load_record, undo_run
 anyio.run(undo_run, load_record(Path(sys.argv[1])), Path(sys.argv[2]))
 """
 

@@ -16,7 +16,7 @@ from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_betw
 from ringfence.loop.settings import RoleName
 from ringfence.loop.store.rows import StoryRow
 from ringfence.loop.story import names_path
-from ringfence.sandbox.workspace.work import has_record, load_record, open_store
+from ringfence.sandbox.workspace.record import has_record, load_record, open_store
 
 
 @frozen

@@ -21,7 +21,7 @@ from ringfence.sandbox.pool.shape import moved
 
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWN = ("git", "work")
-"""What `workspace.prepare` makes in a run's directory for its sandboxes."""
+"""What `workspace.run.prepare` makes in a run's directory for its sandboxes."""
 
 
 def make_skeleton(placement: Placement, run_dir: Path, slot: Path) -> Placement:

@@ -17,10 +17,6 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, PolicyRefused
-from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.ownership import decide_for
-from ringfence.sandbox.workspace.protect.repositories import expect_no_git, settle_git
-from ringfence.sandbox.workspace.refusals import check_workspace
 
 _TEXT_LIMIT = 8192
 BUSY = "workspace-busy"
@@ -28,44 +24,6 @@ BUSY = "workspace-busy"
 _GATE = "workspaces.gate"
 _GATE_WAIT_S = 10.0
 _GATE_LOOK_S = 0.02
-
-
-@contextmanager
-def claimed(
-    workspace: Path,
-    mode: WorkspaceMode | None,
-    *,
-    run: str,
-    state: Path,
-    is_fenced: bool = True,
-    unseen: str | None = None,
-) -> Iterator[None]:
-    """Hold a workspace for a run that works on it itself; runs on a clone, or that only read, need not.
-
-    Args:
-        workspace: As named by the user.
-        mode: The mode that was asked for; None: by the table of `ownership`.
-        run: The run's id, which others are told.
-        state: The state directory.
-        is_fenced: False for the bare host, which always works on the workspace itself.
-        unseen: Why this machine's directories cannot be mounted, if they cannot.
-
-    Raises:
-        UsageError: The workspace is absent or no directory.
-        PolicyRefused: It may not be one, or not in this mode; or another run holds it, or one above or in it
-            (`workspace-busy`).
-        InfrastructureFault: The lock cannot be made.
-    """
-    resolved = check_workspace(workspace, home=Path.home(), state=state)
-    if is_fenced and decide_for(resolved, mode, unseen=unseen).mode != "bind":
-        yield
-        return
-    with held(resolved, by=run, state=state):
-        expect_no_git(resolved, run, state)
-        try:
-            yield
-        finally:
-            settle_git(resolved, state)
 
 
 @contextmanager

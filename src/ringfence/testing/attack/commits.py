@@ -19,10 +19,10 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.base import Carry
 from ringfence.sandbox.registry import examine
-from ringfence.sandbox.workspace.finish import Finished, commits_out, finish
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.git.commits import ImportedCommits
-from ringfence.sandbox.workspace.prepare import prepare
+from ringfence.sandbox.workspace.open import open_workspace
+from ringfence.sandbox.workspace.run import Finished, fetch_commits, finish, prepare
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, CarryOut, Scene, Verdict, run_probe
 from ringfence.testing.attack.workspace_files import give
@@ -171,10 +171,9 @@ class _Run:
 async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Outcome:
     """Prepare as a run does, let the probe work, bring out what it made, and keep the state after it."""
     spec = scene.shared.spec.model_copy(update={"workspace": run.place})
-    unseen = (await examine(spec)).unseen
-    prepared = await prepare(
-        run.place, None, run=_RUN, run_dir=run.state / "runs" / _RUN, state=run.state, unseen=unseen
-    )
+    opened = open_workspace(run.place, None, state=run.state, holder=None, traits=await examine(spec))
+    async with opened as workspace:
+        prepared = await prepare(workspace, run=_RUN, run_dir=run.state / "runs" / _RUN)
     async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
         said = await run_probe(sandbox, body, timeout_s=_GIT_S, head=run.head, **facts)
     carry: Carry = "none" if prepared.placement.carry == "none" else "git"
@@ -182,7 +181,7 @@ async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Ou
     out, ran = ImportedCommits({}), False
     try:
         async with Sandbox.open(spec, placement=sealed) as sandbox:
-            out = await commits_out(prepared, sandbox) or out
+            out = await fetch_commits(prepared, sandbox) or out
             ran = await _is_there(sandbox, _RAN)
     except SandboxError as exc:
         out = ImportedCommits({}, (str(exc),))

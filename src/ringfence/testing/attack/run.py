@@ -2,15 +2,16 @@
 
 import secrets
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.ownership import place
+from ringfence.sandbox.workspace.open import open_view
 from ringfence.testing.attack import (
     commits,
     exhaustion,
@@ -42,9 +43,14 @@ ATTACKS: tuple[Attack, ...] = (
 """Every attack there is."""
 
 
-def open_beside(spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
+@asynccontextmanager
+async def open_beside(spec: SandboxSpec) -> AsyncIterator[Sandbox]:
     """Open a sandbox on a workspace that other sandboxes of the suite write to, too: it holds it for nobody."""
-    return Sandbox.open(spec, placement=place(spec.workspace, spec.mode))
+    async with (
+        open_view(spec, "attack", state_dir(), is_locked=False) as view,
+        Sandbox.open(spec, placement=view.placement) as sandbox,
+    ):
+        yield sandbox
 
 
 async def run_attacks(

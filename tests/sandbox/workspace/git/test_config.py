@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.cases import slow_after
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.finish import finish
 from ringfence.sandbox.workspace.git import config as user_settings
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import find_git
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.record import open_store, patch_run, undo_run
+from ringfence.sandbox.workspace.run import Prepared, finish
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.work import open_store, patch_run, undo_run
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
+from tests.sandbox.workspace.runs import prepare
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.finish import close
 from ringfence.sandbox.workspace.git.commits import unsafe_to_write
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
-from ringfence.sandbox.workspace.prepare import Prepared, prepare
+from ringfence.sandbox.workspace.run import Prepared, close
 from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
@@ -69,9 +69,9 @@ async def test_alternates_outside_are_not_shown(line: str, repository: Path, sec
     (repository / ".git/objects/info/alternates").write_text(line.format(secret=secret) + "\n")
     prepared = await ready(repository)
     assert shown(prepared) == {prepared.run_dir / "git"}
-    assert prepared.private.refs.direct == {}
+    assert prepared.view.git.refs.direct == {}
     assert "git repack -a -d && rm .git/objects/info/alternates" in prepared.notes[0]
-    assert unsafe_to_write(prepared.layout, "run-1") is not None
+    assert unsafe_to_write(prepared.workspace.layout, "run-1") is not None
 
 
 def test_alternates_inside_are_used(repository: Path):
@@ -97,7 +97,7 @@ async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready)
     """A `.git` file that names another repository is shown as the file it is, and no more."""
     (workspace / ".git").write_text(f"gitdir: {elsewhere}/.git\n")
     prepared = await ready(workspace)
-    assert (prepared.layout, prepared.private) == (None, None)
+    assert (prepared.workspace.layout, prepared.view.git) == (None, None)
     assert shown(prepared) == {workspace / ".git"}
     assert "does not name this workspace in turn" in prepared.notes[0]
 

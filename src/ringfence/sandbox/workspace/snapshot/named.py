@@ -12,8 +12,8 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
 from ringfence.sandbox.workspace.lock import held
+from ringfence.sandbox.workspace.policy import check_reachable, check_workspace
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
-from ringfence.sandbox.workspace.refusals import check_reachable, check_workspace
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept

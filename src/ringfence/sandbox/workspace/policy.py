@@ -1,30 +1,23 @@
-"""As which host user a sandbox runs and how it is shown its workspace: one table for all backends."""
+"""Which directories may be a workspace, in which mode, and as which host user a sandbox works there.
+
+Refused is what no snapshot could undo. As whom, and how, is one table for all backends. What ringfence itself runs from
+is never writable inside: a virtual environment in the workspace is mounted read-only.
+"""
 
 import grp
 import os
 import pwd
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from ringfence.config.paths import state_dir
-from ringfence.errors import PolicyRefused
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Placement
 from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.git.private import PrivateGit
-from ringfence.sandbox.workspace.protect.mounts import (
-    covers_for,
-    guard_git,
-    overlays_for,
-    refuse_unseen,
-    shut_in,
-)
-from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
-from ringfence.sandbox.workspace.refusals import check_workspace
-from ringfence.sandbox.workspace.run_as import owner_of, primary_group
-from ringfence.sandbox.workspace.snapshot.survey import survey
+from ringfence.sandbox.workspace.run_as import primary_group
 
 RESERVED_ID = 87_463
 """Host uid and gid of a root caller's sandbox on root's own files.
@@ -35,6 +28,155 @@ ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and ab
 
 _NEEDED = ("anyio", "msgspec", "pydantic")
 """Some of what ringfence needs: where these were loaded from, the rest will be, too."""
+_SYSTEM = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+_SHARED = ("/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var")  # noqa: S108
+"""Refused themselves; a directory in one may be a workspace."""
+
+
+@frozen
+class Ground:
+    """What a refusal is judged by; all paths are resolved."""
+
+    workspace: Path
+    homes: tuple[Path, ...]
+    """The caller's, and that of the workspace's owner."""
+    state: Path
+
+
+@frozen
+class Refusal:
+    """One row of the table."""
+
+    rule: str
+    holds: Callable[[Ground], bool]
+    because: str
+
+
+def _in_system(ground: Ground) -> bool:
+    return str(ground.workspace) in _SHARED or any(ground.workspace.is_relative_to(name) for name in _SYSTEM)
+
+
+REFUSALS = (
+    Refusal("workspace-root", lambda g: g.workspace == Path("/"), "it is the whole file system"),
+    Refusal("workspace-system", _in_system, "it belongs to the system"),
+    Refusal("workspace-home", lambda g: g.workspace in g.homes, "it is a home, with somebody's keys in it"),
+    Refusal(
+        "workspace-above-home",
+        lambda g: any(home.is_relative_to(g.workspace) for home in g.homes),
+        "a home lies in it, with somebody's keys",
+    ),
+    Refusal(
+        "workspace-in-state",
+        lambda g: g.workspace.is_relative_to(g.state),
+        "it lies in the state directory, where ringfence keeps its records",
+    ),
+    Refusal(
+        "workspace-above-state",
+        lambda g: g.state.is_relative_to(g.workspace),
+        "the state directory lies in it, and an agent could edit its own record",
+    ),
+    Refusal(
+        "workspace-git-dir",
+        lambda g: ".git" in g.workspace.parts or _is_bare(g.workspace),
+        "it is a git directory, whose hooks and configuration run on your machine",
+    ),
+)
+"""Asked in this order."""
+
+
+def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
+    """The workspace with all links resolved, if it may be one.
+
+    Raises:
+        UsageError: It is absent, no directory, or may not be read.
+        PolicyRefused: A row of `REFUSALS` holds.
+    """
+    try:
+        resolved = workspace.resolve(strict=True)
+    except (OSError, RuntimeError) as exc:
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be found: {_reason(exc)}; name a directory"
+        ) from exc
+    if os.geteuid() == 0:
+        _refuse_foreign_links(workspace)
+    if not resolved.is_dir():
+        raise UsageError(
+            f"workspace {str(workspace)!r} is no directory; name the directory the agent shall work in"
+        )
+    ground = Ground(resolved, (_resolved(home), *_owner_home(resolved)), _resolved(state))
+    for refusal in REFUSALS:
+        if refusal.holds(ground):
+            raise PolicyRefused(
+                f"workspace {str(resolved)!r} is refused: {refusal.because};"
+                " use a directory of the project's own",
+                rule=refusal.rule,
+            )
+    if not os.access(resolved, os.R_OK | os.X_OK):
+        raise UsageError(
+            f"workspace {str(resolved)!r} cannot be read; check its permissions (ls -ld {resolved})"
+        )
+    return resolved
+
+
+def _owner_home(path: Path) -> tuple[Path, ...]:
+    try:
+        return (_resolved(Path(pwd.getpwuid(path.stat().st_uid).pw_dir)),)
+    except KeyError:
+        return ()
+
+
+def _refuse_foreign_links(workspace: Path) -> None:
+    """Root sees everything: a link on the way, made by somebody else, would show it what that one may not see."""
+    path = workspace.absolute()
+    for part in (path, *path.parents):
+        status = part.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid != 0:
+            raise PolicyRefused(
+                f"workspace {str(workspace)!r} is refused: {str(part)!r} is a link that does not belong to root; name "
+                "the directory itself",
+                rule="workspace-foreign-link",
+            )
+
+
+def _is_bare(path: Path) -> bool:
+    return all(os.path.lexists(path / name) for name in ("HEAD", "objects", "refs", "config"))
+
+
+def _resolved(path: Path) -> Path:
+    # Not strict: a state directory may not have been made yet.
+    return path.resolve()
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def check_reachable(workspace: Path) -> None:
+    """Refuse a workspace that its owner cannot list; run it as the owner.
+
+    Raises:
+        UsageError: It cannot be opened.
+    """
+    try:
+        os.close(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as exc:
+        raise UsageError(
+            f"workspace {str(workspace)!r} cannot be reached by its owner, as whom it is worked on:"
+            f" {exc.strerror}; let that user enter the directories above it (chmod o+x), or move it"
+        ) from exc
 
 
 @frozen
@@ -59,6 +201,8 @@ class Decision:
     mode: WorkspaceMode
     is_idmapped: bool = False
     """Whether root's files are shown as the sandbox's own."""
+    own_environment: tuple[bytes, ...] = ()
+    """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
 
 
 def decide(
@@ -139,7 +283,35 @@ def decide_for(
     if reserved in {decision.uid, decision.gid}:
         check_reserved(reserved)
     if decision.mode == "bind":
-        check_own_program(workspace)
+        return replace(decision, own_environment=check_own_program(workspace))
+    return decision
+
+
+def decide_on_host(mode: WorkspaceMode | None) -> Decision:
+    """The decision for the bare host: the workspace itself, as the caller.
+
+    Raises:
+        PolicyRefused: Another mode was asked for.
+    """
+    if mode not in (None, "bind"):
+        raise PolicyRefused(
+            f"workspace mode {mode!r} is refused: the host backend has no fence to show another workspace with;"
+            " use --sandbox bubblewrap, or leave the mode out",
+            rule="host-mode",
+        )
+    return Decision(os.geteuid(), os.getegid(), "bind")
+
+
+def decide_without_workspace() -> Decision:
+    """The decision for a sandbox that has no workspace.
+
+    Raises:
+        PolicyRefused: The reserved id is somebody's.
+    """
+    caller = Caller.current()
+    decision = decide(caller, caller.uid, caller.gid, asked="clone")
+    if decision.uid == RESERVED_ID:
+        check_reserved(RESERVED_ID)
     return decision
 
 
@@ -228,65 +400,3 @@ def check_reserved(reserved: int) -> None:
             f"the reserved id {reserved} is {taken}; sandboxes of root need an id that nobody has",
             rule="reserved-id",
         )
-
-
-def place(
-    workspace: Path | None,
-    mode: WorkspaceMode | None,
-    *,
-    unseen: str | None = None,
-    private: PrivateGit | None = None,
-    fixed: tuple[bytes, ...] = (),
-) -> Placement:
-    """Where a sandbox without a run stands: on the workspace itself, what the host trusts in it read-only.
-
-    Args:
-        workspace: The workspace, if there is one.
-        mode: The mode that was asked for.
-        unseen: Why this machine's directories cannot be mounted, if they cannot.
-        private: What takes the place of the git directory; None: that is shown, read-only.
-        fixed: Further files that may not be written, relative to the workspace.
-
-    Raises:
-        PolicyRefused: The workspace is one of those never shown, or needs a clone, which only a run makes.
-        UsageError: The workspace is absent, no directory or unreadable.
-    """
-    if workspace is None:
-        caller = Caller.current()
-        own = decide(caller, caller.uid, caller.gid, asked="clone")
-        if own.uid == RESERVED_ID:
-            check_reserved(RESERVED_ID)
-        return Placement(own.uid, own.gid, None, None)
-    workspace = check_workspace(workspace, home=Path.home(), state=state_dir())
-    decision = decide_for(workspace, mode, unseen=unseen)
-    if decision.mode == "clone":
-        advice = f", since {unseen}" if unseen else ", or 'bind'"
-        raise PolicyRefused(
-            f"workspace {str(workspace)!r} can only be shown to uid {decision.uid} as a clone, which belongs"
-            f" to a run: use `ringfence run`, or mode 'read_only'{advice}",
-            rule="clone-needs-run",
-        )
-    if unseen is not None:
-        return Placement(
-            decision.uid, decision.gid, workspace, workspace, workspace_read_only=True, carry="in"
-        )
-    found = owner_of(workspace).call_sync(lambda: survey(workspace, gathers=False))
-    refuse_unseen(workspace, found.blindness)
-    if decision.is_idmapped:
-        check_roots_files(workspace)
-    if decision.mode == "bind":
-        guarded = (*sorted(found.git_entries), *shut_in(found.closed), *fixed, *check_own_program(workspace))
-        reachable = [path for path in found.specials if private is None or not path.startswith(b".git/")]
-        git = guard_git(workspace) if private is None else private.overlays
-        overlays = git + overlays_for(workspace, git_entries=guarded, covered=reachable)
-    else:
-        overlays = covers_for(workspace, found.specials)
-    return Placement(
-        decision.uid,
-        decision.gid,
-        workspace,
-        workspace,
-        workspace_read_only=decision.mode == "read_only",
-        overlays=overlays,
-        is_idmapped=decision.is_idmapped,
-    )

@@ -1,15 +1,27 @@
-"""What a run left in its workspace, kept: its commits, its files, its patch."""
+"""A run's workspace, from before its first sandbox until after its last.
+
+`prepare`: a snapshot, the private git directory, the clone, the mounts, the record. Then sandboxes work on it.
+`fetch_commits`: the commits made inside, through a new sandbox. `finish`: a snapshot, what changed, the patch.
+"""
 
 import os
+import shlex
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
-from ringfence.config.authorship import PROJECT_FILE_NAMES, remember_author
+from ringfence.config.authorship import PROJECT_FILE_NAMES, author_of, remember_author, told
+from ringfence.config.discovery import find_project_file
+from ringfence.config.paths import make_private_dir
+from ringfence.config.trust import is_trusted
+from ringfence.errors import ConfigurationError, UsageError
 from ringfence.frozen import frozen
+from ringfence.sandbox.base import Placement
 from ringfence.sandbox.workspace.git.commits import (
     ImportedCommits,
     Inside,
@@ -19,14 +31,9 @@ from ringfence.sandbox.workspace.git.commits import (
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
 from ringfence.sandbox.workspace.git.private import Submodule
-from ringfence.sandbox.workspace.prepare import Prepared
+from ringfence.sandbox.workspace.open import Findings, View, Workspace, show_workspace
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
-from ringfence.sandbox.workspace.run_as import Actor, both
-from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
-from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
-from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
-from ringfence.sandbox.workspace.tree import Tree
-from ringfence.sandbox.workspace.work import (
+from ringfence.sandbox.workspace.record import (
     WorkRecord,
     diff_run,
     open_store,
@@ -34,8 +41,35 @@ from ringfence.sandbox.workspace.work import (
     runs_on_your_machine,
     save_record,
 )
+from ringfence.sandbox.workspace.run_as import Actor, both
+from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
+from ringfence.sandbox.workspace.snapshot.ignore import escape
+from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
+from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
+from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20
+
+
+@frozen
+class Prepared:
+    """A workspace made ready for a run's sandboxes."""
+
+    workspace: Workspace
+    view: View
+    before: Snapshot
+    record: WorkRecord
+    run_dir: Path
+
+    @property
+    def placement(self) -> Placement:
+        """Of the run's sandboxes."""
+        return self.view.placement
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Things the user should be told."""
+        return tuple(self.record.notes)
 
 
 @frozen
@@ -50,6 +84,84 @@ class Finished:
     runs_on_your_machine: tuple[str, ...]
     """Changed files that the host runs or trusts by itself."""
     notes: tuple[str, ...] = ()
+
+
+async def prepare(
+    workspace: Workspace,
+    *,
+    run: str,
+    run_dir: Path,
+    protect: Collection[str] = (),
+    earlier: WorkRecord | None = None,
+) -> Prepared:
+    """Keep the state of a workspace, make what its sandboxes are shown, and begin the record.
+
+    Args:
+        workspace: From `open_workspace`.
+        run: The run's id.
+        run_dir: The run's directory in the state directory.
+        protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
+        earlier: A run on a clone, not applied, whose work the new clone starts from.
+
+    Raises:
+        UsageError: The workspace is too large; or the work of `earlier` does not fit it any more.
+        PolicyRefused: There is more in it than can be guarded, or it was not looked over to its end.
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    make_private_dir(run_dir)
+    settings = workspace.settings
+    store = SnapshotStore(workspace.path, workspace.state, actor=workspace.owner, excludes=settings.excludes)
+    before = await store.take(f"{run}/before")
+    start = await _start(earlier, workspace, store, before)
+    found = Findings.of_snapshot(before) if workspace.traits.is_fence else None
+    view = await show_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
+    is_clone = workspace.mode == "clone"
+    source = view.placement.workspace_source
+    record = WorkRecord(
+        run=run,
+        workspace=str(workspace.path),
+        mode=workspace.mode,
+        uid=workspace.owner.uid,
+        gid=workspace.owner.gid,
+        before=before.id,
+        start=await _keep_start(store, before, source, run) if start != before.id else None,
+        base_commit=view.git.refs.head_commit() if view.git else None,
+        clone=str(source) if is_clone else None,
+        git_present=has_git(workspace.path),
+        notes=[
+            *before.notes,
+            *(await anyio.to_thread.run_sync(surroundings, workspace.path, workspace.state) if found else ()),
+            *workspace.notes,
+            *view.notes,
+            *(before.shared if workspace.mode == "bind" and found else ()),
+        ],
+        protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
+    )
+    save_record(run_dir, record)
+    return Prepared(workspace, view, before, record, run_dir)
+
+
+async def _start(
+    earlier: WorkRecord | None, workspace: Workspace, store: SnapshotStore, before: Snapshot
+) -> str:
+    """The checkpoint that a clone starts from."""
+    if earlier is None or earlier.after is None:
+        return before.id
+    mode = workspace.mode
+    is_same = not (await store.diff(earlier.before, before.id)).files
+    if mode != "clone" or not is_same:
+        why = "the workspace has changed since" if mode == "clone" else f"this is mode {mode!r}"
+        raise UsageError(
+            f"run {earlier.run!r} changed files in a clone that were never applied, and {why}; bring them in"
+            f" with `ringfence apply {earlier.run[-8:]}`, or leave out --continue"
+        )
+    return earlier.after
+
+
+async def _keep_start(store: SnapshotStore, before: Snapshot, source: Path | None, run: str) -> str:
+    """A checkpoint of the run's own, which does not go when the earlier run's do."""
+    taken = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
+    return taken.id
 
 
 async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
@@ -78,12 +190,12 @@ async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
 
 async def may_have_commits(prepared: Prepared) -> bool:
     """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
-    if prepared.private is None or prepared.submodules:
-        return prepared.private is not None
-    return await has_new_commits(prepared.private)
+    if prepared.view.git is None or prepared.view.submodules:
+        return prepared.view.git is not None
+    return await has_new_commits(prepared.view.git)
 
 
-async def commits_out(prepared: Prepared, sandbox: Inside) -> ImportedCommits | None:
+async def fetch_commits(prepared: Prepared, sandbox: Inside) -> ImportedCommits | None:
     """Bring the commits made inside out; None where there is no git.
 
     Args:
@@ -93,17 +205,17 @@ async def commits_out(prepared: Prepared, sandbox: Inside) -> ImportedCommits | 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
-    if prepared.private is None or prepared.layout is None:
+    if prepared.view.git is None or prepared.workspace.layout is None:
         return None
     out = await import_commits(
         sandbox,
-        prepared.private,
-        layout=prepared.layout,
+        prepared.view.git,
+        layout=prepared.workspace.layout,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         protect=prepared.record.protect,
     )
-    modules = [await _module_out(prepared, module, sandbox) for module in prepared.submodules]
+    modules = [await _module_out(prepared, module, sandbox) for module in prepared.view.submodules]
     notes = (note for module in modules for note in module.notes)
     committed = (file for module in modules for file in module.committed)
     return ImportedCommits(out.refs, (*out.notes, *notes), (*out.committed, *committed))
@@ -130,7 +242,7 @@ async def finish(prepared: Prepared, out: ImportedCommits | None) -> Finished:
 
     Args:
         prepared: From `prepare`.
-        out: From `commits_out`; None: commits are left behind.
+        out: From `fetch_commits`; None: commits are left behind.
 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
@@ -138,7 +250,7 @@ async def finish(prepared: Prepared, out: ImportedCommits | None) -> Finished:
     record = prepared.record
     if out is not None:
         record = msgspec.structs.replace(record, refs=out.refs)
-    store = open_store(record, prepared.state)
+    store = open_store(record, prepared.workspace.state)
     record, after = await _closed(record, prepared.run_dir, store)
     notes = out.notes if out is not None else ()
     if out is not None and out.committed:
@@ -165,7 +277,7 @@ async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
     record = work.record
     if record.mode != "bind":
         return None
-    store = open_store(record, prepared.state)
+    store = open_store(record, prepared.workspace.state)
     after = await store.take(f"{record.run}/checked", base=record.before)
     appeared = await _git_appeared(record, after, store)
     if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
@@ -256,3 +368,35 @@ async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> Non
         content = await actor.call(partial(read_small, root, os.fsencode(path)))
         if content is not None:
             remember_author(Path(record.workspace, path), content, run=record.run, state=state)
+
+
+def surroundings(workspace: Path, state: Path) -> list[str]:
+    """Notes for the start of a run."""
+    return [*_part_note(workspace), *_settings_note(workspace, state)]
+
+
+def _part_note(workspace: Path) -> list[str]:
+    """Tell that the project is larger than what the agent sees. A home that is a repository is no project."""
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
+    if has_git(workspace):
+        return []
+    for folder in workspace.parents:
+        if folder in (home, Path(folder.anchor)):
+            return []
+        if (folder / ".git").is_file() or (folder / ".git" / "HEAD").is_file():
+            whole = f"use `-C {shlex.quote(str(folder))}` to give it the whole"
+            seen = "the agent sees only this directory and no history"
+            return [f"the workspace is a part of the repository at {str(folder)!r}; {seen}; {whole}"]
+    return []
+
+
+def _settings_note(workspace: Path, state: Path) -> list[str]:
+    """Tell of a project file that a run left: it can only tighten, but that may be what keeps this run from working."""
+    with suppress(ConfigurationError):
+        file = find_project_file(workspace)
+        run = author_of(file, state) if file is not None else None
+        if file is not None and run is not None:
+            content = read_small(file.parent, os.fsencode(file.name))
+            if content is not None and not is_trusted(file, content):
+                return [f"{told(file, run)}; it is not trusted, so it only tightens this run"]
+    return []
