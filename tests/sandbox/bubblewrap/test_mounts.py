@@ -14,7 +14,7 @@ from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Mount, Placement, SandboxSpec
 from ringfence.sandbox.base import Launch, Overlay
 from ringfence.sandbox.bubblewrap.mounts import Arguments, add_mounts
-from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.stage import Staging
 
 
 @pytest.fixture(params=[False, True], ids=["user", "root"])

@@ -50,22 +50,32 @@ def test_who_is_unseen(asked: Engine, told: str | None) -> None:
 @pytest.mark.parametrize("asked", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
 def test_a_mounted_workspace_is_refused(asked: Engine) -> None:
     """A workspace that was not made ready to be carried is refused; one that was is not."""
-    check_files(asked, launch("both"))
+    check_files(asked, launch("both"), is_gvisor=False)
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        check_files(asked, launch())
+        check_files(asked, launch(), is_gvisor=False)
 
 
 def test_mounts_elsewhere_are_refused() -> None:
     """A directory of this machine is never silently left out."""
     spec = SandboxSpec(mounts=(Mount(source=Path("/srv/cache"), target="/cache"),))
     with pytest.raises(PolicyRefused, match="'/srv/cache' cannot be mounted"):
-        check_files(engine(_THERE), launch("both", spec))
+        check_files(engine(_THERE), launch("both", spec), is_gvisor=False)
 
 
 def test_podman_elsewhere_is_refused() -> None:
     """Podman fills no volume through a container, and the text says what can be done."""
     with pytest.raises(PolicyRefused, match="use Podman's socket on this machine"):
-        check_files(engine(_THERE, is_podman=True), launch("both"))
+        check_files(engine(_THERE, is_podman=True), launch("both"), is_gvisor=False)
+
+
+def test_roots_files_in_gvisor_are_refused() -> None:
+    """In gVisor files are opened as root, whom an idmapped mount leaves out: nothing could be made inside."""
+    shown = Launch(
+        "abc", SandboxSpec(), Placement(87_463, 87_463, Path("/w"), Path("/w"), is_idmapped=True), ()
+    )
+    check_files(engine(), shown, is_gvisor=False)
+    with pytest.raises(PolicyRefused, match="use mode 'clone', or --sandbox docker, podman"):
+        check_files(engine(), shown, is_gvisor=True)
 
 
 @pytest.mark.parametrize(("uid", "inside"), [(1500, 1500), (87_463, 1000)])

@@ -24,7 +24,7 @@ from ringfence.sandbox.bubblewrap.mounts import (
     find_toolchains,
     memory_file,
 )
-from ringfence.sandbox.bubblewrap.starting import LAST_WORDS, Start, read_words, remove_group, starting
+from ringfence.sandbox.bubblewrap.start import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes

@@ -16,7 +16,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Launch, Overlay, Placement
-from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.stage import Staging
 
 HOME = "/home/agent"
 _TOOLCHAINS = (

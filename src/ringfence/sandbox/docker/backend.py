@@ -159,16 +159,10 @@ class DockerBackend(Backend):
                 f"sandbox backend {self.name!r} cannot be used: {await self.unavailable(spec)}"
             )
         _check_runtime(engine, runtime)
-        check_files(engine, launch)
         image = parse_image(spec.image, await engine.image(spec.image))
         is_local = engine.address.shares_files
         gvisor = is_gvisor(runtime or engine.facts.default_runtime)
-        if gvisor and placement.is_idmapped:
-            raise PolicyRefused(
-                "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part"
-                " in an idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
-                rule="bind-owner",
-            )
+        check_files(engine, launch, is_gvisor=gvisor)
         seccomp = _filter(engine, is_local=is_local)
         return Recipe(
             launch=launch,

@@ -29,7 +29,7 @@ def why_unseen(engine: Engine) -> str | None:
     return None
 
 
-def check_files(engine: Engine, launch: Launch) -> None:
+def check_files(engine: Engine, launch: Launch, *, is_gvisor: bool) -> None:
     """Refuse what would show a host directory through an engine that cannot.
 
     Raises:
@@ -41,6 +41,12 @@ def check_files(engine: Engine, launch: Launch) -> None:
             f"{reason}, so {str(launch.spec.mounts[0].source)!r} cannot be mounted; leave out the mounts, or put what "
             "they hold into the image or the workspace",
             rule="workspace-on-engine",
+        )
+    if placement.is_idmapped and is_gvisor:
+        raise PolicyRefused(
+            "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part in an"
+            " idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
+            rule="bind-owner",
         )
     if engine.facts.is_podman and stands_in_closed(placement):
         raise PolicyRefused(

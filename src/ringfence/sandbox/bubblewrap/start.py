@@ -15,7 +15,7 @@ from ringfence.sandbox.base import Placement
 from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain
 from ringfence.sandbox.bubblewrap.limits import Limits
 from ringfence.sandbox.bubblewrap.mounts import Arguments
-from ringfence.sandbox.bubblewrap.staging import Staging
+from ringfence.sandbox.bubblewrap.stage import Staging
 from ringfence.sandbox.cgroup import Cgroup
 
 LAST_WORDS = 4096
