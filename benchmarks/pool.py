@@ -1,4 +1,4 @@
-"""How long a run waits for a warm sandbox, beside a cold one; and what a holder weighs.
+"""How long a run waits for a warm sandbox, beside a cold one; and what a supervisor weighs.
 
 python -m benchmarks.pool
 """
@@ -67,7 +67,7 @@ async def _measure(folder: Path) -> list[Row]:
             "a run's sandbox from the pool, to its first command", "p50 ≤ 20 ms", p50_p99(warm), beside, kept
         ),
         Row(
-            "memory of a waiting sandbox's holder (RSS)",
+            "memory of a warm sandbox's supervisor (RSS)",
             "≤ 50 MiB",
             f"p50 {statistics.median(weights):.0f} MiB",
             "",
@@ -98,7 +98,7 @@ async def _prepared(workspace: Path, state: Path) -> Prepared:
 
 
 async def _ready(pool: Pool) -> float:
-    """Wait until one waits; returns what its holder weighs, in MiB."""
+    """Wait until one waits; returns what its supervisor weighs, in MiB."""
     with anyio.fail_after(_READY_S):
         while True:
             states = [state for _, state in pool.waiting() if state is not None]

@@ -113,4 +113,4 @@ async def drain_pool(clones: Path) -> None:
         return
     with anyio.move_on_after(_END_S, shield=True), suppress(RingfenceError, OSError):
         place = await anyio.to_thread.run_sync(clones.resolve)
-        await Pool(folder, PoolSize(0, 0.0)).drain_of(place, patience_s=_COMING_S)
+        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=place, patience_s=_COMING_S)

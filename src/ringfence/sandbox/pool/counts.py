@@ -43,7 +43,7 @@ def read_counts(folder: Path) -> Counts:
     return Counts()
 
 
-def note(folder: Path, what: What, reason: str = "") -> None:
+def count(folder: Path, what: What, reason: str = "") -> None:
     """Count one more. A pool that cannot be counted serves all the same."""
     with suppress(OSError):
         lock = os.open(folder / ".counts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

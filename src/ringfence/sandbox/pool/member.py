@@ -21,7 +21,7 @@ from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import EndReason, Fence, Launch
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.policy import Surroundings, check_spec
-from ringfence.sandbox.pool.counts import note
+from ringfence.sandbox.pool.counts import count
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
 from ringfence.sandbox.registry import choose_backend
@@ -43,9 +43,9 @@ def main() -> None:
     try:
         anyio.run(_keep, order.fields, place)
     except RingfenceError as exc:
-        note(place.path.parent, "failed", str(exc))
+        count(place.path.parent, "failed", str(exc))
     except BaseExceptionGroup as group:
-        note(place.path.parent, "failed", repr(group.exceptions[0]))
+        count(place.path.parent, "failed", repr(group.exceptions[0]))
         raise
     finally:
         place.remove()
@@ -169,7 +169,7 @@ class _Member:
     async def _tell_use(self, connection: socket.socket) -> None:
         use = await self._fence.usage()
         told = {
-            "memory": use.memory_bytes,
+            "memory_bytes": use.memory_bytes,
             "cpu_s": use.cpu_s,
             "pids": use.pids,
             "oom_kills": use.oom_kills,

@@ -1,6 +1,12 @@
-"""Warm sandboxes: handed out once each, only after a fresh answer of the guest, and replaced at once."""
+"""Warm sandboxes: started ahead on a skeleton, given to one run each if they have its shape, and replaced at once.
+
+A run adopts a warm sandbox: it is marked as taken once and for all, its guest must answer, the run's own contents are
+moved into it, and from then on the run speaks with the guest as with one of its own. What cannot be started ahead, or
+does not fit, is no reason for a run to fail: it starts cold.
+"""
 
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -9,18 +15,19 @@ from uuid import uuid4
 
 import anyio
 import anyio.to_thread
+from anyio.abc import SocketStream
 
-from ringfence.errors import RingfenceError, SandboxError
+from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Placement
-from ringfence.sandbox.pool.adoption import adoptable, adopted, is_taken, state_at, take
-from ringfence.sandbox.pool.counts import Counts, note, read_counts
-from ringfence.sandbox.pool.shape import Shape, shape_of
-from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
+from ringfence.sandbox.base import Placement, Usage
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.pool.counts import Counts, count, read_counts
+from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, shape_of
 from ringfence.sandbox.registry import examine, get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.client import end_sandbox
+from ringfence.sandbox.supervisor.client import SupervisedFence, end_sandbox
+from ringfence.sandbox.supervisor.connection import ADOPT, LOST, USAGE, encode_frame
 from ringfence.sandbox.supervisor.directory import (
     SandboxDirectory,
     SupervisorState,
@@ -30,8 +37,12 @@ from ringfence.sandbox.supervisor.directory import (
 from ringfence.sandbox.supervisor.launcher import start_supervisor
 
 _MODULE = "ringfence.sandbox.pool.member"
+_TAKEN = "taken"
 _PROBE_S = 1.0
 _LOOK_S = 0.05
+_USAGE_S = 5.0
+_END_S = 15.0
+_STEP_S = 0.002
 
 
 @frozen
@@ -41,7 +52,7 @@ class PoolSize:
     size: int
     """Sandboxes of each shape."""
     max_age_s: float
-    """One that nobody wanted for so long ends."""
+    """A warm sandbox that no run took ends after this."""
 
 
 class Pool:
@@ -50,7 +61,7 @@ class Pool:
     Args:
         folder: Where its sandboxes are; each state directory has its own, and none touches another's.
         size: How much is kept.
-        secrets: Values that do not go into the environment of holders.
+        secrets: Values that are left out of the environment of supervisors.
     """
 
     def __init__(self, folder: Path, size: PoolSize, *, secrets: Sequence[str] = ()) -> None:
@@ -62,7 +73,7 @@ class Pool:
     async def opened(
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, *, sandbox_id: str
     ) -> AsyncIterator[Sandbox]:
-        """A sandbox for a run: a warm one if there is one that fits, else a cold one; then the pool is refilled.
+        """A sandbox for a run: a warm one if one fits, else a cold one; then the pool is refilled.
 
         Args:
             spec: What is asked for.
@@ -72,132 +83,124 @@ class Pool:
 
         Raises:
             PolicyRefused, SandboxStartFailed: As `Sandbox.open`.
-            InfrastructureFault: The hand-over failed half-way; the run's workspace is not whole.
+            InfrastructureFault: The hand-over failed half-way; the run's workspace is damaged.
         """
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
         async with AsyncExitStack() as stack:
-            sandbox = await self._warm(spec, placement, run_dir, stack)
-            note(self._made(), "misses" if sandbox is None else "hits")
+            sandbox = await self._adopt(spec, placement, run_dir, stack)
+            count(self._folder, "misses" if sandbox is None else "hits")
             if sandbox is None:
                 cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
-            async with _aside(lambda: self.refill(spec, placement, run_dir)):
+            async with _beside(lambda: self.refill(spec, placement, run_dir)):
                 yield sandbox
 
-    async def _warm(
+    async def _adopt(
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, stack: AsyncExitStack
     ) -> Sandbox | None:
         """A warm sandbox with the run's own contents in it, entered on `stack`; None if none fits."""
-        meant = (await examine(spec, with_image=True)).image_id
+        image_id = (await examine(spec, with_image=True)).image_id
         try:
-            shape = shape_of(spec, placement, run_dir, image_id=meant)
+            shape = shape_of(spec, placement, run_dir, image_id=image_id)
         except OSError:
             return None  # a cold start says what is missing
-        for place in self._of(shape):
-            state = adoptable(place)
+        for directory in self._of(shape):
+            state = take_ready(directory)
             # A name may get another meaning while a sandbox is being started by it.
-            if state is None or (meant is not None and meant not in (state.facts.image or "")):
+            if state is None or (image_id is not None and image_id not in (state.facts.image or "")):
                 continue
             async with AsyncExitStack() as trial:
                 try:
-                    sandbox = await trial.enter_async_context(adopted(place, state, spec, placement))
+                    warm = _adopted(directory, state, spec, placement)
+                    sandbox = await trial.enter_async_context(warm)
                     await sandbox.ping(timeout_s=_PROBE_S)
-                    is_fit = await anyio.to_thread.run_sync(fits, place.path, run_dir)
+                    is_fit = await anyio.to_thread.run_sync(fits, directory.path, run_dir)
                 except SandboxError:
                     is_fit = False
                 if is_fit:
-                    await anyio.to_thread.run_sync(hand_over, place.path, run_dir)
+                    await anyio.to_thread.run_sync(hand_over, directory.path, run_dir)
                     async for _result in sandbox.set_up(spec.setup):
                         pass
                     stack.push_async_exit(trial.pop_all())
                     return sandbox
-            note(self._folder, "stale")
+            count(self._folder, "stale")
         return None
 
     def _of(self, shape: Shape) -> list[SandboxDirectory]:
-        return [place for place in list_directories(self._folder) if place.name.startswith(shape.key)]
-
-    def _made(self) -> Path:
-        with suppress(OSError):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-        return self._folder
+        return [each for each in list_directories(self._folder) if each.name.startswith(shape.key)]
 
     async def refill(self, spec: SandboxSpec, placement: Placement, run_dir: Path) -> int:
-        """Start what is missing of a run's shape and end what has another for the same request; returns how many.
+        """Start what is missing of a run's shape, and end what has another one for the same request; returns how many.
 
         What cannot be started is counted, and no reason for a run to fail.
         """
         started = 0
         try:
-            meant = (await examine(spec, with_image=True)).image_id
-            shape = shape_of(spec, placement, run_dir, image_id=meant)
+            image_id = (await examine(spec, with_image=True)).image_id
+            shape = shape_of(spec, placement, run_dir, image_id=image_id)
             await self.sweep()
-            for place in list_directories(self._folder):
-                if place.name.startswith(shape.request) and not place.name.startswith(shape.key):
-                    await self._end_unless_taken(place)
-            there = sum(not is_taken(place) for place in self._of(shape))
-            for _ in range(self._size.size - there):
+            for directory in list_directories(self._folder):
+                if directory.name.startswith(shape.request) and not directory.name.startswith(shape.key):
+                    await _end_unless_taken(directory)
+            ready = sum(not _is_taken(directory) for directory in self._of(shape))
+            for _ in range(self._size.size - ready):
                 await self._start(shape, spec, placement, run_dir)
                 started += 1
         except (RingfenceError, OSError) as exc:
-            note(self._folder, "failed", str(exc))
+            count(self._folder, "failed", str(exc))
         return started
 
     async def _start(self, shape: Shape, spec: SandboxSpec, placement: Placement, run_dir: Path) -> None:
-        place = SandboxDirectory(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
-        lock = place.claim()
+        directory = SandboxDirectory(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
+        lock = directory.claim()
         try:
-            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, place.path)
-            order = {
-                "spec": spec.model_copy(update={"setup": (), "env": {}, "ttl_s": None}),
-                "placement": own,
-                "sandbox_id": uuid4().hex[:12],
-                "max_age_s": self._size.max_age_s,
-            }
+            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, directory.path)
         except BaseException:
             os.close(lock)
-            place.remove()
+            directory.remove()
             raise
-        await start_supervisor(_MODULE, place, lock, order, secrets=self._secrets, wait=False)
+        order = {
+            "spec": spec.model_copy(update={"setup": (), "env": {}, "ttl_s": None}),
+            "placement": own,
+            "sandbox_id": uuid4().hex[:12],
+            "max_age_s": self._size.max_age_s,
+        }
+        await start_supervisor(_MODULE, directory, lock, order, secrets=self._secrets, wait=False)
 
-    async def drain(self) -> int:
-        """End every sandbox that is waiting; those handed out stay their runs'. Returns how many."""
-        await self.sweep()
-        ended = [await self._end_unless_taken(place) for place in list_directories(self._folder)]
-        return sum(ended)
-
-    async def drain_of(self, directory: Path, *, patience_s: float) -> int:
-        """End those that wait for runs on workspaces below a directory; returns how many.
+    async def drain(self, *, workspaces_in: Path | None = None, patience_s: float = 0.0) -> int:
+        """End sandboxes that wait; those that runs use stay theirs. Returns how many.
 
         Args:
-            directory: No run will be on a workspace there any more.
-            patience_s: How long those are waited for that are still coming up, as nobody knows whose they are.
+            workspaces_in: Only those for runs on workspaces below this directory; None: all.
+            patience_s: How long those are waited for that are still coming up, as their workspace is unknown.
         """
+        await self.sweep()
         ended, deadline = 0, time.monotonic() + patience_s
         while True:
             is_known = True
-            for place, state in self.waiting():
-                if state is None:
+            for directory, state in self.waiting():
+                if workspaces_in is None:
+                    ended += await _end_unless_taken(directory)
+                elif state is None:
                     is_known = False
-                elif state.workspace is not None and Path(state.workspace).is_relative_to(directory):
-                    ended += await self._end_unless_taken(place)
+                elif state.workspace is not None and Path(state.workspace).is_relative_to(workspaces_in):
+                    ended += await _end_unless_taken(directory)
             if is_known or time.monotonic() > deadline:
                 return ended
             await anyio.sleep(_LOOK_S)
 
-    async def _end_unless_taken(self, place: SandboxDirectory) -> bool:
-        return take(place) and await end_sandbox(place)
-
     async def sweep(self) -> int:
-        """Remove what holders that died left behind; returns how many there were."""
+        """Remove what dead supervisors left behind; returns how many there were."""
         swept = 0
-        for place in list_directories(self._folder):
-            if place.is_alive():
+        for directory in list_directories(self._folder):
+            if directory.is_alive():
                 continue
             with suppress(RingfenceError):
-                state = place.read_state()
+                state = directory.read_state()
                 if state is not None:
                     await get_backend(state.facts.backend).remove_leftovers(frozenset({state.sandbox_id}))
-            place.remove()
+            directory.remove()
             swept += 1
         await anyio.to_thread.run_sync(remove_remnants, self._folder)
         return swept
@@ -207,23 +210,122 @@ class Pool:
         return read_counts(self._folder)
 
     def waiting(self) -> list[tuple[SandboxDirectory, SupervisorState | None]]:
-        """Sandboxes that live and are nobody's yet, with what they say; None for those still coming up."""
-        alive = [
-            place for place in list_directories(self._folder) if place.is_alive() and not is_taken(place)
-        ]
-        return [(place, state_at(place)) for place in alive]
+        """Sandboxes that live and are not taken, each with its state; None for those still coming up."""
+        alive = (each for each in list_directories(self._folder) if each.is_alive() and not _is_taken(each))
+        return [(directory, _state_of(directory)) for directory in alive]
+
+
+# --- adoption
+
+
+def take_ready(directory: SandboxDirectory) -> SupervisorState | None:
+    """The state of a warm sandbox that is ready and now ours alone; None if it cannot be had.
+
+    Of several that try, one succeeds, ever.
+    """
+    state = _state_of(directory) if directory.is_alive() else None
+    return state if state is not None and state.end is None and _take(directory) else None
+
+
+def _take(directory: SandboxDirectory) -> bool:
+    try:
+        taken = directory.path / _TAKEN
+        os.close(os.open(taken, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return False
+    return True
+
+
+def _is_taken(directory: SandboxDirectory) -> bool:
+    return (directory.path / _TAKEN).exists()
+
+
+async def _end_unless_taken(directory: SandboxDirectory) -> bool:
+    return _take(directory) and await end_sandbox(directory)
+
+
+def _state_of(directory: SandboxDirectory) -> SupervisorState | None:
+    try:
+        return directory.read_state()
+    except RingfenceError:
+        return None  # of another version: it ends at its age
 
 
 @asynccontextmanager
-async def _aside(act: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Do something beside the body, and see it through."""
+async def _adopted(
+    directory: SandboxDirectory, state: SupervisorState, spec: SandboxSpec, placement: Placement
+) -> AsyncIterator[Sandbox]:
+    """A warm sandbox as the run's own; when the context is left, it is dead.
+
+    Raises:
+        SandboxError: It cannot be had any more.
+    """
+    try:
+        connection = directory.connect()
+        connection.send(encode_frame(ADOPT))
+    except OSError as exc:
+        raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc.strerror}") from exc
+    async with Sandbox.from_fence(
+        WarmFence(connection, directory, state),
+        spec.model_copy(update={"setup": ()}),
+        placement,
+        sandbox_id=state.sandbox_id,
+        chosen_because=f"{state.chosen_because}; warm from the pool, {state.age_s:.0f} s old",
+        peer="running guest",
+    ) as sandbox:
+        yield sandbox
+
+
+class WarmFence(SupervisedFence):
+    """A fence that a warm sandbox's supervisor holds; the run that adopted it speaks with the guest itself."""
+
+    async def kill(self) -> None:
+        """Close the connection and wait until everything inside is dead and the supervisor gone.
+
+        Raises:
+            InfrastructureFault: The supervisor does not end.
+        """
+        await super().kill()
+        if await self._has_ended():
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.state.pid, signal.SIGKILL)  # nothing inside survives the supervisor
+        if not await self._has_ended():
+            raise InfrastructureFault(
+                f"sandbox {self.state.sandbox_id} does not end: its supervisor, process {self.state.pid}, lives on"
+            )
+        await get_backend(self.facts.backend).remove_leftovers(frozenset({self.state.sandbox_id}))
+
+    async def _has_ended(self) -> bool:
+        with anyio.move_on_after(_END_S):
+            while self.directory.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+                await anyio.sleep(_STEP_S)
+            return True
+        return False
+
+    async def usage(self) -> Usage:
+        """By the account of the fence, which the supervisor asks."""
+        with suppress(OSError, ValueError, *LOST), anyio.move_on_after(_USAGE_S):
+            async with await SocketStream.from_socket(self.directory.connect()) as stream:
+                await stream.send(encode_frame(USAGE))
+                reply = await stream.receive()
+            fields = dict(frames.decode_record(reply[frames.HEADER.size :]))
+            cpu_s = fields.pop("cpu_s", None)
+            numbers = {name: int(value) for name, value in fields.items()}
+            return Usage(cpu_s=None if cpu_s is None else float(cpu_s), **numbers)
+        return Usage()
+
+
+@asynccontextmanager
+async def _beside(act: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Do something beside the body, and see it through. An error of the body is raised as it is, not in a group."""
     error: Exception | None = None
 
-    async def see_through() -> None:
+    async def run() -> None:
         await act()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(see_through)
+        tasks.start_soon(run)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping

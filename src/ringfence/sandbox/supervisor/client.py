@@ -43,15 +43,15 @@ class SupervisedFence(Fence):
         self.facts = state.facts
         self.read_fd = self.write_fd = connection.fileno()
         self._connection = connection
-        self._directory = directory
-        self._sandbox_id = state.sandbox_id
+        self.directory = directory
+        self.state = state
 
     async def wait(self) -> EndReason:
         """Why it is gone, as far as the supervisor could say. It may close the connection before it writes that down."""
         deadline = anyio.current_time() + _LAST_STATE_S
         while True:
-            may_write_more = self._directory.is_alive() and anyio.current_time() < deadline
-            state = self._directory.read_state()  # only now, so that its last state is read
+            may_write_more = self.directory.is_alive() and anyio.current_time() < deadline
+            state = self.directory.read_state()  # only now, so that its last state is read
             if state is not None and state.end is not None:
                 return EndReason(cast("DeathReason", state.end[0]), state.end[1])
             if not may_write_more:

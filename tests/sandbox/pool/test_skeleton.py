@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox import Placement, SandboxSpec
+from ringfence.sandbox import Facts, Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.pool.adoption import take
-from ringfence.sandbox.pool.counts import Counts, note, read_counts
-from ringfence.sandbox.pool.shape import Shape, moved, shape_of
-from ringfence.sandbox.pool.slot import fits, hand_over, make_skeleton
-from ringfence.sandbox.supervisor.directory import SandboxDirectory
+from ringfence.sandbox.pool.counts import Counts, count, read_counts
+from ringfence.sandbox.pool.pool import take_ready
+from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, move_placement, shape_of
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 from ringfence.sandbox.workspace.protect.mounts import covers_for
 
 INSIDE = Path("/project")
@@ -64,7 +63,7 @@ def slot(tmp_path: Path) -> Path:
 def test_a_skeleton_has_every_mount_and_nothing_else(placement: Placement, run_dir: Path, slot: Path):
     """Sources and mount points, empty, with the owner and mode of the run's."""
     target = make_skeleton(placement, run_dir, slot)
-    assert target == moved(placement, run_dir, slot)
+    assert target == move_placement(placement, run_dir, slot)
     assert sorted(str(path.relative_to(slot)) for path in slot.rglob("*")) == [
         "git",
         "git/base-objects-0",
@@ -132,7 +131,12 @@ def test_a_link_made_after_the_look_is_not_followed(
 
 def test_a_sandbox_is_taken_once(tmp_path: Path):
     """Of several that try, one succeeds."""
-    assert [take(SandboxDirectory(tmp_path)) for _ in range(3)] == [True, False, False]
+    directory = SandboxDirectory(tmp_path / "one")
+    lock = directory.claim()
+    state = SupervisorState("abc", 1, SandboxSpec(), Facts(), "", "", 0.0, directory_inside="/w")
+    directory.write_state(state)
+    assert [take_ready(directory) for _ in range(3)] == [state, None, None]
+    os.close(lock)
 
 
 def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):
@@ -237,7 +241,7 @@ def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
 def test_counts_add_up_and_survive_damage(tmp_path: Path):
     """A damaged file counts from nothing; it is no reason to fail."""
     for what in ("hits", "hits", "misses", "failed"):
-        note(tmp_path, what, "why" if what == "failed" else "")
+        count(tmp_path, what, "why" if what == "failed" else "")
     assert read_counts(tmp_path) == Counts(hits=2, misses=1, failed=1, last_failure="why")
     (tmp_path / "counts").write_text("[]")
     assert read_counts(tmp_path) == Counts()

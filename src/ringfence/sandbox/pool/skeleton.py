@@ -1,0 +1,294 @@
+"""What a warm sandbox is started on, and when it may serve a run: shapes, skeletons, and the hand-over.
+
+A *shape* is what must be the same for a warm sandbox to serve a run as its own would: two hashes, of what was asked
+for, and of what is mounted, each host path by its identity on disk. A file that was replaced since, or a protected
+file that appeared, makes another shape. So does a masked socket that was created anew: the kernel drops a mount with
+the name under it.
+
+A *skeleton* is the empty directories and files that a warm sandbox shows. A mount follows the directory that it was
+made of, wherever that is moved and whatever comes into it. So a run's own contents are moved into the skeleton at the
+hand-over, and the skeleton takes the place of the run's own directory. Nothing ran inside before but the image's own
+interpreter, which can be hostile: the skeleton is checked, and reached through no link.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringfence import __version__
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.frozen import frozen
+from ringfence.removal import remove_tree
+from ringfence.sandbox.base import Overlay, Placement
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.workspace.protect.mounts import COVER
+
+_DIGITS = 16
+_ENVIRONMENT = (
+    "PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Variables by which toolchains and container engines are found."""
+_PER_RUN = frozenset({"setup", "env", "ttl_s", "egress"})
+"""Fields of a spec that are applied to each command or at the hand-over: they may differ."""
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OWN = ("git", "work")
+"""What `workspace.run.prepare` makes in a run's directory for its sandboxes."""
+
+
+@frozen
+class Shape:
+    """The key of a pool."""
+
+    request: str
+    """Of what was asked for: equal for runs that only differ in what the workspace holds."""
+    layout: str
+    """Of what is mounted."""
+
+    @property
+    def key(self) -> str:
+        """Both, as a name."""
+        return f"{self.request}-{self.layout}"
+
+
+def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id: str | None = None) -> Shape:
+    """The shape of a run's first sandbox.
+
+    Args:
+        spec: What is asked for.
+        placement: As prepared for the run.
+        run_dir: The run's own directory: what lies in it is filled at hand-over and has no identity yet.
+        image_id: What the name of the spec's image means now.
+
+    Raises:
+        OSError: Something that is to be mounted is gone.
+    """
+    request = {
+        "version": __version__,
+        "protocol": frames.VERSION,
+        "python": sys.version,
+        "code": _code(),
+        "spec": spec.model_dump(mode="json", exclude=set(_PER_RUN)),
+        "limits": sorted(spec.explicit_limits()),
+        "uid": placement.uid,
+        "gid": placement.gid,
+        "workspace": placement.workspace,
+        "environment": [os.environ.get(name) for name in _ENVIRONMENT],
+    }
+    mounted = [
+        [
+            overlay.target,
+            overlay.read_only,
+            *_identity(overlay.source, run_dir),
+            *_masked(overlay, placement),
+        ]
+        for overlay in _mounts(spec, placement)
+    ]
+    return Shape(_hash(request), _hash([*mounted, image_id]))
+
+
+def _mounts(spec: SandboxSpec, placement: Placement) -> Iterator[Overlay]:
+    """All host paths that are mounted, in order."""
+    if placement.workspace is not None and placement.workspace_source is not None:
+        yield Overlay(placement.workspace_source, placement.workspace, placement.workspace_read_only)
+    yield from placement.overlays
+    for mount in spec.mounts:
+        yield Overlay(mount.source, Path(mount.target), mount.read_only)
+
+
+def _identity(source: Path, run_dir: Path) -> tuple[Any, ...]:
+    status = source.lstat()
+    if source.is_relative_to(run_dir):
+        return "run", source.relative_to(run_dir), stat.S_IFMT(status.st_mode)
+    return source, status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
+
+
+def _masked(overlay: Overlay, placement: Placement) -> tuple[int, ...]:
+    """Identity of the host path that a mask is mounted on."""
+    inside, source = placement.workspace, placement.workspace_source
+    if (
+        overlay.source != COVER
+        or inside is None
+        or source is None
+        or not overlay.target.is_relative_to(inside)
+    ):
+        return ()
+    status = (source / overlay.target.relative_to(inside)).lstat()
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _code() -> list[Any]:
+    """When the guest's code was written: a version under development changes without a new number."""
+    folder = Path(frames.__file__).parent
+    return [folder, max(file.stat().st_mtime_ns for file in folder.glob("*.py"))]
+
+
+def _hash(document: object) -> str:
+    encoded = json.dumps(document, sort_keys=True, ensure_ascii=True, default=os.fspath).encode()
+    return hashlib.sha256(encoded).hexdigest()[:_DIGITS]
+
+
+def move_placement(placement: Placement, from_dir: Path, to_dir: Path) -> Placement:
+    """The same placement, with the sources in one directory moved to another."""
+
+    def move(path: Path) -> Path:
+        return to_dir / path.relative_to(from_dir) if path.is_relative_to(from_dir) else path
+
+    source = placement.workspace_source
+    return replace(
+        placement,
+        workspace_source=None if source is None else move(source),
+        overlays=tuple(replace(overlay, source=move(overlay.source)) for overlay in placement.overlays),
+    )
+
+
+def make_skeleton(placement: Placement, run_dir: Path, folder: Path) -> Placement:
+    """Create in `folder` what a warm sandbox of a run's shape is started on; returns its placement.
+
+    Args:
+        placement: Of the run.
+        run_dir: The run's directory.
+        folder: An empty directory.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    target = move_placement(placement, run_dir, folder)
+    pairs = [
+        (overlay.source, copy.source)
+        for overlay, copy in zip(placement.overlays, target.overlays, strict=True)
+    ]
+    if placement.workspace_source is not None and target.workspace_source is not None:
+        pairs.insert(0, (placement.workspace_source, target.workspace_source))
+    for original, copy in sorted(pairs, key=lambda pair: len(pair[1].parts)):
+        if copy.is_relative_to(folder):
+            _make_like(original, copy)
+    _make_mount_points(target, folder)
+    return target
+
+
+def _make_mount_points(target: Placement, folder: Path) -> None:
+    """Create the mount points that lie in the skeleton itself."""
+    mounts = [(overlay.target, overlay.source) for overlay in target.overlays]
+    if target.workspace is not None and target.workspace_source is not None:
+        mounts.insert(0, (target.workspace, target.workspace_source))
+    for number, (target_path, source) in enumerate(mounts):
+        around = [
+            one for one in mounts[:number] if target_path != one[0] and target_path.is_relative_to(one[0])
+        ]
+        if not around:
+            continue
+        outer_target, outer_source = max(around, key=lambda one: len(one[0].parts))
+        if outer_source.is_relative_to(folder):
+            _make_like(source, outer_source / target_path.relative_to(outer_target))
+
+
+def _make_like(original: Path, copy: Path) -> None:
+    """An empty file or directory with the owner and mode of another."""
+    status = original.lstat()
+    if not os.path.lexists(copy):
+        if stat.S_ISDIR(status.st_mode):
+            copy.mkdir(mode=0o700)
+        else:
+            copy.touch(mode=0o600)
+    _set_like(copy, status)
+
+
+def _set_like(path: Path, status: os.stat_result) -> None:
+    now = path.lstat()
+    if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
+        os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)
+    path.chmod(stat.S_IMODE(status.st_mode))
+
+
+def fits(folder: Path, run_dir: Path) -> bool:
+    """Whether everything in a skeleton has its counterpart in the run's directory."""
+    return all(_fits(folder / name, run_dir / name) for name in _OWN)
+
+
+def _fits(skeleton: Path, own: Path) -> bool:
+    if not os.path.lexists(skeleton):
+        return not os.path.lexists(own)
+    if not os.path.lexists(own) or _kind(skeleton) != _kind(own):
+        return False
+    if _kind(skeleton) != stat.S_IFDIR:
+        return _kind(skeleton) == stat.S_IFREG
+    return all(_fits(inner, own / inner.name) for inner in skeleton.iterdir())
+
+
+def _kind(path: Path) -> int:
+    return stat.S_IFMT(path.lstat().st_mode)
+
+
+def hand_over(folder: Path, run_dir: Path) -> None:
+    """Move a run's own contents into a skeleton, and its directories to where the run's own were.
+
+    The directories are shown inside already. An image's own programs may change them at any moment, so nothing is
+    reached by a path, and through no link.
+
+    Raises:
+        InfrastructureFault: It cannot be done; neither is as it was.
+    """
+    try:
+        for name in _OWN:
+            if (folder / name).is_dir():
+                with _opened(run_dir / name) as own, _opened(folder / name) as skeleton:
+                    _merge(own, skeleton)
+                remove_tree(run_dir / name)
+                (folder / name).rename(run_dir / name)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not hand over {str(folder)!r} to {str(run_dir)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+
+
+@contextmanager
+def _opened(path: Path | str, *, at: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _merge(own: int, skeleton: int) -> None:
+    for name in os.listdir(own):
+        try:
+            there = os.stat(name, dir_fd=skeleton, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(name, name, src_dir_fd=own, dst_dir_fd=skeleton)
+            continue
+        if stat.S_ISDIR(there.st_mode):
+            with _opened(name, at=own) as inner, _opened(name, at=skeleton) as target:
+                _merge(inner, target)
+        else:
+            _fill(name, own, skeleton)
+    status = os.fstat(own)
+    os.fchown(skeleton, status.st_uid, status.st_gid)
+    os.fchmod(skeleton, stat.S_IMODE(status.st_mode))
+
+
+def _fill(name: str, own: int, skeleton: int) -> None:
+    """Copy a file's contents into one that is mounted, and so must stay the same file."""
+    with (
+        os.fdopen(os.open(name, os.O_RDONLY | _FILE, dir_fd=own), "rb") as reading,
+        os.fdopen(os.open(name, os.O_WRONLY | _FILE, dir_fd=skeleton), "wb") as writing,
+    ):
+        if not stat.S_ISREG(os.fstat(writing.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no file any more")
+        writing.truncate()
+        shutil.copyfileobj(reading, writing)
+        writing.flush()
+        status = os.fstat(reading.fileno())
+        os.fchmod(writing.fileno(), stat.S_IMODE(status.st_mode))
+        os.utime(writing.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.unlink(name, dir_fd=own)
