@@ -9,7 +9,7 @@ import os
 import stat
 import tarfile
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from tests.cases import examples, slow_but
 
 from ringfence.errors import InfrastructureFault, LimitReached, RingfenceError, SandboxFileError, UsageError
-from ringfence.frozen import frozen
 from ringfence.sandbox.tar import (
     DAMAGED,
     Bounds,
-    Source,
+    Read,
     Transfer,
     pack_copy,
     pack_workspace,
@@ -36,7 +35,7 @@ from ringfence.sandbox.workspace.tree import Tree
 WIDE = Bounds(10_000_000, 1000)
 
 
-def unpack(data: Source, folder: Path, bounds: Bounds) -> Transfer:
+def unpack(data: Read, folder: Path, bounds: Bounds) -> Transfer:
     """Unpack a copy into a directory."""
     with Tree(folder) as tree:
         return unpack_copy(data, tree, bounds, path="s")
@@ -63,20 +62,15 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-@frozen
-class Pieces:
-    """A stream that comes in pieces of its own sizes."""
-
-    pieces: Iterator[bytes]
-
-    def read(self, _count: int, /) -> bytes:
-        """The next piece."""
-        return next(self.pieces, b"")
+def each(parts: Iterable[bytes]) -> Read:
+    """A stream that comes in these pieces."""
+    left = iter(parts)
+    return lambda _count: next(left, b"")
 
 
-def pieces(data: bytes, size: int = 1000) -> Pieces:
+def pieces(data: bytes, size: int = 1000) -> Read:
     """The data, a piece at each call."""
-    return Pieces(data[start : start + size] for start in range(0, len(data), size))
+    return each(data[start : start + size] for start in range(0, len(data), size))
 
 
 @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "a/../../../etc/out", "a//b"])
@@ -131,7 +125,7 @@ def test_a_header_that_would_fill_memory_is_refused(tmp_path: Path, kind: bytes,
     info.size = size
     rest = iter([b"\1" * 10_000] * 100)
     with pytest.raises(tarfile.ReadError, match="header"):
-        unpack(Pieces(itertools.chain([info.tobuf(tarfile.GNU_FORMAT)], rest)), tmp_path, WIDE)
+        unpack(each(itertools.chain([info.tobuf(tarfile.GNU_FORMAT)], rest)), tmp_path, WIDE)
     assert len(list(rest)) > 80
 
 
@@ -203,7 +197,7 @@ def test_headers_are_not_kept(tmp_path: Path, kind: bytes):
     tracemalloc.start()
     try:
         held = tracemalloc.get_traced_memory()[0]
-        copied = unpack(Pieces(unfinished), tmp_path, WIDE)
+        copied = unpack(each(unfinished), tmp_path, WIDE)
         peak = tracemalloc.get_traced_memory()[1] - held
     finally:
         tracemalloc.stop()
@@ -275,7 +269,7 @@ def test_a_tree_goes_there_and_back(tmp_path: Path):
     (source / "run").chmod(0o755)
     (source / "link").symlink_to("/etc/passwd")
     data = io.BytesIO()
-    copied = pack_copy(source, data, name="tree")
+    copied = pack_copy(source, data.write, name="tree")
     assert (copied.files, copied.left_out) == (2, ["'tree/link' (a link)"])
     back = tmp_path / "back"
     back.mkdir()
@@ -290,7 +284,7 @@ def test_what_cannot_be_copied_in_is_refused(tmp_path: Path, make: Callable[[Pat
     """A link, a pipe, nothing at all: named, and none of it is opened through a link or waited for."""
     make(tmp_path / "odd")
     with pytest.raises(UsageError, match="odd"):
-        pack_copy(tmp_path / "odd", io.BytesIO(), name="odd")
+        pack_copy(tmp_path / "odd", io.BytesIO().write, name="odd")
 
 
 # --- workspaces
@@ -319,7 +313,7 @@ def fresh(tmp_path: Path) -> Path:
 def packed(source: Path, bounds: Bounds = _BOUNDS) -> tuple[io.BytesIO, Transfer]:
     """A directory as a stream."""
     file = io.BytesIO()
-    told = pack_workspace(source, file, uid=1500, gid=1600, bounds=bounds)
+    told = pack_workspace(source, file.write, uid=1500, gid=1600, bounds=bounds)
     file.seek(0)
     return file, told
 
@@ -342,7 +336,7 @@ def taken(
     file: io.BytesIO, fresh: Path, before: Path, protected: Iterable[bytes] = (), bounds: Bounds = _BOUNDS
 ) -> Transfer:
     """What came back."""
-    return unpack_workspace(file, fresh, original=before, protected=protected, bounds=bounds)
+    return unpack_workspace(file.read, fresh, original=before, protected=protected, bounds=bounds)
 
 
 def test_there_and_back(before: Path, fresh: Path) -> None:
@@ -379,7 +373,7 @@ def test_what_no_stream_holds_is_named(before: Path) -> None:
 def test_one_of_all(before: Path, fresh: Path) -> None:
     """A part of the top can be carried alone."""
     file = io.BytesIO()
-    pack_workspace(before, file, uid=1, gid=1, bounds=_BOUNDS, only=b".github")
+    pack_workspace(before, file.write, uid=1, gid=1, bounds=_BOUNDS, only=b".github")
     file.seek(0)
     taken(file, fresh, before)
     assert [path.name for path in fresh.iterdir()] == [".github"]

@@ -15,10 +15,11 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from types import SimpleNamespace
+from typing import BinaryIO, cast
 
 from ringfence.errors import InfrastructureFault, LimitReached, SandboxFileError, UsageError, next_step
 from ringfence.frozen import frozen
@@ -42,18 +43,10 @@ DAMAGED = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError
 """What reading raises where a stream is no archive, or one that would lead out of its target."""
 
 
-class Source(Protocol):
-    """Where a stream is read from."""
-
-    def read(self, count: int, /) -> bytes:
-        """The next bytes, about `count`; none at the end."""
-
-
-class Sink(Protocol):
-    """Where a stream is written to."""
-
-    def write(self, data: bytes, /) -> object:
-        """Take the next bytes."""
+Read = Callable[[int], bytes]
+"""Gives the next bytes of a stream, about as many as asked for; none at the end."""
+Write = Callable[[bytes], object]
+"""Takes the next bytes of a stream."""
 
 
 @frozen
@@ -124,8 +117,8 @@ class TarReader:
         tarfile.TarError: It is no archive.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, read: Read) -> None:
+        self._read = read
         self._count = 0
         self._limit = _HEADERS_BYTES
         self._tar = tarfile.open(  # noqa: SIM115 -- it has no file of its own
@@ -140,7 +133,7 @@ class TarReader:
         """For the library: the next bytes of the stream, unless it holds headers without a file between them."""
         if self._count > self._limit:
             raise tarfile.ReadError("it holds headers without end")
-        data = self._source.read(count)
+        data = self._read(count)
         self._count += len(data)
         return data
 
@@ -188,14 +181,14 @@ def _parse_name(name: str) -> list[bytes]:
 
 
 def unpack_workspace(
-    source: Source, target: Path, *, original: Path, protected: Iterable[bytes], bounds: Bounds
+    read: Read, target: Path, *, original: Path, protected: Iterable[bytes], bounds: Bounds
 ) -> Transfer:
     """Unpack a workspace into an empty directory: links, modes and times as they were inside.
 
     Protected paths are put there first: the stream cannot take their place, only be found to differ from them.
 
     Args:
-        source: The stream, from its beginning.
+        read: Gives the stream, from its beginning.
         target: The directory; nobody else writes there.
         original: The workspace as it was packed.
         protected: Paths of it that nobody inside may write.
@@ -211,7 +204,7 @@ def unpack_workspace(
             paths = _ProtectedPaths(tree, transfer)
             for path in protected:
                 paths.put_back(before, path)
-            _Unpacker(tree, TarReader(source), transfer, bounds, paths, is_workspace=True).unpack_all()
+            _Unpacker(tree, TarReader(read), transfer, bounds, paths, is_workspace=True).unpack_all()
             paths.note_missing()
     except DAMAGED as exc:
         raise InfrastructureFault(f"what the engine carried back is no workspace: {exc}") from exc
@@ -223,11 +216,11 @@ def unpack_workspace(
     return transfer
 
 
-def unpack_copy(source: Source, scratch: Tree, bounds: Bounds, *, path: str) -> Transfer:
+def unpack_copy(read: Read, scratch: Tree, bounds: Bounds, *, path: str) -> Transfer:
     """Unpack a copy into an empty directory: regular files and directories alone, with no more of a mode than `x`.
 
     Args:
-        source: The stream, from its beginning.
+        read: Gives the stream, from its beginning.
         scratch: The directory. Somebody who can write there can spoil the copy, and lead nothing of it elsewhere.
         bounds: Beyond them it is refused.
         path: What is copied, for errors.
@@ -240,7 +233,7 @@ def unpack_copy(source: Source, scratch: Tree, bounds: Bounds, *, path: str) -> 
     transfer = Transfer()
     try:
         paths = _ProtectedPaths(scratch, transfer)
-        _Unpacker(scratch, TarReader(source), transfer, bounds, paths, is_workspace=False).unpack_all()
+        _Unpacker(scratch, TarReader(read), transfer, bounds, paths, is_workspace=False).unpack_all()
     except LimitReached as exc:
         raise SandboxFileError(
             f"{path!r} holds more than {bounds.size_bytes} bytes or {bounds.entries} entries, so nothing was "
@@ -416,7 +409,7 @@ class _ProtectedPaths:
 
 
 def pack_workspace(
-    source: Path, sink: Sink, *, uid: int, gid: int, bounds: Bounds, only: bytes | None = None
+    source: Path, write: Write, *, uid: int, gid: int, bounds: Bounds, only: bytes | None = None
 ) -> Transfer:
     """Write a workspace as a tar stream in which everything belongs to `uid` and `gid`.
 
@@ -425,7 +418,7 @@ def pack_workspace(
 
     Args:
         source: The workspace.
-        sink: Takes the stream.
+        write: Takes the stream.
         uid: The sandbox's user.
         gid: The sandbox's group.
         bounds: Beyond them it is refused.
@@ -436,7 +429,7 @@ def pack_workspace(
     """
     transfer = Transfer()
     try:
-        with Tree(source) as tree, _create_tar(sink) as tar:
+        with Tree(source) as tree, _create_tar(write) as tar:
             packer = _Packer(tree, tar, transfer, bounds, (uid, gid), b"", TOP.encode(), is_workspace=True)
             packer.pack_all(os.fstat(tree.directory(b"")), only)
     except LimitReached as exc:
@@ -452,12 +445,12 @@ def pack_workspace(
     return transfer
 
 
-def pack_copy(source: Path, sink: Sink, *, name: str, folder: int | None = None) -> Transfer:
+def pack_copy(source: Path, write: Write, *, name: str, folder: int | None = None) -> Transfer:
     """Write a file or directory as a tar stream. Links, and what is no file or directory, are left out and noted.
 
     Args:
         source: The file or directory.
-        sink: Takes the stream.
+        write: Takes the stream.
         name: Its name in the stream.
         folder: A descriptor of the directory it is in, by which it is reached instead of by its path.
 
@@ -470,7 +463,7 @@ def pack_copy(source: Path, sink: Sink, *, name: str, folder: int | None = None)
             status = os.stat(source.name, dir_fd=tree.directory(b""), follow_symlinks=False)
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 raise UsageError(f"{str(source)!r} cannot be copied: it is neither a file nor a directory")
-            with _create_tar(sink) as tar:
+            with _create_tar(write) as tar:
                 start = os.fsencode(source.name)
                 packer = _Packer(
                     tree, tar, transfer, bounds, (0, 0), start, _encode(name), is_workspace=False
@@ -481,10 +474,10 @@ def pack_copy(source: Path, sink: Sink, *, name: str, folder: int | None = None)
     return transfer
 
 
-def _create_tar(sink: Sink) -> tarfile.TarFile:
+def _create_tar(write: Write) -> tarfile.TarFile:
     return tarfile.open(
         mode="w|",
-        fileobj=cast("BinaryIO", sink),
+        fileobj=cast("BinaryIO", SimpleNamespace(write=write)),
         format=tarfile.GNU_FORMAT,  # it takes names as they are, in any encoding
         encoding="utf-8",
         errors="surrogateescape",

@@ -165,7 +165,9 @@ async def _pack(placement: Placement, file: BinaryIO) -> Transfer:
 
     def work() -> Transfer:
         only = b".git" if placement.carry == "git" else None
-        packed = pack_workspace(source, file, uid=placement.uid, gid=placement.gid, bounds=_MOST, only=only)
+        packed = pack_workspace(
+            source, file.write, uid=placement.uid, gid=placement.gid, bounds=_MOST, only=only
+        )
         file.seek(0)
         return packed
 
@@ -183,7 +185,7 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
     ]
     fresh = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=source.parent))
     try:
-        unpacked = unpack_workspace(file, fresh, original=source, protected=protected, bounds=bounds)
+        unpacked = unpack_workspace(file.read, fresh, original=source, protected=protected, bounds=bounds)
         put_in_place(fresh, source)
     except OSError as exc:
         raise InfrastructureFault(
