@@ -106,7 +106,6 @@ ANY_USER: Mapping[str, str] = {
     "sandbox/channels/": "frames of a guest that is the test",
     "sandbox/pool/test_conformance.py": "sandboxes from the pool are a backend's, whose contract both users try",
     "sandbox/docker/image/test_contents.py": "what is in images, looked at inside",
-    "sandbox/seccomp/test_bpf.py": "programs for the kernel, made without it",
     "sandbox/seccomp/test_compile.py": "programs for the kernel, made and simulated",
     "sandbox/test_link.py": "frames of a guest that is the test",
     "testing/scripted_model/": "a server for tests, on loopback",

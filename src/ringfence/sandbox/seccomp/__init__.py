@@ -1,6 +1,6 @@
-"""The system call filter of the bubblewrap fence, for `bwrap --add-seccomp-fd`."""
+"""The system call filter of a fence."""
 
-from ringfence.sandbox.seccomp.compile import explain, filter_bytes, this_machine
+from ringfence.sandbox.seccomp.compiler import explain, filter_bytes, this_machine
 from ringfence.sandbox.seccomp.rules import RULES, Rule
 
 __all__ = ["RULES", "Rule", "explain", "filter_bytes", "this_machine"]

@@ -1,4 +1,4 @@
-"""System call numbers of the machines we have a filter for.
+"""System call numbers of the machines that a filter can be compiled for.
 
 Source: Linux 6.19, `arch/x86/entry/syscalls/syscall_64.tbl` and, for aarch64,
 `scripts/syscall.tbl` (the generic 64-bit table); compared with the uapi headers of Linux 6.1. Read 2026-11.
@@ -86,7 +86,7 @@ setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file
 """
 
 _FIRST_COMMON = 424
-"""From here on all machines share their numbers."""
+"""From this number on all machines have the same calls."""
 
 
 def _numbered(own: str, common: str) -> MappingProxyType[str, int]:
@@ -102,4 +102,4 @@ NUMBERS: dict[Machine, MappingProxyType[str, int]] = {
 """Name to number, per machine."""
 
 AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
-"""What the kernel calls the machine in a filter's input (`include/uapi/linux/audit.h`)."""
+"""The machine's number in a filter's input (`include/uapi/linux/audit.h`)."""

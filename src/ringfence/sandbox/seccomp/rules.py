@@ -1,9 +1,8 @@
-"""Which system calls the fence refuses, and why.
+"""The system calls that a fence refuses, and why.
 
-One table: the filter is compiled from it, and `ringfence policy` prints it.
-
-What is not refused here and is known (see `numbers`) is allowed; what is unknown is "not implemented".
-A refusal is EPERM, unless callers fall back only on something else; then the row says so.
+The filter is compiled from this table, and `ringfence policy` prints it. Other calls are allowed if their number is
+known (see `numbers`), else they are "not implemented". A refused call fails with EPERM, unless callers need another
+error to fall back on something else; then the row names it.
 """
 
 import errno
@@ -30,22 +29,22 @@ _SET_ID_WHY = (
 
 @frozen
 class Condition:
-    """Looks at the low 32 bits of one argument; the kernel takes all that are looked at here as 32 bits."""
+    """A test of the low 32 bits of one argument; the arguments tested here have no more for the kernel."""
 
     argument: int
     values: frozenset[int]
     mask: int = 0xFFFF_FFFF
     inverted: bool = False
-    """True: holds where the value is none of `values`."""
+    """True: the condition holds if the value is none of `values`."""
 
     def holds(self, arguments: tuple[int, ...]) -> bool:
-        """Whether a call with these arguments meets the condition."""
+        """Whether the condition holds for a call with these arguments."""
         return (arguments[self.argument] & self.mask in self.values) != self.inverted
 
 
 @frozen
 class Rule:
-    """Calls that are refused where all conditions hold."""
+    """Calls that are refused if all conditions hold."""
 
     group: str
     why: str
@@ -67,7 +66,7 @@ def _has_any(argument: int, bits: int) -> Condition:
 
 
 RULES: tuple[Rule, ...] = (
-    # The first rules, as a filter is walked in this order and few calls are as frequent as an open.
+    # First, as the filter is walked in this order and few calls are as frequent as an open.
     Rule("set-id files", _SET_ID_WHY, ("openat",), (_has_any(2, _CREATES), _has_any(3, _SET_ID))),
     Rule("set-id files", _SET_ID_WHY, ("open",), (_has_any(1, _CREATES), _has_any(2, _SET_ID))),
     Rule(
@@ -229,4 +228,4 @@ RULES: tuple[Rule, ...] = (
         (_is(1, 0x5412, 0x541C, 0x5423),),
     ),
 )
-"""All refusals. For one call the first rule that hits decides."""
+"""All refusals. The first rule whose conditions hold decides."""
