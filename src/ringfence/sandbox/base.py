@@ -114,6 +114,8 @@ class Facts:
     that can die without the stream coming to an end. None: the kernel tells the guest."""
     covers_guest: bool = False
     """The guest has to cover its files below /proc; one that could not is refused."""
+    filters_guest: bool = False
+    """The guest has to put a system call filter on itself; one that could not is refused."""
     laps_ms: Mapping[str, float] = field(default_factory=dict)
     """How long an engine took for each step: `connect`, `create`, `attach`, `start`."""
 

@@ -65,8 +65,7 @@ def recipe(
         labels={"ringfence.sandbox": "abc"},
         runtime=runtime,
         account_files={"/etc/hosts": Path("/state/hosts")},
-        seccomp="{}",
-        guest_filter=None,
+        guest_filter=b"filter",
     )
 
 

@@ -14,6 +14,7 @@ from tests.sandbox.docker.conftest import Relay, relayed
 
 from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.docker import backend
 from ringfence.sandbox.docker.client import open_engine
 
 pytestmark = pytest.mark.docker
@@ -278,4 +279,12 @@ async def test_an_engine_that_refuses_connections_is_told_as_that() -> None:
     """Not as a call that failed."""
     with kept_port() as port, pytest.raises(SandboxStartFailed, match="Connection refused; start it"):
         async with Sandbox.open(SandboxSpec(backend="docker", image="x:1", engine=f"tcp://127.0.0.1:{port}")):
+            pass
+
+
+async def test_a_guest_without_the_filter_is_refused(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel does not take the system call filter, nothing runs, and the text says so."""
+    monkeypatch.setattr(backend, "filter_bytes", lambda _machine: bytes(8))
+    with pytest.raises(SandboxStartFailed, match="could not put the system call filter on itself"):
+        async with Sandbox.open(SandboxSpec(backend="docker", image=image)):
             pass

@@ -1,4 +1,4 @@
-"""Files that an engine on this machine reads: a sandbox's user and hosts, Podman's system call filter."""
+"""Files that an engine on this machine reads: a sandbox's user and hosts."""
 
 import hashlib
 import secrets
@@ -34,12 +34,6 @@ def account_files(uid: int, gid: int, *, names: Sequence[str] = ()) -> dict[str,
     suffix = f"-{hashlib.sha256(hosts.encode()).hexdigest()[:16]}" if names else ""
     folder = state_dir() / "docker" / "etc" / f"{uid}-{gid}{suffix}"
     return {f"/etc/{name}": _kept(folder / name, text) for name, text in texts.items()}
-
-
-def filter_file(text: str) -> Path:
-    """A file with a system call filter, for engines that want a path. Raises as `account_files`."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return _kept(state_dir() / "docker" / f"seccomp-{digest}.json", text)
 
 
 def _kept(file: Path, text: str) -> Path:

@@ -12,7 +12,7 @@ import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
-from ringfence.sandbox.docker.accounts import account_files, filter_file
+from ringfence.sandbox.docker.accounts import account_files
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
@@ -25,7 +25,6 @@ from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.limits import lacking_limits, plan_limits
 from ringfence.sandbox.docker.readback import mismatches
-from ringfence.sandbox.docker.seccomp import profile_json
 from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
 from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.idmap import mounted_on_host, unmount
@@ -163,7 +162,6 @@ class DockerBackend(Backend):
         is_local = engine.address.shares_files
         gvisor = is_gvisor(runtime or engine.facts.default_runtime)
         check_files(engine, launch, is_gvisor=gvisor)
-        seccomp = _filter(engine, is_local=is_local)
         return Recipe(
             launch=launch,
             engine=engine.facts,
@@ -179,8 +177,7 @@ class DockerBackend(Backend):
             account_files=account_files(placement.uid, placement.gid, names=launch.spec.host_names())
             if is_local
             else {},
-            seccomp=seccomp,
-            guest_filter=_guest_filter(engine) if gvisor or seccomp is None else None,
+            guest_filter=filter_bytes(engine.facts.architecture),
             covers_guest=gvisor,
         )
 
@@ -309,17 +306,6 @@ class DockerFence(Fence):
 
 def _unmount_all(sandbox_ids: frozenset[str]) -> list[str]:
     return [f"mount of {sandbox_id}" for sandbox_id in sandbox_ids if unmount(sandbox_id)]
-
-
-def _filter(engine: Engine, *, is_local: bool) -> str | None:
-    text = profile_json(engine.facts.architecture)
-    if not engine.facts.is_podman:
-        return text
-    return str(filter_file(text)) if is_local else None
-
-
-def _guest_filter(engine: Engine) -> bytes:
-    return filter_bytes(engine.facts.architecture)
 
 
 class _Clock:

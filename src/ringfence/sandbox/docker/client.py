@@ -150,7 +150,7 @@ class Engine:
     async def _json(self, doing: str, method: str, path: str, *, timeout_s: float, **options: Any) -> Any:
         async with self._request(doing, method, path, timeout_s=timeout_s, **options) as response:
             body = await response.read()
-            return json.loads(body) if body else None
+            return json.loads(body) if body.strip() else None
 
     @asynccontextmanager
     async def stream(

@@ -68,10 +68,8 @@ class Recipe:
     runtime: str | None
     account_files: Mapping[str, Path]
     """Host files shown at places of `/etc`; empty where the engine does not see our files."""
-    seccomp: str | None
-    """The system call filter: as JSON for Docker, the path of a file for Podman; None is the engine's default."""
-    guest_filter: bytes | None
-    """A filter that the guest puts on itself and all its commands, where the engine's does not hold."""
+    guest_filter: bytes
+    """The system call filter that the guest puts on itself and all its commands, besides the engine's own default."""
     covers_guest: bool = False
     """Whether the guest covers its files below /proc, as the kernel lets every process of its uid open them."""
 
@@ -84,8 +82,7 @@ class Recipe:
 def _guest_options(recipe: Recipe) -> Iterator[str]:
     if recipe.covers_guest:
         yield "cover"
-    if recipe.guest_filter is not None:
-        yield recipe.guest_filter.hex()
+    yield recipe.guest_filter.hex()
 
 
 def configuration(recipe: Recipe, *, volume: str | None = None) -> dict[str, Any]:
@@ -128,7 +125,7 @@ def _host_configuration(recipe: Recipe, network: str, *, volume: str | None) -> 
         "NetworkMode": network,
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": _security_options(facts, recipe.seccomp),
+        "SecurityOpt": _security_options(facts),
         "Privileged": False,
         "IpcMode": "private",
         "PidMode": "",
@@ -165,10 +162,8 @@ def _resource_limits(recipe: Recipe) -> Iterator[dict[str, Any]]:
         yield {"Name": "nproc", "Soft": _PODMAN_PROCESSES, "Hard": _PODMAN_PROCESSES}
 
 
-def _security_options(facts: EngineFacts, seccomp: str | None) -> list[str]:
+def _security_options(facts: EngineFacts) -> list[str]:
     options = ["no-new-privileges:true"]
-    if seccomp is not None:
-        options.append(f"seccomp={seccomp}")
     if facts.has_apparmor and not facts.is_podman:
         options.append("apparmor=docker-default")
     return options

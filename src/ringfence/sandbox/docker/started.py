@@ -56,6 +56,7 @@ def started_facts(
         laps_ms=dict(laps_ms),
         silence_limit_s=SILENCE_LIMIT_S,
         covers_guest=recipe.covers_guest,
+        filters_guest=True,
     )
 
 
@@ -69,15 +70,7 @@ def _notes(recipe: Recipe) -> list[str]:
         )
         notes.append(f"the workspace is no mount: it is carried to the engine, {back}")
     notes += [f"limit {limit} is {how}" for limit, how in limits.enforced.items() if how != "kernel"]
-    if is_gvisor(runtime):
-        notes.append(
-            "gVisor answers system calls itself; the guest, not the engine, puts our filter on all commands"
-        )
     notes += [f"the image's volume {place} is memory, gone at the end" for place in memory_volumes(recipe)]
-    if recipe.seccomp is None:
-        notes.append(
-            "the engine puts its own system call filter on the container, the guest ours on all commands"
-        )
     if recipe.has_network:
         notes.append(f"UNSAFE: the sandbox is on the engine's network {recipe.launch.spec.network!r}")
     return notes

@@ -16,6 +16,7 @@ except ImportError:  # a Python built without it: nothing here works, and the ho
 PR_SET_PDEATHSIG = 1
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+PR_SET_NO_NEW_PRIVS = 38
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS, CLONE_NEWUSER = 0x2_0000, 0x1000_0000
@@ -74,19 +75,24 @@ def become_subreaper() -> bool:
     return _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-def install_filter(program: bytes) -> None:
-    """Install a system call filter (an array of `struct sock_filter`) on this process and all its descendants.
+def install_filter(program: bytes) -> bool:
+    """Install a system call filter on this process and all its descendants. True if the kernel took it.
 
-    Raises:
-        OSError: The kernel refuses it.
+    Args:
+        program: An array of `struct sock_filter`.
     """
-    _check(
-        "prctl",
-        PR_SET_SECCOMP,
-        SECCOMP_MODE_FILTER,
-        _ctypes.byref(_FilterProgram(len(program) // 8, program)),
-        0,
-        0,
+    return (
+        _ctypes is not None
+        and _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        and _call(
+            "prctl",
+            PR_SET_SECCOMP,
+            SECCOMP_MODE_FILTER,
+            _ctypes.byref(_FilterProgram(len(program) // 8, program)),
+            0,
+            0,
+        )
+        == 0
     )
 
 

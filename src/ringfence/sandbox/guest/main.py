@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Guest:
     """Serves the host's frames until the stream ends."""
 
-    def __init__(self, stream_in: int, stream_out: int, *, is_masked: bool) -> None:
+    def __init__(self, stream_in: int, stream_out: int, *, is_masked: bool, is_filtered: bool) -> None:
         self._is_masked = is_masked
+        self._is_filtered = is_filtered
         self._watchdog = Watchdog()
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
@@ -63,6 +64,7 @@ class Guest:
             ("uid", os.getuid()),
             ("undumpable", int(undumpable)),
             ("covered", int(self._is_masked)),
+            ("filtered", int(self._is_filtered)),
         ]
         self._stream.send(frames.HELLO, 0, frames.encode_record(fields))
 
@@ -132,11 +134,10 @@ def main() -> NoReturn:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (processes.SIGTERM,))
     os.umask(0o022)
     is_masked = "cover" in sys.argv[1:] and kernel.mask_guest((stream_in, stream_out))
-    for program in sys.argv[1:]:
-        if program != "cover":
-            kernel.install_filter(bytes.fromhex(program))
+    filters = [bytes.fromhex(word) for word in sys.argv[1:] if word != "cover"]
+    is_filtered = bool(filters) and kernel.install_filter(filters[0])
     gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
-    guest = Guest(stream_in, stream_out, is_masked=is_masked)
+    guest = Guest(stream_in, stream_out, is_masked=is_masked, is_filtered=is_filtered)
     try:
         guest.run()
     except BaseException:  # noqa: BLE001 -- the boundary of a process: reported, and no process is left behind

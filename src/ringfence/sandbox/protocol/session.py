@@ -197,6 +197,12 @@ class GuestSession:
                 f"the guest could not protect itself (uid {hello.get('uid')!r}, "
                 f"undumpable {hello.get('undumpable')!r})"
             )
+        if self.fence.facts.filters_guest and hello.get("filtered") != "1":
+            raise SandboxStartFailed(
+                "the sandbox did not start: the guest could not put the system call filter on itself, so commands "
+                "would have run without it; the engine's kernel or runtime has no seccomp filters, or python3 in "
+                "the image has no ctypes: use another engine or image"
+            )
         if self.fence.facts.covers_guest and hello.get("covered") != "1":
             raise SandboxStartFailed(
                 "the sandbox did not start: in this version of the container's runtime every command can open the "

@@ -92,7 +92,7 @@ def _machine(name: str) -> Machine:
             return found
     raise SandboxStartFailed(
         f"no system call filter for machine {name!r}, only for {', '.join(get_args(Machine))}; "
-        "use the docker backend there"
+        "use a container engine on one of these"
     )
 
 

@@ -41,10 +41,16 @@ def left() -> Iterator[list[Path]]:
 
 
 def test_nothing_is_left(tmp_path):
-    """The directory, in which the settings were, is gone afterwards, and the code is mmdebstrap's own."""
-    ended = bootstrap(tmp_path, 'cat "$TMPDIR/dpkg.cfg"; echo "$TMPDIR" >&2; exit 7')
-    assert (ended.returncode, ended.stdout) == (7, "settings\n")
+    """The directory, in which settings and layer were, is gone afterwards."""
+    ended = bootstrap(tmp_path, 'cp "$TMPDIR/dpkg.cfg" "$TMPDIR/layer.tar"; echo "$TMPDIR" >&2')
+    assert (ended.returncode, ended.stdout) == (0, "settings\n")
     assert not Path(ended.stderr.strip()).exists()
+
+
+def test_a_part_is_not_written(tmp_path):
+    """Of packages that could not all be installed nothing is written; the code is mmdebstrap's own."""
+    ended = bootstrap(tmp_path, 'echo part | tee "$TMPDIR/layer.tar"; exit 7')
+    assert (ended.returncode, ended.stdout) == (7, "")
 
 
 def test_what_a_killed_build_left_is_removed(tmp_path, left):

@@ -12,7 +12,6 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import anyio
 
 from ringfence import __version__
@@ -38,8 +37,9 @@ from ringfence.sandbox.docker.image.recipe import (
     packages_source,
     pinned_base,
     recipe_of,
+    reference,
 )
-from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image
+from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
 
 Tell = Callable[[str], None]
 """Is given each line. What it says comes from outside: escape it before a terminal shows it."""
@@ -106,7 +106,7 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
             if options.bootstrap:
                 await _have_debian(engine, recipe_of(DEBIAN, source, {}), options, tell)
             await build(engine, recipe, authorities=len(authorities), rebuild=options.rebuild, tell=tell)
-        await store.tag(engine, recipe.reference, target)
+        await name_image(engine, recipe.reference, reference(target))
         image = await find_image(engine, recipe.reference)
     return Built(image, was_there=was_there, seconds=time.monotonic() - begun)
 
@@ -206,7 +206,7 @@ async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, 
     """Remove the image that a newer one took the name of."""
     if before is None or before.id == after.id:
         return
-    await store.tag(engine, after.id, after.target)
+    await name_image(engine, after.id, reference(after.target))
     if not await discard(engine, before.id):
         tell(f"the old image {before.id} is still used; remove it when its containers are gone")
 
@@ -275,14 +275,6 @@ async def _bootstrap(engine: Engine, recipe: Recipe, log: "BuildLog") -> None:
         ["sh", "-c", script, "bootstrap", *words], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
 
-    async def layer() -> AsyncIterator[bytes]:
-        assert process.stdout is not None
-        async for chunk in process.stdout:
-            yield chunk
-        if await process.wait() != 0:
-            # The upload ends without its last piece, by which the engine knows that it is not whole.
-            raise aiohttp.ClientError("mmdebstrap failed")
-
     async def read_log() -> None:
         assert process.stderr is not None
         async for chunk in process.stderr:
@@ -291,40 +283,46 @@ async def _bootstrap(engine: Engine, recipe: Recipe, log: "BuildLog") -> None:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read_log)
-            try:
-                await _import(engine, recipe, layer())
-            except EngineError as exc:
-                with anyio.move_on_after(_POLL_S):
-                    await process.wait()
-                tasks.cancel_scope.cancel()
-                failure = exc
-            else:
-                return
+            assert process.stdout is not None
+            chunks = aiter(process.stdout)
+            first = await anext(chunks, b"")  # none is written before all is done
+            made = await _import(engine, recipe, first, chunks) if first else ""
+            code = await process.wait()
+        if code != 0:
+            raise ImageBuildFailed(DEBIAN, "mmdebstrap", f"exit code {code}", detail=log.last_lines)
+        await name_image(engine, made, recipe.reference)
+    except EngineError as exc:
+        raise ImageBuildFailed(DEBIAN, "loading it", str(exc)) from exc
     finally:
         with anyio.CancelScope(shield=True):
             await kill_group(process, grace_s=_BOOTSTRAP_GRACE_S)
-    if process.returncode:
-        raise ImageBuildFailed(DEBIAN, "mmdebstrap", f"exit code {process.returncode}", detail=log.last_lines)
-    raise ImageBuildFailed(DEBIAN, "loading it", str(failure)) from failure
 
 
-async def _import(engine: Engine, recipe: Recipe, layer: AsyncIterator[bytes]) -> None:
-    """Have the engine make an image of one layer (Docker Engine API, POST /images/create)."""
-    name, _, tag = recipe.reference.rpartition(":")
-    changes = ('CMD ["bash"]', label_instruction(_labels(recipe, authorities=0, base_digest="")))
-    options = [("fromSrc", "-"), ("repo", name), ("tag", tag), *(("changes", one) for one in changes)]
+async def _import(engine: Engine, recipe: Recipe, first: bytes, rest: AsyncIterator[bytes]) -> str:
+    """Have the engine make an image without a name of one layer (Docker Engine API, POST /images/create); its id."""
+
+    async def layer() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in rest:
+            yield chunk
+
+    labels = _labels(recipe, authorities=0, base_digest="")
+    # One change for each label: Podman would take all labels of one for the value of the first.
+    changes = ('CMD ["bash"]', *(label_instruction({name: value}) for name, value in labels.items()))
     messages = engine.messages(
         "load the image",
         "POST",
         "/images/create",
-        params=options,
-        data=layer,
+        params=[("fromSrc", "-"), *(("changes", change) for change in changes)],
+        data=layer(),
         headers=_TAR,
         timeout_s=_BUILD_S,
     )
+    made = ""
     async with aclosing(messages):
-        async for _ in messages:
-            pass
+        async for message in messages:
+            made = str(message.get("status") or made)
+    return made
 
 
 class BuildLog:

@@ -6,7 +6,6 @@ Labels alone do not do: an image that somebody makes from one of ours has them t
 from collections.abc import Mapping
 from typing import Any
 
-from ringfence import __version__
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.docker.client import Engine, EngineError
@@ -103,9 +102,10 @@ def is_current(image: StoredImage) -> bool:
     return recipe_of(image.target, image.source, authorities).hash == image.inputs
 
 
-async def tag(engine: Engine, image: str, target: str) -> None:
-    """Let the name with our version be this image's."""
-    asked = {"repo": reference(target, "")[:-1], "tag": __version__}
+async def name_image(engine: Engine, image: str, name: str) -> None:
+    """Let a name be this image's."""
+    repository, _, tag = name.rpartition(":")
+    asked = {"repo": repository, "tag": tag}
     await engine.call("name the image", "POST", f"/images/{image}/tag", params=asked)
 
 
