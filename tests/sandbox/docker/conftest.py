@@ -5,14 +5,16 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch
-from ringfence.sandbox.docker.create import ImageFacts, Recipe
+from ringfence.sandbox.container.hardened import HardenedContainer, ImageFacts, harden
+from ringfence.sandbox.container.limits import plan_limits
+from ringfence.sandbox.docker.create import configuration
 from ringfence.sandbox.docker.facts import EngineFacts
-from ringfence.sandbox.docker.limits import plan_limits
 
 SOCKET = "/var/run/docker.sock"
 
@@ -46,27 +48,39 @@ def engine_facts(**changes: object) -> EngineFacts:
     return EngineFacts(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def recipe(
+FILES = {"/etc/hosts": Path("/state/hosts")}
+
+
+def hardened(
     spec: SandboxSpec | None = None,
     placement: Placement | None = None,
     *,
     facts: EngineFacts | None = None,
     image: ImageFacts | None = None,
     runtime: str | None = None,
-) -> Recipe:
-    """What a container is made from, without an engine."""
+    volume: str | None = None,
+) -> HardenedContainer:
+    """A container as it is planned, without an engine."""
     spec, facts = spec or SandboxSpec(), facts or engine_facts()
     placement = placement or Placement(1500, 1500, Path("/w"), Path("/w"))
-    return Recipe(
-        launch=Launch("abc", spec, placement, ("-c", "loader")),
-        engine=facts,
-        image=image or ImageFacts("sha256:1", "a:1", {}, ()),
-        limits=plan_limits(spec, facts, is_gvisor=runtime == "runsc", key=0),
-        labels={"ringfence.sandbox": "abc"},
-        runtime=runtime,
-        account_files={"/etc/hosts": Path("/state/hosts")},
-        guest_filter=b"filter",
+    limits = plan_limits(
+        spec, facts.unset_limits, is_gvisor=facts.is_gvisor(runtime), processors=facts.processors, key=0
     )
+    return harden(
+        Launch("abc", spec, placement, ("-c", "loader")),
+        image or ImageFacts("sha256:1", "a:1", {}, ()),
+        limits,
+        labels={"ringfence.sandbox": "abc"},
+        guest_filter=b"filter",
+        runtime=runtime,
+        volume=volume,
+    )
+
+
+def asked(*arguments: Any, facts: EngineFacts | None = None, **named: Any) -> dict[str, Any]:
+    """What an engine is asked for. Arguments are those of `hardened`."""
+    facts = facts or engine_facts()
+    return configuration(hardened(*arguments, facts=facts, **named), facts, FILES)
 
 
 class Relay:

@@ -4,22 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.docker.conftest import engine_facts, recipe
+from tests.sandbox.docker.conftest import asked, engine_facts
 
 from ringfence.sandbox import Mount, Placement, SandboxSpec
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.docker.create import ImageFacts, configuration, parse_image
+from ringfence.sandbox.container.hardened import ImageFacts
+from ringfence.sandbox.docker.create import parse_image
 
 
 def host(**arguments: Any) -> dict[str, Any]:
     """The host part of a configuration."""
-    made: dict[str, Any] = configuration(recipe(**arguments))["HostConfig"]
+    made: dict[str, Any] = asked(**arguments)["HostConfig"]
     return made
 
 
 def test_hardened() -> None:
     """No network, no capability, read-only, no new privileges, private namespaces, no init, no core files, no log."""
-    made = configuration(recipe())
+    made = asked()
     inner = made["HostConfig"]
     assert (made["User"], made["NetworkDisabled"], inner["NetworkMode"]) == ("1500:1500", True, "none")
     assert (inner["CapDrop"], inner["ReadonlyRootfs"], inner["Privileged"]) == (["ALL"], True, False)
@@ -31,12 +32,12 @@ def test_hardened() -> None:
 
 def test_the_guest_gets_the_filter() -> None:
     """The system call filter goes to the guest, which puts it on itself; the engine's own default stays on beside it."""
-    assert bytes.fromhex(configuration(recipe())["Cmd"][-1]) == b"filter"
+    assert bytes.fromhex(asked()["Cmd"][-1]) == b"filter"
 
 
 def test_dies_with_its_holder() -> None:
     """Stdin ends when the holder's connection does, and a stop from outside waits for nothing."""
-    made = configuration(recipe())
+    made = asked()
     assert (made["OpenStdin"], made["StdinOnce"], made["StopSignal"]) == (True, True, "SIGKILL")
 
 
@@ -117,7 +118,7 @@ def test_sources_are_never_made() -> None:
 
 def test_image_by_its_digest() -> None:
     """A container is made from the image that was looked at, not from a tag that may have moved since."""
-    assert configuration(recipe(image=ImageFacts("sha256:9", "a:1", {}, ())))["Image"] == "sha256:9"
+    assert asked(image=ImageFacts("sha256:9", "a:1", {}, ()))["Image"] == "sha256:9"
 
 
 def test_apparmor_where_there_is_one() -> None:
@@ -133,7 +134,7 @@ def test_rootless_podman_keeps_the_user() -> None:
 
 def test_network_by_name() -> None:
     """A network that was granted is the only thing that changes; its engine writes the hosts file."""
-    made = configuration(recipe(SandboxSpec(network="lab", unsafe=("network",))))
+    made = asked(SandboxSpec(network="lab", unsafe=("network",)))
     assert (made["NetworkDisabled"], made["HostConfig"]["NetworkMode"]) == (False, "lab")
 
 

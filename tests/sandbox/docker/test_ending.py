@@ -6,26 +6,20 @@ from typing import Any
 
 import pytest
 
+from ringfence.sandbox.container.end import end_reason
 from ringfence.sandbox.docker.client import Engine, open_engine
-from ringfence.sandbox.docker.ending import death_of, why_it_ended
 
 _GREEDY = ("python3", "-c", "b'x' * 2**30")
 _KILLED = ("python3", "-c", "import os; os.kill(os.getpid(), 9)")
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        ({"ExitCode": 137, "OOMKilled": True}, "memory"),
-        ({"ExitCode": 137, "OOMKilled": False}, "killed"),
-        ({"ExitCode": 1, "OOMKilled": True}, "exited"),
-        ({"ExitCode": 0}, "exited"),
-        ({}, "exited"),
-    ],
+    ("exit_code", "is_out_of_memory", "reason"),
+    [(137, True, "memory"), (137, False, "killed"), (1, True, "exited"), (0, False, "exited")],
 )
-def test_why_it_ended(state: dict[str, Any], reason: str) -> None:
+def test_why_it_ended(exit_code: int, is_out_of_memory: bool, reason: str) -> None:
     """The engine's account of a container's end is one of our reasons."""
-    assert death_of(state, "").reason == reason
+    assert end_reason(exit_code, is_out_of_memory=is_out_of_memory).reason == reason
 
 
 @pytest.fixture
@@ -61,6 +55,6 @@ async def test_memory_that_ran_out_is_told_by_events_too(
 
     monkeypatch.setattr(engine, "inspect", heard_too_late)
     try:
-        assert death_of(await why_it_ended(engine, container), "").reason == reason
+        assert (await engine.end_state(container))["OOMKilled"] is (reason == "memory")
     finally:
         await engine.remove(container)

@@ -5,12 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sandbox.docker.conftest import recipe
+from tests.sandbox.docker.conftest import FILES, asked, engine_facts, hardened
 
-from ringfence.sandbox.docker.create import configuration
-from ringfence.sandbox.docker.readback import mismatches
+from ringfence.sandbox.docker import create
 
-ASKED = configuration(recipe(runtime="runc"))
+ASKED = asked(runtime="runc")
+
+
+def mismatches(answer: dict[str, Any]) -> list[str]:
+    """What is found to differ."""
+    return list(create.mismatches(hardened(runtime="runc"), engine_facts(), FILES, answer))
 
 
 def made(change: Callable[[dict[str, Any]], object] = lambda _one: None) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def made(change: Callable[[dict[str, Any]], object] = lambda _one: None) -> dict
 
 def test_as_asked() -> None:
     """What was made as asked has no mismatch."""
-    assert mismatches(ASKED, made()) == []
+    assert mismatches(made()) == []
 
 
 def test_podmans_way_of_saying_it() -> None:
@@ -40,7 +44,7 @@ def test_podmans_way_of_saying_it() -> None:
         host["NanoCpus"], host["CpuQuota"], host["CpuPeriod"] = 0, 200_000, 100_000
         host["CapDrop"] = [f"CAP_{one}" for one in ("CHOWN", "SETUID", "SETGID", "NET_BIND_SERVICE", "KILL")]
 
-    assert mismatches(ASKED, made(podmans)) == []
+    assert mismatches(made(podmans)) == []
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -71,6 +75,6 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("said", CHANGES)
 def test_told(said: str) -> None:
     """Each thing that differs is told by its name."""
-    found = mismatches(ASKED, made(CHANGES[said]))
+    found = mismatches(made(CHANGES[said]))
     assert len(found) == 1
     assert pytest.importorskip("re").search(said, found[0])

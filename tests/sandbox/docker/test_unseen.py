@@ -3,15 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.sandbox.docker.conftest import engine_facts, recipe
+from tests.sandbox.docker.conftest import asked, engine_facts
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Carry, Launch
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import Engine
-from ringfence.sandbox.docker.create import configuration
-from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
+from ringfence.sandbox.docker.create import check_files, with_ids_inside
 from ringfence.sandbox.spec import Mount
 
 _HERE, _THERE = "unix:///var/run/docker.sock", "ssh://build@elsewhere"
@@ -30,7 +29,7 @@ def launch(carry: Carry = "none", spec: SandboxSpec | None = None, uid: int = 15
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("place", "told"),
     [
         (engine(), None),
         (engine(is_podman=True, is_rootless=True), None),
@@ -41,18 +40,18 @@ def launch(carry: Carry = "none", spec: SandboxSpec | None = None, uid: int = 15
     ],
     ids=["here", "rootless podman", "ssh", "tcp", "rootless docker", "userns-remap"],
 )
-def test_who_is_unseen(asked: Engine, told: str | None) -> None:
+def test_who_is_unseen(place: Engine, told: str | None) -> None:
     """Engines elsewhere, and those that give containers other uids, are shown nothing of ours."""
-    reason = why_unseen(asked)
+    reason = place.unseen
     assert (reason is None) if told is None else (reason is not None and told in reason)
 
 
-@pytest.mark.parametrize("asked", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
-def test_a_mounted_workspace_is_refused(asked: Engine) -> None:
+@pytest.mark.parametrize("place", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
+def test_a_mounted_workspace_is_refused(place: Engine) -> None:
     """A workspace that was not made ready to be carried is refused; one that was is not."""
-    check_files(asked, launch("both"), is_gvisor=False)
+    check_files(place, launch("both"), is_gvisor=False)
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        check_files(asked, launch(), is_gvisor=False)
+        check_files(place, launch(), is_gvisor=False)
 
 
 def test_mounts_elsewhere_are_refused() -> None:
@@ -90,7 +89,7 @@ def test_ids_that_a_namespace_has(uid: int, inside: int) -> None:
 def test_a_carried_workspace_is_a_volume(read_only: bool) -> None:
     """Nothing of the host is mounted for a workspace that is carried."""
     placement = Placement(1500, 1500, Path("/w"), Path("/c"), workspace_read_only=read_only, carry="in")
-    mounts = configuration(recipe(placement=placement), volume="v")["HostConfig"]["Mounts"]
+    mounts = asked(placement=placement, volume="v")["HostConfig"]["Mounts"]
     of_workspace = [one for one in mounts if one["Target"] == "/w"]
     assert [(one["Type"], one["Source"], one["ReadOnly"]) for one in of_workspace] == [
         ("volume", "v", read_only)

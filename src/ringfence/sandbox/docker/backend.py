@@ -3,30 +3,32 @@
 import os
 import time
 import zlib
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
-from ringfence.sandbox.docker.accounts import account_files
+from ringfence.sandbox.container.end import end_processes, end_reason
+from ringfence.sandbox.container.hardened import SILENCE_LIMIT_S, HardenedContainer, harden, started_facts
+from ringfence.sandbox.container.limits import plan_limits, unenforced_limits
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import Attached, attach
 from ringfence.sandbox.docker.carrier import Carrier
 from ringfence.sandbox.docker.cleanup import clean_up_once, remember, remove_leftovers
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.container_processes import end_processes
-from ringfence.sandbox.docker.create import Recipe, configuration, parse_image
-from ringfence.sandbox.docker.ending import death_of, why_it_ended
+from ringfence.sandbox.docker.create import (
+    check_files,
+    configuration,
+    host_files,
+    mismatches,
+    parse_image,
+    with_ids_inside,
+)
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import container_name, labels_for
-from ringfence.sandbox.docker.limits import lacking_limits, plan_limits
-from ringfence.sandbox.docker.readback import mismatches
-from ringfence.sandbox.docker.started import SILENCE_LIMIT_S, is_gvisor, started_facts
-from ringfence.sandbox.docker.unseen import check_files, why_unseen, with_ids_inside
 from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -83,9 +85,9 @@ class DockerBackend(Backend):
         if time.monotonic() - seen_s >= _USABLE_S:
             async with await open_engine(self.product, asked) as engine:
                 _check_runtime(engine, runtime)
-                gvisor = is_gvisor(runtime or engine.facts.default_runtime)
-                unenforced = lacking_limits(engine.facts, is_gvisor=gvisor)
-                found = replace(self.traits, unseen=why_unseen(engine), unenforced=unenforced)
+                gvisor = engine.facts.is_gvisor(runtime)
+                unenforced = unenforced_limits(engine.facts.unset_limits, is_gvisor=gvisor)
+                found = replace(self.traits, unseen=engine.unseen, unenforced=unenforced)
             _usable[key] = (time.monotonic(), found)
         return found
 
@@ -111,34 +113,44 @@ class DockerBackend(Backend):
 
     async def _start(self, engine: Engine, launch: Launch, began: float) -> "DockerFence":
         clock = _Clock(began)
-        recipe = await self._recipe(engine, launch)
+        asked = await self._harden(engine, launch)
         clock.lap("connect")
         carrier: Carrier | None = None
         if launch.placement.carry != "none":
-            carrier = await Carrier.bring_in(
-                engine, recipe.launch, image=recipe.image.id, labels=recipe.labels
-            )
+            carrier = await Carrier.bring_in(engine, launch, image=asked.image.id, labels=asked.labels)
             clock.lap("carry")
         try:
-            container, attached = await self._contain(engine, recipe, carrier, clock)
+            container, attached = await self._contain(engine, asked, container_name(launch.sandbox_id), clock)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 if carrier is not None:
                     await carrier.remove()
             raise
-        facts = started_facts(self.name, recipe, clock.laps_ms, carrier.notes if carrier else ())
+        facts = started_facts(
+            asked,
+            launch,
+            backend=self.name,
+            engine=engine.facts.product,
+            runtime=asked.runtime or engine.facts.default_runtime,
+            laps_ms=clock.laps_ms,
+            notes=carrier.notes if carrier else (),
+        )
         return DockerFence(engine, container, attached, facts, carrier=carrier)
 
     async def _contain(
-        self, engine: Engine, recipe: Recipe, carrier: Carrier | None, clock: "_Clock"
+        self, engine: Engine, asked: HardenedContainer, name: str, clock: "_Clock"
     ) -> tuple[str, Attached]:
         """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
-        asked = configuration(recipe, volume=carrier.volume if carrier else None)
-        container = await engine.create(asked, container_name(recipe.launch.sandbox_id))
+        files = host_files(asked.files) if engine.address.shares_files else {}
+        container = await engine.create(configuration(asked, engine.facts, files), name)
         attached: Attached | None = None
         try:
             clock.lap("create")
-            _check(asked, await engine.inspect(container), engine)
+            wrong = list(mismatches(asked, engine.facts, files, await engine.inspect(container)))
+            if wrong:
+                raise SandboxStartFailed(
+                    f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
+                )
             attached = await attach(engine.dialled, container, engine.facts.api_version)
             clock.lap("attach")
             await engine.start(container)
@@ -151,34 +163,30 @@ class DockerBackend(Backend):
             raise
         return container, attached
 
-    async def _recipe(self, engine: Engine, launch: Launch) -> Recipe:
-        spec, placement, runtime = launch.spec, launch.placement, self._runtime(launch.spec)
+    async def _harden(self, engine: Engine, launch: Launch) -> HardenedContainer:
+        spec, facts, runtime = launch.spec, engine.facts, self._runtime(launch.spec)
         if spec.image is None:
             raise SandboxStartFailed(
                 f"sandbox backend {self.name!r} cannot be used: {await self.unavailable(spec)}"
             )
         _check_runtime(engine, runtime)
-        image = parse_image(spec.image, await engine.image(spec.image))
-        is_local = engine.address.shares_files
-        gvisor = is_gvisor(runtime or engine.facts.default_runtime)
-        check_files(engine, launch, is_gvisor=gvisor)
-        return Recipe(
-            launch=launch,
-            engine=engine.facts,
-            image=image,
-            limits=plan_limits(
+        is_gvisor = facts.is_gvisor(runtime)
+        check_files(engine, launch, is_gvisor=is_gvisor)
+        return harden(
+            launch,
+            parse_image(spec.image, await engine.image(spec.image)),
+            plan_limits(
                 spec,
-                engine.facts,
-                is_gvisor=gvisor,
+                facts.unset_limits,
+                is_gvisor=is_gvisor,
+                processors=facts.processors if facts.has_cpuset else 0,
                 key=zlib.crc32(launch.sandbox_id.encode()),
             ),
             labels=labels_for(launch.sandbox_id, launch.run_id, spec.ttl_s, spec.labels),
+            guest_filter=filter_bytes(facts.architecture),
             runtime=runtime,
-            account_files=account_files(placement.uid, placement.gid, names=launch.spec.host_names())
-            if is_local
-            else {},
-            guest_filter=filter_bytes(engine.facts.architecture),
-            covers_guest=gvisor,
+            masks_guest=is_gvisor,
+            volume=container_name(launch.sandbox_id) if launch.placement.carry != "none" else None,
         )
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
@@ -238,12 +246,14 @@ class DockerFence(Fence):
         try:
             await self._engine.wait(self.container)
             self._has_ended = True
-            state = await why_it_ended(self._engine, self.container)
+            state = await self._engine.end_state(self.container)
         except EngineError as exc:
             if exc.is_absent:
                 return EndReason("killed", "its container was removed from outside")
             return EndReason("engine", f"the container engine is gone: {exc}")
-        return death_of(state, await self.last_words())
+        said = "; ".join(filter(None, (str(state.get("Error") or ""), await self.last_words())))
+        is_out_of_memory = bool(state.get("OOMKilled"))
+        return end_reason(int(state.get("ExitCode") or 0), is_out_of_memory=is_out_of_memory, said=said)
 
     async def last_words(self) -> str:
         """What the guest's interpreter wrote on stderr."""
@@ -326,12 +336,4 @@ def _check_runtime(engine: Engine, runtime: str | None) -> None:
         raise SandboxStartFailed(
             f"{engine.facts.product} has no runtime {runtime!r}, only {known}; for gVisor install runsc, "
             "run `runsc install` as root and restart the engine"
-        )
-
-
-def _check(asked: Mapping[str, Any], made: Mapping[str, Any], engine: Engine) -> None:
-    wrong = mismatches(asked, made)
-    if wrong:
-        raise SandboxStartFailed(
-            f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
         )

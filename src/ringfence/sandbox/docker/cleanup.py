@@ -19,7 +19,6 @@ from ringfence.sandbox.docker.labels import (
     instance_id,
     is_over,
 )
-from ringfence.sandbox.docker.unseen import why_unseen
 from ringfence.sandbox.docker.volumes import remove_volume, volumes
 
 _FOLDER = ("docker", "engines")
@@ -78,7 +77,7 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_ru
         is_to_go = _is_ours(row) and _is_to_go(row, sandbox_ids)
         if is_to_go and (dry_run or await engine.remove(str(row["Id"]))):
             names.append(str(row["Names"][0]).removeprefix("/"))
-    if dry_run or why_unseen(engine) is None:
+    if dry_run or engine.unseen is None:
         return names  # a volume goes with its container; elsewhere nothing is uploaded
     for row in await volumes(engine, ours):
         if _is_to_go(row, sandbox_ids):

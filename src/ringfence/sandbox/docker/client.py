@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +28,9 @@ from ringfence.sandbox.docker.tunnel import SshTunnel
 _CALL_S = 60.0
 _CONNECT_S = 10.0
 _FACTS_S = 60.0
+_KILLED_CODE = 128 + 9
+_LATE_S = 0.5
+"""How long Docker is given to report that memory ran out, after it reported that the container ended."""
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 10, 0.05
 _LINE_BYTES = 1024**2
 """The longest line of a stream: engines send the output of a build step in one piece."""
@@ -125,6 +129,17 @@ class Engine:
         if self._tunnel is not None:
             return Address(f"unix://{self._tunnel.socket}", self.address.origin)
         return self.address
+
+    @property
+    def unseen(self) -> str | None:
+        """Why a host directory cannot be mounted so that the sandbox's user may write it; None if it can."""
+        if not self.address.shares_files:
+            return f"the engine at {self.address} does not see this machine's files"
+        if self.facts.shifts_ids:
+            return (
+                f"{self.facts.product} runs containers under other uids than ours (rootless, or userns-remap)"
+            )
+        return None
 
     # --- requests
 
@@ -230,6 +245,24 @@ class Engine:
         path = f"/containers/{container}/wait"
         ended = await self.call("wait for the container", "POST", path, timeout_s=float("inf"))
         return int(ended["StatusCode"])
+
+    async def end_state(self, container: str) -> Mapping[str, Any]:
+        """The state of a container that does not run any more, with `OOMKilled` true if its memory ran out.
+
+        Docker hears of both from the kernel by two ways. Where the end is reported first, the state keeps saying that
+        no memory ran out; only its events tell.
+        """
+        state: Mapping[str, Any] = (await self.inspect(container)).get("State") or {}
+        is_unexplained = state.get("ExitCode") == _KILLED_CODE and not state.get("OOMKilled")
+        if not is_unexplained or self.facts.is_podman:
+            return state
+        try:
+            began, ended = (datetime.fromisoformat(str(state[name])) for name in ("StartedAt", "FinishedAt"))
+            until_s = ended.timestamp() + _LATE_S
+            is_late = await self.has_event(container, "oom", since_s=began.timestamp(), until_s=until_s)
+        except (KeyError, ValueError, EngineError):
+            return state  # an engine that reports neither time
+        return {**state, "OOMKilled": is_late}
 
     async def has_event(self, container: str, event: str, *, since_s: float, until_s: float) -> bool:
         """Whether something happened to a container between two times of the engine's; waits for one to come."""

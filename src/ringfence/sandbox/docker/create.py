@@ -1,42 +1,30 @@
-"""The configuration of a container, hardening and all, from what is to be launched and what the engine is. Pure."""
+"""A hardened container in the engine's words, and what the engine made of it held against what was asked for."""
 
-import os
+import hashlib
+import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ringfence.frozen import frozen
-from ringfence.sandbox.base import Launch, Placement
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.container.hardened import (
+    ContainerMount,
+    HardenedContainer,
+    ImageFacts,
+    MemoryMount,
+    stands_in_closed,
+)
+from ringfence.sandbox.docker.client import Engine
 from ringfence.sandbox.docker.facts import EngineFacts
-from ringfence.sandbox.docker.limits import ContainerLimits
 
-HOME = "/home/agent"
-SCRATCH = "/var/tmp"  # noqa: S108 -- inside
-"""Where TMPDIR points: unlike in `/tmp`, programs in it may be executed."""
-_CLOSED = "/root"
-"""In images, only root may walk through it: a workspace below it stands in an empty volume instead.
-
-Not in memory: runc gives a tmpfs the mode of the directory below it. The volume is root's, so that nobody inside
-can write to it, and goes with the container.
-"""
-_SHM_BYTES = 64 * 1024**2
-_OPEN_FILES = 4096
+_IDS_IN_A_NAMESPACE = 65_536
+"""As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""
+_ID_INSIDE = 1000
 _PODMAN_PROCESSES = 16_384
 """RLIMIT_NPROC of one user: else Podman raises it to its own ceiling, which fails where it lacks CAP_SYS_RESOURCE."""
-_CORE = 1
-"""Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
-
-
-@frozen
-class ImageFacts:
-    """What an image brings along."""
-
-    id: str
-    """Digest of its configuration: containers are made from this, not from a tag that may move."""
-    reference: str
-    environment: Mapping[str, str]
-    volumes: tuple[str, ...]
-    """Places it declares as volumes: they would be disk without a bound."""
 
 
 def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
@@ -47,66 +35,110 @@ def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
         id=str(found["Id"]),
         reference=reference,
         environment={name: value for name, _, value in pairs},
-        volumes=tuple(sorted({_normal(str(place)) for place in configuration.get("Volumes") or {}})),
+        volumes=tuple(map(str, configuration.get("Volumes") or {})),
     )
 
 
-def _normal(place: str) -> str:
-    """A path inside as engines take it; `normpath` alone keeps two slashes at the start."""
-    return f"/{os.path.normpath(place).lstrip('/')}"
+def check_files(engine: Engine, launch: Launch, *, is_gvisor: bool) -> None:
+    """Refuse what would show a host directory through an engine that cannot.
+
+    Raises:
+        PolicyRefused: The engine is one, and it was not made ready for, or cannot be done.
+    """
+    placement, reason = launch.placement, engine.unseen
+    if not engine.address.shares_files and launch.spec.mounts:
+        raise PolicyRefused(
+            f"{reason}, so {str(launch.spec.mounts[0].source)!r} cannot be mounted; leave out the mounts, or put what "
+            "they hold into the image or the workspace",
+            rule="workspace-on-engine",
+        )
+    if placement.is_idmapped and is_gvisor:
+        raise PolicyRefused(
+            "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part in an"
+            " idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
+            rule="bind-owner",
+        )
+    if engine.facts.is_podman and stands_in_closed(placement):
+        raise PolicyRefused(
+            f"the workspace {str(placement.workspace)!r} lies in /root, which images keep closed to everybody but root, "
+            "and Podman cannot cover it; move the project elsewhere, or use --sandbox docker or bubblewrap",
+            rule="workspace-on-engine",
+        )
+    if placement.carry != "none" and engine.facts.is_podman:
+        raise PolicyRefused(
+            f"{reason}, and Podman does not take a workspace into a volume as Docker does; use Podman's socket on this "
+            "machine, a Docker engine, or --sandbox bubblewrap",
+            rule="workspace-on-engine",
+        )
+    if reason is not None and placement.workspace is not None and placement.carry == "none":
+        raise PolicyRefused(
+            f"{reason}, so the workspace cannot be mounted; use mode 'clone' or 'read_only', which are carried there",
+            rule="workspace-on-engine",
+        )
 
 
-@frozen
-class Recipe:
-    """All that decides how a container is made."""
-
-    launch: Launch
-    engine: EngineFacts
-    image: ImageFacts
-    limits: ContainerLimits
-    labels: Mapping[str, str]
-    runtime: str | None
-    account_files: Mapping[str, Path]
-    """Host files shown at places of `/etc`; empty where the engine does not see our files."""
-    guest_filter: bytes
-    """The system call filter that the guest puts on itself and all its commands, besides the engine's own default."""
-    covers_guest: bool = False
-    """Whether the guest covers its files below /proc, as the kernel lets every process of its uid open them."""
-
-    @property
-    def has_network(self) -> bool:
-        """Whether something other than loopback was asked for."""
-        return self.launch.spec.network != "none"
+def with_ids_inside(launch: Launch, facts: EngineFacts) -> Launch:
+    """The launch with a user that there is in the engine's namespace: who it is outside is the engine's choice."""
+    placement = launch.placement
+    if not facts.shifts_ids or max(placement.uid, placement.gid) < _IDS_IN_A_NAMESPACE:
+        return launch
+    return replace(launch, placement=replace(placement, uid=_ID_INSIDE, gid=_ID_INSIDE))
 
 
-def _guest_options(recipe: Recipe) -> Iterator[str]:
-    if recipe.covers_guest:
-        yield "cover"
-    yield recipe.guest_filter.hex()
+def host_files(texts: Mapping[str, str]) -> dict[str, Path]:
+    """Files with these texts for an engine on this machine, by their place inside; made on first use, never changed.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
+    folder = state_dir() / "docker" / "etc" / digest
+    return {place: _kept(folder / Path(place).name, text) for place, text in texts.items()}
 
 
-def configuration(recipe: Recipe, *, volume: str | None = None) -> dict[str, Any]:
+def _kept(file: Path, text: str) -> Path:
+    """A file with this text; one that is there already is not written again, for it may be mounted."""
+    try:
+        if not file.is_file() or file.read_text() != text:
+            make_private_dir(file.parent)
+            fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+            fresh.write_text(text)
+            fresh.chmod(0o444)
+            fresh.replace(file)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+    return file
+
+
+# --- asking
+
+
+def configuration(
+    container: HardenedContainer, facts: EngineFacts, files: Mapping[str, Path]
+) -> dict[str, Any]:
     """The body of `POST /containers/create` (Docker Engine API 1.41).
 
     Args:
-        recipe: What decides it.
-        volume: The volume with the workspace, where it is carried.
+        container: What is to be made.
+        facts: By whom.
+        files: Host files of the container's own ones, by their place; empty where the engine does not see them.
     """
-    launch, spec = recipe.launch, recipe.launch.spec
     return {
-        "Image": recipe.image.id,
-        "Entrypoint": ["python3"],
-        "Cmd": [*launch.argv, *_guest_options(recipe)],
-        "User": f"{launch.placement.uid}:{launch.placement.gid}",
+        "Image": container.image.id,
+        "Entrypoint": [container.argv[0]],
+        "Cmd": list(container.argv[1:]),
+        "User": f"{container.uid}:{container.gid}",
         "WorkingDir": "/",
-        "Hostname": "ringfence",
+        "Hostname": container.hostname,
         "Env": [],
-        "Labels": dict(recipe.labels),
+        "Labels": dict(container.labels),
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
         "OpenStdin": True,
-        # A holder that dies closes the connection: then stdin ends, and with it the guest.
+        # A supervisor that dies closes the connection: then stdin ends, and with it the guest.
         "StdinOnce": True,
         "Tty": False,
         # The guest ignores what can be ignored: its end comes by the stream, or at once.
@@ -114,18 +146,21 @@ def configuration(recipe: Recipe, *, volume: str | None = None) -> dict[str, Any
         # An image's own check would run programs behind the guest's back; the guest's heartbeat is the check.
         "Healthcheck": {"Test": ["NONE"]},
         # Halves the start (74 against 150 ms); the engine then writes no /etc/hosts.
-        "NetworkDisabled": not recipe.has_network and "/etc/hosts" in recipe.account_files,
-        "HostConfig": _host_configuration(recipe, spec.network, volume=volume),
+        "NetworkDisabled": container.network == "none" and "/etc/hosts" in files,
+        "HostConfig": _host_configuration(container, facts, files),
     }
 
 
-def _host_configuration(recipe: Recipe, network: str, *, volume: str | None) -> dict[str, Any]:
-    limits, facts = recipe.limits, recipe.engine
-    made: dict[str, Any] = {
-        "NetworkMode": network,
-        "ReadonlyRootfs": True,
+def _host_configuration(
+    container: HardenedContainer, facts: EngineFacts, files: Mapping[str, Path]
+) -> dict[str, Any]:
+    shown = [ContainerMount(place, file, read_only=True) for place, file in files.items()]
+    return {
+        "NetworkMode": container.network,
+        "ReadonlyRootfs": container.read_only_root,
         "CapDrop": ["ALL"],
-        "SecurityOpt": _security_options(facts),
+        "CapAdd": list(container.capabilities),
+        "SecurityOpt": list(_security_options(container, facts)),
         "Privileged": False,
         "IpcMode": "private",
         "PidMode": "",
@@ -135,98 +170,72 @@ def _host_configuration(recipe: Recipe, network: str, *, volume: str | None) -> 
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "none"},
-        "ShmSize": _SHM_BYTES,
-        "Ulimits": list(_resource_limits(recipe)),
-        "Tmpfs": dict(_memory_places(recipe)),
-        "Mounts": list(_mounts(recipe, volume)),
+        "ShmSize": container.shm_bytes,
+        "Ulimits": list(_resource_limits(container, facts)),
+        "Tmpfs": {one.target: _memory_options(one, container, facts) for one in container.memory},
+        "Mounts": [_mount(one, container.labels) for one in (*shown, *container.mounts)],
+        **({"UsernsMode": "keep-id"} if facts.is_podman and facts.is_rootless else {}),
+        **_limits(container),
     }
-    if facts.is_podman and facts.is_rootless:
-        made["UsernsMode"] = "keep-id"
-    if recipe.runtime is not None:
-        made["Runtime"] = recipe.runtime
-    if limits.memory is not None:
-        made |= {"Memory": limits.memory, "MemorySwap": limits.memory}
-    if limits.cpus is not None:
-        made["NanoCpus"] = round(limits.cpus * 1e9)
-    if limits.pids is not None:
-        made["PidsLimit"] = limits.pids
-    if limits.cpuset is not None:
-        made["CpusetCpus"] = limits.cpuset
-    return made
 
 
-def _resource_limits(recipe: Recipe) -> Iterator[dict[str, Any]]:
-    yield {"Name": "core", "Soft": _CORE, "Hard": _CORE}
-    yield {"Name": "nofile", "Soft": _OPEN_FILES, "Hard": _OPEN_FILES}
-    if recipe.engine.is_podman:
-        yield {"Name": "nproc", "Soft": _PODMAN_PROCESSES, "Hard": _PODMAN_PROCESSES}
+def _limits(container: HardenedContainer) -> dict[str, Any]:
+    """Limits and runtime as they are asked for, and as they are told afterwards."""
+    limits = container.limits
+    found = {
+        "Runtime": container.runtime,
+        "Memory": limits.memory,
+        "MemorySwap": limits.memory,
+        "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
+        "PidsLimit": limits.pids,
+        "CpusetCpus": limits.cpuset,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _security_options(facts: EngineFacts) -> list[str]:
-    options = ["no-new-privileges:true"]
+def _resource_limits(container: HardenedContainer, facts: EngineFacts) -> Iterator[dict[str, Any]]:
+    limits = {"core": container.core_bytes, "nofile": container.open_files}
+    if facts.is_podman:
+        limits["nproc"] = _PODMAN_PROCESSES
+    for name, value in limits.items():
+        yield {"Name": name, "Soft": value, "Hard": value}
+
+
+def _security_options(container: HardenedContainer, facts: EngineFacts) -> Iterator[str]:
+    if container.no_new_privileges:
+        yield "no-new-privileges:true"
     if facts.has_apparmor and not facts.is_podman:
-        options.append("apparmor=docker-default")
-    return options
+        yield "apparmor=docker-default"
 
 
-def memory_volumes(recipe: Recipe) -> tuple[str, ...]:
-    """The image's volumes that are memory: all but those where something is mounted that was asked for."""
-    placement = recipe.launch.placement
-    taken = {
-        str(placement.workspace),
-        *(str(overlay.target) for overlay in placement.overlays),
-        *(_normal(mount.target) for mount in recipe.launch.spec.mounts),
-        *recipe.account_files,
-        *((_CLOSED,) if stands_in_closed(placement) else ()),
-    }
-    return tuple(place for place in recipe.image.volumes if place not in taken)
-
-
-def memory_places(recipe: Recipe) -> tuple[str, ...]:
-    """Where a file system of memory is mounted."""
-    return tuple(dict(_memory_places(recipe)))
-
-
-def _memory_places(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    spec, placement = recipe.launch.spec, recipe.launch.placement
-    size = f"size={int(spec.tmp)}"
+def _memory_options(memory: MemoryMount, container: HardenedContainer, facts: EngineFacts) -> str:
+    mode = "mode=1777"
     # Podman 4.3 takes no owner for a tmpfs; nobody else is inside.
-    own = "mode=1777" if recipe.engine.is_podman else f"mode=0700,uid={placement.uid},gid={placement.gid}"
-    for place in memory_volumes(recipe):
-        yield place, f"rw,nosuid,nodev,exec,{size},mode=1777"
-    yield "/tmp", f"rw,nosuid,nodev,{'exec' if spec.tmp_exec else 'noexec'},{size},mode=1777"  # noqa: S108
-    yield SCRATCH, f"rw,nosuid,nodev,exec,{size},mode=1777"
-    yield HOME, f"rw,nosuid,nodev,exec,{size},{own}"
+    if memory.is_private and not facts.is_podman:
+        mode = f"mode=0700,uid={container.uid},gid={container.gid}"
+    may_execute = "exec" if memory.may_execute else "noexec"
+    return f"rw,nosuid,nodev,{may_execute},size={memory.size_bytes},{mode}"
 
 
-def stands_in_closed(placement: Placement) -> bool:
-    """Whether the way to the workspace leads through a directory that images keep closed."""
-    return placement.workspace is not None and placement.workspace.is_relative_to(_CLOSED)
-
-
-def _mounts(recipe: Recipe, volume: str | None) -> Iterator[dict[str, Any]]:
-    launch = recipe.launch
-    if stands_in_closed(launch.placement):
-        options = {"NoCopy": True, "Labels": dict(recipe.labels)}
-        yield {"Type": "volume", "Target": _CLOSED, "ReadOnly": False, "VolumeOptions": options}
-    for target, file in recipe.account_files.items():
-        yield _bind(file, target, read_only=True)
-    placement = launch.placement
-    if volume is not None:
-        yield volume_mount(volume, str(placement.workspace), read_only=placement.workspace_read_only)
-    else:
-        yield from _shown(placement)
-    for mount in launch.spec.mounts:
-        yield _bind(mount.source, mount.target, read_only=mount.read_only)
-
-
-def _shown(placement: Placement) -> Iterator[dict[str, Any]]:
-    if placement.workspace is not None and placement.workspace_source is not None:
-        yield _bind(
-            placement.workspace_source, str(placement.workspace), read_only=placement.workspace_read_only
-        )
-    for overlay in placement.overlays:
-        yield _bind(overlay.source, str(overlay.target), read_only=overlay.read_only)
+def _mount(mount: ContainerMount, labels: Mapping[str, str]) -> dict[str, Any]:
+    if mount.source is None:
+        options = {"NoCopy": True, "Labels": dict(labels)}
+        return {
+            "Type": "volume",
+            "Target": mount.target,
+            "ReadOnly": mount.read_only,
+            "VolumeOptions": options,
+        }
+    if isinstance(mount.source, str):
+        return volume_mount(mount.source, mount.target, read_only=mount.read_only)
+    return {
+        "Type": "bind",
+        "Source": str(mount.source),
+        "Target": mount.target,
+        "ReadOnly": mount.read_only,
+        # What is mounted below a read-only source would stay writable (before Docker 25): it is not shown at all.
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": mount.read_only},
+    }
 
 
 def volume_mount(volume: str, target: str, *, read_only: bool) -> dict[str, Any]:
@@ -240,12 +249,75 @@ def volume_mount(volume: str, target: str, *, read_only: bool) -> dict[str, Any]
     }
 
 
-def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
-    # What is mounted below a read-only source would stay writable (before Docker 25): it is not shown at all.
-    return {
-        "Type": "bind",
-        "Source": str(source),
-        "Target": target,
-        "ReadOnly": read_only,
-        "BindOptions": {"Propagation": "rprivate", "NonRecursive": read_only},
+# --- reading back: an engine that drops a limit in silence is found out
+
+
+def mismatches(
+    container: HardenedContainer, facts: EngineFacts, files: Mapping[str, Path], made: Mapping[str, Any]
+) -> Iterator[str]:
+    """What differs between what was asked for and `GET /containers/{id}/json`, in words."""
+    got = made.get("HostConfig") or {}
+    wanted = {
+        "ReadonlyRootfs": container.read_only_root,
+        "Privileged": False,
+        "Init": False,
+        "NetworkMode": container.network,
+        **_limits(container),
     }
+    for key, value in wanted.items():
+        if not _is_same(key, value, got):
+            yield f"{key} is {got.get(key)!r}, not {value!r}"
+    user, wanted_user = (made.get("Config") or {}).get("User"), f"{container.uid}:{container.gid}"
+    if user != wanted_user:
+        yield f"User is {user!r}, not {wanted_user!r}"
+    yield from _wrong_privileges(container, facts, got)
+    yield from _wrong_mounts(container, files, made)
+
+
+def _is_same(key: str, wanted: Any, got: Mapping[str, Any]) -> bool:
+    found = got.get(key)
+    if key == "NanoCpus" and not found and got.get("CpuPeriod"):
+        # Podman keeps the same as quota and period.
+        return bool(round(got.get("CpuQuota", 0) / got["CpuPeriod"] * 1e9) == wanted)
+    if isinstance(wanted, bool):
+        return bool(found) == wanted
+    return bool(found == wanted)
+
+
+def _wrong_privileges(
+    container: HardenedContainer, facts: EngineFacts, got: Mapping[str, Any]
+) -> Iterator[str]:
+    if set(got.get("CapAdd") or ()) - set(container.capabilities):
+        yield f"capabilities {got['CapAdd']!r} were added"
+    dropped = {str(one).upper().removeprefix("CAP_") for one in got.get("CapDrop") or ()}
+    # Podman writes out the ones it would have given.
+    if "ALL" not in dropped and not dropped >= {"CHOWN", "SETUID", "SETGID", "NET_BIND_SERVICE", "KILL"}:
+        yield f"capabilities dropped are {sorted(dropped)!r}, not all"
+    found = [str(one) for one in got.get("SecurityOpt") or ()]
+    if not any(one.startswith("no-new-privileges") and not one.endswith("false") for one in found):
+        yield "no-new-privileges is not set"
+    if "seccomp=unconfined" in found:
+        yield "the engine's own system call filter is off"
+    if "apparmor=docker-default" in set(_security_options(container, facts)) - set(found):
+        yield "the AppArmor profile is not set"
+    for key in ("PidMode", "IpcMode", "UTSMode", "CgroupnsMode", "UsernsMode"):
+        if got.get(key) == "host":
+            yield f"{key} is the host's"
+    if got.get("Devices"):
+        yield f"devices {got['Devices']!r} were added"
+
+
+def _wrong_mounts(
+    container: HardenedContainer, files: Mapping[str, Path], made: Mapping[str, Any]
+) -> Iterator[str]:
+    found = {str(one.get("Destination")): one for one in made.get("Mounts") or ()}
+    asked = {**dict.fromkeys(files, True), **{one.target: one.read_only for one in container.mounts}}
+    memory = {one.target for one in container.memory}
+    for target, read_only in asked.items():
+        if target not in found:
+            yield f"nothing is mounted on {target!r}"
+        elif bool(found[target].get("RW")) == read_only:
+            yield f"the mount on {target!r} is {'writable' if read_only else 'read-only'}"
+    for target, other in found.items():
+        if target not in asked and target not in memory and other.get("Type") != "tmpfs":
+            yield f"{other.get('Source')!r} is mounted on {target!r}, which was not asked for"

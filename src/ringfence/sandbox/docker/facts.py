@@ -5,7 +5,7 @@ from typing import Any
 
 from ringfence.frozen import frozen
 
-_UNIT_NAMES = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
+_LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 
 
 @frozen
@@ -35,6 +35,27 @@ class EngineFacts:
         rootless = "rootless " if self.is_rootless else ""
         return f"{rootless}{'Podman' if self.is_podman else 'Docker'} {self.version}"
 
+    @property
+    def shifts_ids(self) -> bool:
+        """Whether a uid inside is another uid outside. Rootless Podman keeps ours."""
+        return self.has_user_namespace or (self.is_rootless and not self.is_podman)
+
+    @property
+    def unset_limits(self) -> dict[str, str]:
+        """Limits that the engine cannot set, and why."""
+        if self.is_rootless and self.cgroup_version == 1:
+            # It says that it can, and silently does nothing (Podman 4.3: inspect shows 0).
+            reason = "a rootless engine cannot set limits on control groups of version 1"
+            return dict.fromkeys(_LIMITS.values(), reason)
+        return {
+            name: f"{self.product} says it cannot" for name in _LIMITS.values() if name not in self.limits
+        }
+
+    def is_gvisor(self, runtime: str | None) -> bool:
+        """Whether an OCI runtime, or the default one, is gVisor, by its name."""
+        name = runtime or self.default_runtime
+        return name.startswith("runsc") or "gvisor" in name
+
 
 def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFacts:
     """Read the answers of an engine; what it does not say counts as not there."""
@@ -51,7 +72,7 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
         is_rootless=has("rootless") or bool(info.get("Rootless")),  # Docker, Podman
         has_user_namespace=has("userns"),
         cgroup_version=2 if str(info.get("CgroupVersion", "1")) == "2" else 1,
-        limits=frozenset(name for key, name in _UNIT_NAMES.items() if info.get(key)),
+        limits=frozenset(name for key, name in _LIMITS.items() if info.get(key)),
         has_cpuset=bool(info.get("CPUSet")),
         has_apparmor=has("apparmor"),
         runtimes=frozenset(info.get("Runtimes") or ()),

@@ -1,8 +1,4 @@
-"""The processes of a container as this machine sees them, for when its engine is gone and cannot end them.
-
-They are known by their control group, whose path has the container's id; an engine in a virtual machine or on another
-machine has none that could be seen here.
-"""
+"""How a container ends: why, by its engine's account; and its processes, where the engine is gone."""
 
 import os
 import re
@@ -14,13 +10,36 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 
+from ringfence.sandbox.base import EndReason
+
+_KILLED_CODE = 128 + 9
 _POLL_S = 0.1
 
 Outcome = Literal["ended", "alive", "unseen"]
 
 
+def end_reason(exit_code: int, *, is_out_of_memory: bool, said: str = "") -> EndReason:
+    """Why a container ended.
+
+    Args:
+        exit_code: Of its first process.
+        is_out_of_memory: Whether its engine says that the memory limit killed something in it.
+        said: What engine and first process wrote about it.
+    """
+    if exit_code == _KILLED_CODE:
+        if is_out_of_memory:
+            return EndReason("memory", "the memory limit killed it")
+        return EndReason("killed", "killed from outside")
+    return EndReason(
+        "exited", f"its first process ended with code {exit_code}" + (f": {said}" if said else "")
+    )
+
+
 async def end_processes(container: str, *, within_s: float) -> Outcome:
     """Kill every process of a container that can be seen and may be killed.
+
+    They are known by their control group, whose path has the container's id; an engine in a virtual machine or on
+    another machine has none that could be seen here.
 
     Args:
         container: Its id.

@@ -1,0 +1,1 @@
+"""What every container is, whichever engine makes it: hardening, limits, and how it ends."""

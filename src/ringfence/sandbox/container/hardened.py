@@ -1,0 +1,251 @@
+"""The container that a sandbox becomes: one hardened value, which each engine's package translates."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ringfence.frozen import frozen
+from ringfence.sandbox.base import Facts, Launch, Placement
+from ringfence.sandbox.container.limits import ContainerLimits
+
+HOME = "/home/agent"
+SCRATCH = "/var/tmp"  # noqa: S108 -- inside
+"""Where TMPDIR points: unlike in `/tmp`, programs in it may be executed."""
+SILENCE_LIMIT_S = 30.0
+"""An engine that is killed leaves its containers running, with input that never ends."""
+_CLOSED = "/root"
+"""In images, only root may walk through it: a workspace below it stands in an empty volume instead.
+
+Not in memory: runc gives a tmpfs the mode of the directory below it. The volume is root's, so that nobody inside
+can write to it, and goes with the container.
+"""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
+_LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
+
+
+@frozen
+class ImageFacts:
+    """What an image brings along."""
+
+    id: str
+    """Digest of its configuration: containers are made from this, not from a tag that may move."""
+    reference: str
+    environment: Mapping[str, str]
+    volumes: tuple[str, ...]
+    """Places it declares as volumes: they would be disk without a bound."""
+
+
+@frozen
+class MemoryMount:
+    """A file system of memory: never set-id files, never devices, always a bound."""
+
+    target: str
+    size_bytes: int
+    may_execute: bool = True
+    is_private: bool = False
+    """Whether only the sandbox's own user may enter it."""
+
+
+@frozen
+class ContainerMount:
+    """Something that is shown inside. What is mounted below a host path is not shown with it if it is read-only."""
+
+    target: str
+    source: Path | str | None
+    """A host path, a volume's name, or None for an empty volume that goes with the container."""
+    read_only: bool = False
+
+
+@frozen
+class HardenedContainer:
+    """All that decides how a container is made. Its namespaces are always its own; nothing restarts it."""
+
+    image: ImageFacts
+    argv: tuple[str, ...]
+    """The first process; its environment is the image's alone."""
+    uid: int
+    gid: int
+    labels: Mapping[str, str]
+    limits: ContainerLimits
+    memory: tuple[MemoryMount, ...]
+    mounts: tuple[ContainerMount, ...]
+    """In this order."""
+    files: Mapping[str, str]
+    """Texts of files in /etc, for engines that can show them: the user's name, names of the loopback."""
+    environment: Mapping[str, str]
+    """What commands inside get."""
+    network: str
+    """`none`, or the name of an engine's network that was granted."""
+    runtime: str | None
+    """The OCI runtime; None: the engine's default."""
+    masks_guest: bool
+    """Whether the guest masks its files below /proc, as the kernel lets every process of its uid open them."""
+    capabilities: tuple[str, ...] = ()
+    read_only_root: bool = True
+    no_new_privileges: bool = True
+    hostname: str = "ringfence"
+    open_files: int = 4096
+    core_bytes: int = 1
+    """Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
+    shm_bytes: int = 64 * 1024**2
+
+
+def harden(
+    launch: Launch,
+    image: ImageFacts,
+    limits: ContainerLimits,
+    *,
+    labels: Mapping[str, str],
+    guest_filter: bytes,
+    runtime: str | None = None,
+    masks_guest: bool = False,
+    volume: str | None = None,
+) -> HardenedContainer:
+    """Decide how the container of a launch is made.
+
+    Args:
+        launch: What is to be started.
+        image: What it is made from.
+        limits: Those that the engine keeps.
+        labels: Whose it is.
+        guest_filter: The system call filter that the guest puts on itself and all its commands.
+        runtime: The OCI runtime; None: the engine's default.
+        masks_guest: Whether the guest has to mask its files below /proc.
+        volume: The volume that holds the workspace, where the engine does not see the host's directories.
+    """
+    placement, spec = launch.placement, launch.spec
+    files = _account_files(placement, spec.host_names())
+    mounts = tuple(_mounts(launch, volume))
+    taken = {_normal(one.target) for one in mounts} | files.keys()
+    taken |= {str(overlay.target) for overlay in placement.overlays}
+    volumes = sorted(set(map(_normal, image.volumes)) - taken)
+    return HardenedContainer(
+        image=image,
+        argv=("python3", *launch.argv, *(("cover",) if masks_guest else ()), guest_filter.hex()),
+        uid=placement.uid,
+        gid=placement.gid,
+        labels=labels,
+        limits=limits,
+        memory=tuple(_memory(volumes, int(spec.tmp), may_execute_tmp=spec.tmp_exec)),
+        mounts=mounts,
+        files=files,
+        environment=_environment(launch.sandbox_id, image),
+        network=spec.network,
+        runtime=runtime,
+        masks_guest=masks_guest,
+    )
+
+
+def stands_in_closed(placement: Placement) -> bool:
+    """Whether the way to the workspace leads through a directory that images keep closed."""
+    return placement.workspace is not None and placement.workspace.is_relative_to(_CLOSED)
+
+
+def _normal(place: str) -> str:
+    """A path inside as engines take it; `normpath` alone keeps two slashes at the start."""
+    return f"/{os.path.normpath(place).lstrip('/')}"
+
+
+def _account_files(placement: Placement, names: tuple[str, ...]) -> dict[str, str]:
+    nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    return {
+        "/etc/hosts": f"{' '.join((*_LOOPBACK, *names))}\n::1 localhost\n",
+        "/etc/passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+        f"agent:x:{placement.uid}:{placement.gid}::{HOME}:/bin/bash\n{nobody}",
+        "/etc/group": f"root:x:0:\nagent:x:{placement.gid}:\nnogroup:x:65534:\n",
+    }
+
+
+def _environment(sandbox_id: str, image: ImageFacts) -> dict[str, str]:
+    return {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        **{key: value for key, value in image.environment.items() if key not in _NOT_FROM_IMAGE},
+        "HOME": HOME,
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/bash",
+        "TMPDIR": SCRATCH,
+        "RINGFENCE": sandbox_id,
+    }
+
+
+def _memory(volumes: list[str], size_bytes: int, *, may_execute_tmp: bool) -> Iterator[MemoryMount]:
+    for place in volumes:
+        yield MemoryMount(place, size_bytes)
+    yield MemoryMount("/tmp", size_bytes, may_execute=may_execute_tmp)  # noqa: S108 -- inside
+    yield MemoryMount(SCRATCH, size_bytes)
+    yield MemoryMount(HOME, size_bytes, is_private=True)
+
+
+def _mounts(launch: Launch, volume: str | None) -> Iterator[ContainerMount]:
+    placement = launch.placement
+    if stands_in_closed(placement):
+        yield ContainerMount(_CLOSED, None)
+    if placement.workspace is not None and (volume is not None or placement.workspace_source is not None):
+        source = volume or placement.workspace_source
+        yield ContainerMount(str(placement.workspace), source, placement.workspace_read_only)
+    for overlay in placement.overlays if volume is None else ():
+        yield ContainerMount(str(overlay.target), overlay.source, overlay.read_only)
+    for mount in launch.spec.mounts:
+        yield ContainerMount(mount.target, mount.source, mount.read_only)
+
+
+def started_facts(
+    container: HardenedContainer,
+    launch: Launch,
+    *,
+    backend: str,
+    engine: str,
+    runtime: str,
+    laps_ms: Mapping[str, float],
+    notes: tuple[str, ...] = (),
+) -> Facts:
+    """What is reported of a sandbox in a container, and what its commands get.
+
+    Args:
+        container: As it was made.
+        launch: What it was made for.
+        backend: Its name.
+        engine: Product and version.
+        runtime: The OCI runtime that it got.
+        laps_ms: How long each step took.
+        notes: Further things the user should be told.
+    """
+    placement, image = launch.placement, container.image
+    is_written = placement.workspace is not None and not placement.workspace_read_only
+    return Facts(
+        backend=backend,
+        enforced=container.limits.enforced,
+        process_limit=container.limits.process_limit,
+        home=HOME,
+        environment=container.environment,
+        watched_paths=(str(placement.workspace),) if is_written else (),
+        tmpfs_paths=(*(one.target for one in container.memory), "/dev/shm"),  # noqa: S108 -- inside
+        notes=(
+            f"engine: {engine}, runtime {runtime}, image {image.reference}",
+            *_notes(container, placement),
+            *notes,
+        ),
+        image=f"{image.reference} ({image.id})",
+        engine=engine,
+        laps_ms=dict(laps_ms),
+        silence_limit_s=SILENCE_LIMIT_S,
+        covers_guest=container.masks_guest,
+        filters_guest=True,
+    )
+
+
+def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
+    if placement.carry != "none":
+        back = "and back when the sandbox ends" if placement.carry == "both" else "and stays there"
+        yield f"the workspace is no mount: it is carried to the engine, {back}"
+    for limit, how in container.limits.enforced.items():
+        if how != "kernel":
+            yield f"limit {limit} is {how}"
+    memory = {one.target for one in container.memory}
+    for place in sorted(memory & set(map(_normal, container.image.volumes))):
+        yield f"the image's volume {place} is memory, gone at the end"
+    if container.network != "none":
+        yield f"UNSAFE: the sandbox is on the engine's network {container.network!r}"
