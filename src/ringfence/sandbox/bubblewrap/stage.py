@@ -25,14 +25,15 @@ DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
 _FIRST_LENT = 256
 """Number of the first descriptor lent to bwrap. Those that come over the socket get the lowest free ones."""
-_MOST_LENT = 200
-"""The kernel lets no more than 253 go in one message (SCM_MAX_FD, unix(7))."""
 _AT_ONCE = 64 * 1024
 """Bytes that a fresh socket takes without waiting; its buffer is three times that by default."""
 
 # What is imported is what is built in: `os` alone would take a tenth of opening a sandbox.
 _PROGRAM = """
 import _ctypes, _socket, marshal, posix, sys
+def fail(text, *values):
+    sys.stderr.write("ringfence: " + text % values + "\\n")
+    posix._exit(1)
 wire = _socket.socket(fileno=int(sys.argv[1]))
 text, lent = b"", []
 while True:
@@ -48,8 +49,7 @@ if not text:
 words = marshal.loads(text)
 sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
 if len(lent) != words["lent"]:
-    sys.stderr.write("ringfence: %d descriptors came for %d\\n" % (len(lent), words["lent"]))
-    posix._exit(1)
+    fail("%d descriptors came for %d", len(lent), words["lent"])
 for number, descriptor in enumerate(lent, words["first"]):
     posix.dup2(descriptor, number)
     posix.close(descriptor)
@@ -59,15 +59,13 @@ for entrance in words["entrances"]:
         posix.write(descriptor, b"0")
         posix.close(descriptor)
     except OSError as error:
-        sys.stderr.write("ringfence: could not enter control group %r: %s\\n" % (entrance, error.strerror))
-        posix._exit(1)
+        fail("could not enter control group %r: %s", entrance, error.strerror)
 library = _ctypes.dlopen(None, 0)
 calls = {name: _ctypes.dlsym(library, name) for name in ("unshare", "mount", "umount2")}
 def call(name, *arguments):
     # The C half of ctypes takes bytes as pointers and returns the C int.
     if _ctypes.call_function(calls[name], arguments) != 0:
-        sys.stderr.write("ringfence: %s %r failed\\n" % (name, arguments))
-        posix._exit(1)
+        fail("%s %r failed", name, arguments)
 BIND, REC, PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 call("unshare", 0x00020000)
 call("mount", b"none", b"/", None, REC | PRIVATE, None)
@@ -81,8 +79,7 @@ for source, identity, _ in sources:
     except OSError:
         status = None
     if status is None or identity not in (None, (status.st_dev, status.st_ino)):
-        sys.stderr.write("ringfence: %r was replaced while the sandbox was started\\n" % source)
-        posix._exit(1)
+        fail("%r was replaced while the sandbox was started", source)
 call("mount", b"ringfence", directory, b"tmpfs", 0, b"mode=0711,size=1m")
 idmap = None
 for number, descriptor in enumerate(held):
@@ -98,8 +95,7 @@ for number, descriptor in enumerate(held):
         idmap = idmap or IdMap(uid, gid)
         idmap.mount(descriptor, place)
     except OSError as error:
-        sys.stderr.write("ringfence: %r has no idmapped mount: %s\\n" % (sources[number][0], error.strerror))
-        posix._exit(1)
+        fail("%r has no idmapped mount: %s", sources[number][0], error.strerror)
 posix.setgroups([])
 posix.setresgid(gid, gid, gid)
 posix.setresuid(uid, uid, uid)
@@ -129,7 +125,9 @@ class Staging:
 
     def lend(self, descriptor: int) -> int:
         """Number that `descriptor` will have in bwrap; it stays the caller's to close."""
-        assert len(self._lent) < _MOST_LENT
+        assert (
+            len(self._lent) < 200
+        )  # the kernel lets no more than 253 go in one message (SCM_MAX_FD, unix(7))
         self._lent.append(descriptor)
         return _FIRST_LENT + len(self._lent) - 1
 
