@@ -147,6 +147,25 @@ def test_roots_files_themselves(roots: Product, fence: Fence) -> None:
     assert not (roots.project / "made").exists()
 
 
+def test_links_that_an_agent_leaves_lead_root_nowhere(roots: Product) -> None:
+    """What root does in its own workspace after a run, `diff`, `undo` and the next run, follows no link out of it."""
+    outside = roots.place / "outside"
+    outside.mkdir(mode=0o700)
+    (outside / "file").write_text("of root's\n")
+    roots.write("folder/file", "before\n")
+    script = (
+        f"rm -r folder app.py; ln -s {outside} folder; ln -s {outside}/file app.py; ln -s {outside}/file new"
+    )
+    roots.does("exec", "--mode", "bind", "--", "sh", "-c", script)
+    assert "of root's" not in roots.does("diff", "last", "--raw").out
+    roots.does("exec", "--mode", "bind", "--", "true")
+    roots.does("undo", "last")
+    assert (outside / "file").read_text() == "of root's\n"
+    assert [path.name for path in outside.iterdir()] == ["file"]
+    assert (roots.project / "folder" / "file").read_text() == "before\n"
+    assert not (roots.project / "app.py").is_symlink()
+
+
 def test_roots_powers_are_not_shown(roots: Product) -> None:
     """Where a file of root's would lend its rights to whoever runs it, `--mode bind` is refused, and the copy works."""
     tool = roots.project / "tool"
