@@ -45,8 +45,9 @@ _OFF = (
 )
 _THREADS = 4
 _OUT_OF_MEMORY = (b"out of memory", b"cannot allocate memory", b"malloc failed", b"realloc failed")
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -207,7 +208,7 @@ class Git:
             InfrastructureFault: Its exit code is none of `accept`.
         """
         env = {
-            **_ENVIRONMENT,
+            **ENVIRONMENT,
             "PATH": f"{Path(git_program()).parent}:/usr/local/bin:/usr/bin:/bin",
             **self.environment,
         }

@@ -24,7 +24,7 @@ import anyio.to_thread
 from ringfence.errors import InfrastructureFault, SandboxFileError, next_step
 from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
-from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.command import ENVIRONMENT, Git
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.git.merge import CommittedFile, committed_files
 from ringfence.sandbox.workspace.git.packs import copy_packs, quarantine, take_pack
@@ -59,21 +59,6 @@ exec git pack-objects --revs --thin --delta-base-offset --stdout -q <"$1/wanted"
 
 Of a line `ID ^` the object, and what it leads to, is left out.
 """
-_EXPORT_ENVIRONMENT = {
-    "PATH": _PATH,
-    "HOME": "/nonexistent",
-    "XDG_CONFIG_HOME": "/nonexistent",
-    "LC_ALL": "C",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_ALLOW_PROTOCOL": "",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-}
 
 
 class Inside(Protocol):
@@ -177,7 +162,7 @@ async def _export(sandbox: Inside, private: PrivateGit, layout: GitLayout, tips:
     made = await sandbox.run(
         ["/bin/sh", "-c", _EXPORT, "sh", rebuilt, config],
         stdin="".join(f"{line}\n" for line in wanted).encode(),
-        env={**_EXPORT_ENVIRONMENT, **objects},
+        env={**ENVIRONMENT, "PATH": _PATH, **objects},
         cwd="/",
         timeout_s=_EXPORT_S,
     )

@@ -12,8 +12,7 @@ import os
 import pwd
 import re
 import shlex
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -97,14 +96,16 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
         InfrastructureFault: Git did not parse a file in time.
     """
     home = _home(actor)
+    environ = {} if actor.switches else dict(os.environ)
     reader = _Reader(actor, workspace, home)
-    for file in (*_system_files(actor), *_global_files(actor, home)):
+    for file in _config_files(environ, home):
         await reader.read(file)
     if layout is not None:
         await actor.call(lambda: [reader.leads_in(part) for part in _parts_that_may_be_links(layout)])
         await reader.read(layout.common / "config")
         await reader.read(layout.directory / "config.worktree", is_sure=False)
-    return await actor.call(reader.settings)
+    ignore = _config_home(environ, home) / "git" / "ignore"
+    return await actor.call(lambda: reader.settings(ignore))
 
 
 @frozen
@@ -139,7 +140,7 @@ class _Reader:
                 " what it leads to in the workspace cannot be guarded; include fewer",
                 rule="too-many-includes",
             )
-        if not await self.actor.call(lambda: not self.leads_in(file) and _is_regular(file)):
+        if not await self.actor.call(lambda: not self.leads_in(file) and os.path.isfile(file)):  # noqa: PTH113 -- this one never fails
             return
         for key, value in await self._parse(file):
             self.found.append(_Setting(key, value, is_sure))
@@ -177,12 +178,11 @@ class _Reader:
             )
         return pairs
 
-    def settings(self) -> UserSettings:
-        """What all files that were read come to."""
+    def settings(self, ignore: Path) -> UserSettings:
+        """What all files that were read come to; `ignore` is the ignore file if they name no other."""
         sure = {setting.key: setting.value for setting in self.found if setting.is_sure}
         named = sure.get("core.excludesfile")
-        config_home = _config_home(self.actor, self.home)
-        ignore = self._expand(named, self.workspace) if named else config_home / "git" / "ignore"
+        ignore = self._expand(named, self.workspace) if named else ignore
         excludes = b""
         if not self.leads_in(ignore):
             excludes = read_small(ignore.parent, os.fsencode(ignore.name)) or b""
@@ -200,10 +200,9 @@ class _Reader:
         path = self._expand(text, self.workspace)
         # A word without a slash or a suffix is a path only if such a file is there (`clean` in `git-lfs clean`).
         is_doubtful = is_word and "/" not in text and not _HAS_SUFFIX.fullmatch(text)
-        status = _lstat(path) if is_word else None
-        if is_word and status is None:
+        if is_word and not os.path.lexists(path):
             self.perhaps |= set() if is_doubtful else self._inside({str(_normal(path))})
-        elif status is None or not (is_doubtful and stat.S_ISDIR(status.st_mode)):
+        elif not (is_doubtful and os.path.isdir(path) and not os.path.islink(path)):  # noqa: PTH112, PTH114 -- these never fail
             self.leads_in(path)
 
     def leads_in(self, path: Path) -> bool:
@@ -247,37 +246,23 @@ def _normal(path: Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except OSError:
-        return None
-
-
-def _is_regular(file: Path) -> bool:
-    try:
-        return stat.S_ISREG(file.stat().st_mode)
-    except OSError:
-        return False
-
-
-def _system_files(actor: Actor) -> list[Path]:
-    """As git was built to find them, or is told; those of a git that lies elsewhere are beside it."""
-    if not actor.switches:
-        if os.environ.get("GIT_CONFIG_NOSYSTEM", "").lower() in ("1", "true", "yes", "on"):
-            return []
-        if named := os.environ.get("GIT_CONFIG_SYSTEM"):
-            return [Path(named)]
+def _config_files(environ: Mapping[str, str], home: Path) -> list[Path]:
+    """Files of the system and of the user, as git reads them: the last one wins."""
+    # As git was built to find it; that of a git that lies elsewhere is beside it.
     prefix = _normal(Path(git_program())).parent.parent
-    return list(dict.fromkeys([Path("/etc/gitconfig"), prefix / "etc" / "gitconfig"]))
+    files = [Path("/etc/gitconfig"), prefix / "etc" / "gitconfig"]
+    if named := environ.get("GIT_CONFIG_SYSTEM"):
+        files = [Path(named)]
+    if environ.get("GIT_CONFIG_NOSYSTEM", "").lower() in ("1", "true", "yes", "on"):
+        files = []
+    if (named := environ.get("GIT_CONFIG_GLOBAL")) is not None:
+        return [*files, Path(named)]
+    return [*files, _config_home(environ, home) / "git" / "config", home / ".gitconfig"]
 
 
-def _global_files(actor: Actor, home: Path) -> list[Path]:
-    """As git reads them, the last one wins."""
-    named = os.environ.get("GIT_CONFIG_GLOBAL") if not actor.switches else None
-    if named is not None:
-        return [Path(named)]
-    return [_config_home(actor, home) / "git" / "config", home / ".gitconfig"]
+def _config_home(environ: Mapping[str, str], home: Path) -> Path:
+    named = environ.get("XDG_CONFIG_HOME", "")
+    return Path(named) if named.startswith("/") else home / ".config"
 
 
 def _parts_that_may_be_links(layout: GitLayout) -> list[Path]:
@@ -295,11 +280,6 @@ def _home(actor: Actor) -> Path:
     with suppress(KeyError):
         return Path(pwd.getpwuid(actor.uid).pw_dir)
     return Path("/nonexistent")
-
-
-def _config_home(actor: Actor, home: Path) -> Path:
-    named = os.environ.get("XDG_CONFIG_HOME", "") if not actor.switches else ""
-    return Path(named) if named.startswith("/") else home / ".config"
 
 
 def _is_include(key: str) -> bool:

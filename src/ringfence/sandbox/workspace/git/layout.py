@@ -5,7 +5,6 @@ inside or written to. So all that is used lies in the workspace's own `.git`, wi
 exception is a directory elsewhere that names this workspace in turn, which an agent could not have written.
 """
 
-import errno
 import os
 import re
 import stat
@@ -31,13 +30,16 @@ class GitLayout:
     """This work tree's own git directory: HEAD, index."""
     common: Path
     """What all its work trees share: objects, refs, config. Equal to `directory` in a plain repository."""
-    is_file: bool
-    """Whether `.git` in the workspace is a file that names `directory` (linked work tree, submodule)."""
     workspace: Path
     databases: tuple[Path, ...] = ()
     """The object database, and those it leans on."""
     refused: str | None = None
     """Why its history is not used: it would have to be read from elsewhere."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `.git` in the workspace is a file that names `directory` (linked work tree, submodule)."""
+        return self.directory not in (self.workspace, self.workspace / ".git")
 
     @property
     def objects(self) -> Path:
@@ -63,19 +65,10 @@ def find_git(workspace: Path) -> GitLayout | None:
 def find_bare(directory: Path) -> GitLayout | None:
     """The repository without a work tree that `directory` itself is; None where it is none."""
     parts = (directory / "objects", directory / "refs")
-    if read_small(directory, b"HEAD") is None or not all(map(_is_real_dir, parts)):
+    is_one = read_small(directory, b"HEAD") is not None and all(map(_is_real_dir, parts))
+    if not is_one or os.path.lexists(directory / "commondir"):
         return None
-    if os.path.lexists(directory / "commondir"):
-        return None
-    databases, refused = _databases(directory, directory)
-    return GitLayout(
-        directory=directory,
-        common=directory,
-        is_file=False,
-        workspace=directory,
-        databases=tuple(databases),
-        refused=refused,
-    )
+    return GitLayout(directory, directory, directory, *_databases(directory, directory))
 
 
 def why_not_used(workspace: Path) -> str | None:
@@ -85,43 +78,33 @@ def why_not_used(workspace: Path) -> str | None:
 
 
 def _look(workspace: Path) -> GitLayout | str | None:
-    git = workspace / ".git"
+    directory = common = git = workspace / ".git"
     try:
-        entry = os.lstat(git)
+        mode = os.lstat(git).st_mode
     except OSError:
         return None
-    if stat.S_ISDIR(entry.st_mode):
-        directory = common = git
-        if os.path.lexists(git / "commondir"):
-            return _unused(git / "commondir", "names another git directory; remove it if it is not yours")
-    elif stat.S_ISREG(entry.st_mode):
-        named = _named_directory(workspace, read_small(workspace, b".git"))
-        if named is None:
+    if stat.S_ISREG(mode):
+        match = re.fullmatch(rb"gitdir: ([^\n\0]{1,4096})\n*", read_small(workspace, b".git") or b"")
+        if match is None or not _is_real_dir(directory := _resolve(workspace, match[1])):
             return _unused(git, "names no git directory")
-        shared = _common_of(workspace, named)
+        shared = _common_of(workspace, directory)
         if shared is None:
             return _unused(
                 git,
-                f"names {str(named)!r}, which does not name this workspace in turn, or is another user's; if it"
+                f"names {str(directory)!r}, which does not name this workspace in turn, or is another user's; if it"
                 " is right, run `git worktree repair` there",
             )
-        directory, common = named, shared
-    else:
+        common = shared
+    elif not stat.S_ISDIR(mode):
         return _unused(git, "is neither a directory nor a file")
+    elif os.path.lexists(git / "commondir"):
+        return _unused(git / "commondir", "names another git directory; remove it if it is not yours")
     if read_small(directory, b"HEAD") is None:
         return None
     for part in ("objects", "refs"):
         if not _is_real_dir(common / part):
             return _unused(common / part, "is no directory of its own; move what it links to in its place")
-    databases, refused = _databases(workspace, common)
-    return GitLayout(
-        directory=directory,
-        common=common,
-        is_file=stat.S_ISREG(entry.st_mode),
-        workspace=workspace,
-        databases=tuple(databases),
-        refused=refused,
-    )
+    return GitLayout(directory, common, workspace, *_databases(workspace, common))
 
 
 def _unused(path: Path, why: str) -> str:
@@ -134,69 +117,53 @@ def _common_of(workspace: Path, directory: Path) -> Path | None:
     if directory.is_relative_to(home):
         # An agent could have written both ends.
         return None
-    link = read_small(directory, b"gitdir")
+    link, named = read_small(directory, b"gitdir"), read_small(directory, b"commondir")
     if link is not None:
-        named = Path(os.path.realpath(directory / os.fsdecode(link.rstrip(b"\n"))))
         common = directory.parent.parent
         fits = (
-            named == home / ".git"
-            and directory.parent.name == "worktrees"
-            and _names_common(directory, common)
+            directory.parent.name == "worktrees"
+            and _resolve(directory, link) == home / ".git"
+            and _resolve(directory, named or b"") == common
         )
     else:
         common = directory
-        tree = read_worktree(read_small(directory, b"config") or b"")
-        fits = tree is not None and Path(os.path.realpath(directory / tree)) == home
+        tree = read_config(read_small(directory, b"config") or b"").get("core.worktree", "")
+        fits = tree != "" and _resolve(directory, os.fsencode(tree)) == home
         fits = fits and not os.path.lexists(directory / "commondir")
     owner = home.stat().st_uid
     parts = (directory, common, common / "objects", common / "refs")
-    if (
-        not fits
-        or read_small(common, b"HEAD") is None
-        or not all(_is_real_dir(part, owner) for part in parts)
-    ):
-        return None
-    return common
+    is_whole = read_small(common, b"HEAD") is not None and all(_is_real_dir(part, owner) for part in parts)
+    return common if fits and is_whole else None
 
 
-def _names_common(directory: Path, common: Path) -> bool:
-    named = read_small(directory, b"commondir") or b""
-    return Path(os.path.realpath(directory / os.fsdecode(named.rstrip(b"\n")))) == common
-
-
-def _databases(workspace: Path, common: Path) -> tuple[list[Path], str | None]:
+def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | None]:
     """The object databases, and why they are not used."""
     databases = [common / "objects"]
     own = [Path(os.path.realpath(common)), Path(os.path.realpath(workspace)) / ".git"]
     for base in databases:
-        file = base / "info" / "alternates"
-        if os.path.lexists(file) and read_small(base, b"info/alternates") is None:
-            return databases, _leans(file)
-        for line in (read_small(base, b"info/alternates") or b"").splitlines():
-            if not line or line.startswith(b"#"):
-                continue
-            path = Path(os.path.realpath(base / os.fsdecode(line.replace(b"\0", b""))))
-            if not any(path.is_relative_to(root) for root in own) or len(databases) >= _MAX_DATABASES:
-                return databases, _leans(file)
-            if _is_real_dir(path) and path not in databases and path != own[0] / "objects":
-                databases.append(path)
+        file, lines = base / "info" / "alternates", read_small(base, b"info/alternates")
+        named = [
+            _resolve(base, line) for line in (lines or b"").splitlines() if line and not line.startswith(b"#")
+        ]
+        is_outside = any(not any(path.is_relative_to(root) for root in own) for path in named)
+        new = [path for path in named if _is_real_dir(path) and path != own[0] / "objects"]
+        databases += [path for path in dict.fromkeys(new) if path not in databases]
+        if is_outside or (lines is None and os.path.lexists(file)) or len(databases) > _MAX_DATABASES:
+            return (databases[0],), _no_history(
+                f"{str(file)!r} names objects outside of the repository; to have them in it, run"
+                " `git repack -a -d && rm .git/objects/info/alternates`"
+            )
         try:
             stranger = _stranger(base)
         except OSError as exc:
-            return databases, _history(f"{str(base)!r} cannot be read: {exc.strerror}")
+            return (databases[0],), _no_history(f"{str(base)!r} cannot be read: {exc.strerror}")
         if stranger is not None:
-            return databases, _history(f"{str(base / stranger)!r} is nothing that git keeps there; remove it")
-    return databases, None
+            why = f"{str(base / stranger)!r} is nothing that git keeps there; remove it"
+            return (databases[0],), _no_history(why)
+    return tuple(databases), None
 
 
-def _leans(file: Path) -> str:
-    return _history(
-        f"{str(file)!r} names objects outside of the repository; to have them in it, run"
-        " `git repack -a -d && rm .git/objects/info/alternates`"
-    )
-
-
-def _history(why: str) -> str:
+def _no_history(why: str) -> str:
     return f"the agent sees an empty repository, your files are there, and no commits come out: {why}"
 
 
@@ -204,14 +171,23 @@ def _stranger(database: Path) -> str | None:
     """A name in an object database that git would not have put there, or that is a link."""
     with os.scandir(database) as entries:
         for entry in entries:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if (
-                not _IN_DATABASE.fullmatch(entry.name)
-                or (len(entry.name) < 5 and not is_folder)
-                or entry.is_symlink()
-            ):
+            is_short_file = len(entry.name) < 5 and not entry.is_dir(follow_symlinks=False)
+            if not _IN_DATABASE.fullmatch(entry.name) or is_short_file or entry.is_symlink():
                 return entry.name
     return None
+
+
+def _resolve(base: Path, line: bytes) -> Path:
+    """The path that a line of a file in a git directory names."""
+    return Path(os.path.realpath(base / os.fsdecode(line.rstrip(b"\n").replace(b"\0", b""))))
+
+
+def _is_real_dir(path: Path, owner: int | None = None) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and owner in (None, status.st_uid)
 
 
 def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | None:
@@ -257,48 +233,19 @@ def format_of(config: dict[str, str]) -> tuple[str, str]:
     return object_format, ", ".join(sorted(unknown))
 
 
-def read_worktree(config: bytes) -> Path | None:
-    """The work tree that a submodule's configuration names."""
-    named = read_config(config).get("core.worktree", "")
-    return Path(named) if named and "\0" not in named else None
-
-
 def _plain_value(text: str | None) -> str:
     """A value as git reads it: quotes may begin anywhere, escapes hold everywhere, comments only outside quotes."""
     if text is None:
         return "true"
-    value, kept, quoted, position = "", 0, False, 0
-    while position < len(text):
-        letter = text[position]
-        position += 1
+    value, kept, quoted = "", 0, False
+    letters = iter(text)
+    for letter in letters:
         if letter == '"':
             quoted = not quoted
-            continue
-        if letter in "#;" and not quoted:
+        elif letter in "#;" and not quoted:
             break
-        if letter == "\\":
-            letter = {"n": "\n", "t": "\t", "b": "\b"}.get(
-                text[position : position + 1], text[position : position + 1]
-            )
-            position += 1
-        value += letter
-        kept = len(value) if quoted or not letter.isspace() else kept
+        else:
+            escaped = next(letters, "") if letter == "\\" else None
+            value += letter if escaped is None else {"n": "\n", "t": "\t", "b": "\b"}.get(escaped, escaped)
+            kept = len(value) if quoted or escaped or not letter.isspace() else kept
     return value[:kept]
-
-
-def _named_directory(base: Path, text: bytes | None) -> Path | None:
-    match = re.fullmatch(rb"gitdir: ([^\n\0]{1,4096})\n*", text or b"")
-    if match is None:
-        return None
-    path = Path(os.path.realpath(base / os.fsdecode(match[1])))
-    return path if _is_real_dir(path) else None
-
-
-def _is_real_dir(path: Path, owner: int | None = None) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError as exc:
-        if exc.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}:
-            return False
-        raise
-    return stat.S_ISDIR(status.st_mode) and owner in (None, status.st_uid)
