@@ -27,7 +27,7 @@ from ringfence.sandbox import Sandbox
 from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.workspace.protect.flags import matches_any
 from ringfence.sandbox.workspace.record import WorkRecord
-from ringfence.sandbox.workspace.snapshot.blobs import Blob
+from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 TIMEOUT_S = 1800.0

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.sandbox.workspace.snapshot import taking
+from ringfence.sandbox.workspace.snapshot import capture, objects
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
-from ringfence.sandbox.workspace.snapshot.taking import cache_key
 
 pytestmark = pytest.mark.anyio
 # ruff: noqa: ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls
@@ -227,15 +226,15 @@ async def test_strange_files_are_named(workspace: Path, store: SnapshotStore):
 async def test_large_file_is_skipped(workspace: Path, store: SnapshotStore):
     """A file above the limit is named, with the reason, and not kept."""
     with (workspace / "huge").open("wb") as file:
-        file.truncate(taking.FILE_LIMIT_BYTES + 1)
+        file.truncate(capture.FILE_LIMIT_BYTES + 1)
     checkpoint = await store.take("r/x")
-    assert checkpoint.skipped == {"huge": f"larger than {taking.FILE_LIMIT_BYTES} bytes"}
+    assert checkpoint.skipped == {"huge": f"larger than {capture.FILE_LIMIT_BYTES} bytes"}
 
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """A total limit that real files, without holes, reach within a second."""
-    monkeypatch.setattr(taking, "TOTAL_LIMIT_BYTES", 1024**2)
+    monkeypatch.setattr(capture, "TOTAL_LIMIT_BYTES", 1024**2)
     return 1024**2
 
 
@@ -253,7 +252,7 @@ async def test_too_much_after_a_run_is_cut(workspace: Path, store: SnapshotStore
     (workspace / "small").touch()
     for number in range(90):
         with (workspace / f"z{number:02}").open("wb") as file:
-            file.truncate(taking.FILE_LIMIT_BYTES + 1)
+            file.truncate(capture.FILE_LIMIT_BYTES + 1)
     after = await store.take("r/after", base=before.id)
     assert names(await store.diff(before.id, after.id)) == {"small": "added"}
     assert len(after.skipped) == 90
@@ -372,7 +371,7 @@ async def test_of_a_clone_nothing_is_kept_but_the_checkpoint(
     for name in ("same", "other", "gone"):
         (workspace / name).write_text("1")
     before = await store.take("r/before")
-    caches = {path: path.read_bytes() for path in (store.directory / "cache").iterdir()}
+    ((cache, data),) = [(path, path.read_bytes()) for path in (store.directory / "cache").iterdir()]
     shutil.copytree(workspace, clone)
     status = (clone / "other").stat()
     (clone / "other").write_text("2")
@@ -382,25 +381,25 @@ async def test_of_a_clone_nothing_is_kept_but_the_checkpoint(
     after = await store.take("r/after", base=before.id, root=clone)
     changed = {change.path: change.kind for change in (await store.diff(before.id, after.id)).files}
     assert changed == {"other": "modified", "gone": "deleted", "new": "added"}
-    assert {path: path.read_bytes() for path in (store.directory / "cache").iterdir()} == caches
+    assert {path: path.read_bytes() for path in (store.directory / "cache").iterdir()} == {cache: data}
     kept = git(
         store.directory, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/ringfence-last/"
     )
-    assert kept == f"{cache_key(workspace)} {before.id}"
+    assert kept == f"{cache.name} {before.id}"
     assert (await store.take("r/again")).tree == before.tree
 
 
 async def test_gc_forgets_clones(workspace: Path, store: SnapshotStore, git):
     """What version 0.1 kept of a clone goes; the workspace's own stays."""
     taken = await store.take("r/before")
-    caches = store.directory / "cache"
-    for name in ("half.folders", "other", "other.folders"):
-        (caches / name).touch()
+    (own,) = (store.directory / "cache").iterdir()
+    for name in (f"{own.name}.folders", "half.folders", "other", "other.folders"):
+        own.with_name(name).touch()
     git(store.directory, "update-ref", "refs/ringfence-last/other", taken.id)
     await store.gc(frozenset({"r"}))
-    assert {path.name.partition(".")[0] for path in caches.iterdir()} == {cache_key(workspace)}
+    assert list(own.parent.iterdir()) == [own]
     kept = git(store.directory, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/ringfence-last/")
-    assert kept == cache_key(workspace)
+    assert kept == own.name
 
 
 async def test_store_heals(workspace: Path, store: SnapshotStore):
@@ -453,3 +452,33 @@ async def test_unreadable_directory_is_told(workspace: Path, store: SnapshotStor
     (workspace / "d").chmod(0)
     checkpoint = await store.take("r/x")
     assert checkpoint.files == 1 if os.geteuid() == 0 else checkpoint.notes
+
+
+async def test_packs_are_bounded(workspace: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch):
+    """Many snapshots leave few packs, which git would open each time, and hold all contents all the same."""
+    monkeypatch.setattr(objects, "_MAX_PACKS", 2)
+    taken = []
+    for number in range(4):
+        for file in range(3):
+            (workspace / f"f{file}").write_text(f"{number} {file}\n")
+        taken.append((await store.take(f"r{number}/a")).id)
+    assert len(list((store.directory / "objects" / "pack").glob("*.pack"))) == 2
+    for number, snapshot in enumerate(taken):
+        batches = [batch async for batch in store.contents(await store.blobs(snapshot))]
+        held = {blob.path: data for batch in batches for blob, data in batch}
+        assert {held[b"f%d" % file] for file in range(3)} == {
+            b"%d %d\n" % (number, file) for file in range(3)
+        }
+
+
+async def test_a_first_snapshot_in_parts_is_whole(
+    workspace: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Files that are handed to git part by part, the next read while it works on the last, are all there."""
+    monkeypatch.setattr(objects, "_BATCH_BYTES", 5000)
+    for file in range(40):
+        (workspace / f"g{file}").write_text(f"{file}\n" * 300)
+    one = await store.take("r/a")
+    monkeypatch.undo()
+    other = await SnapshotStore(workspace, store.directory.parent.parent / "other").take("r/a")
+    assert (one.tree, one.files) == (other.tree, other.files)

@@ -12,8 +12,8 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.record import diff_run, open_store, undo_run
 from ringfence.sandbox.workspace.run import Prepared, finish
-from ringfence.sandbox.workspace.snapshot import survey as module
-from ringfence.sandbox.workspace.snapshot.survey import survey
+from ringfence.sandbox.workspace.snapshot import walk as module
+from ringfence.sandbox.workspace.snapshot.walk import walk
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ def test_long_paths_use_nothing_up(mine: Path, git):
     make_below(last_listed(mine, "run", "lib"), 15, 20_000)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(mine / "run" / "s"))
-        found = survey(mine, gathers=False)
+        found = walk(mine, gathers=False)
     assert (found.specials, found.git_entries, found.blindness) == ({b"run/s"}, {b"lib/.git"}, "")
 
 
@@ -75,7 +75,7 @@ def test_too_many_files_hide_no_socket(mine: Path, monkeypatch):
     for number in range(10):
         (mine / "sub" / str(number)).touch()
     os.mkfifo(mine / "sub" / "fifo")
-    found = survey(mine)
+    found = walk(mine)
     assert (found.specials, found.is_cut, found.blindness) == ({b"sub/fifo"}, True, "")
 
 
@@ -141,7 +141,7 @@ def test_sockets_deep_in_a_git_directory(mine: Path, git):
     for place in (mine / ".git" / "a" / "b", mine / "lib" / ".git" / "worktrees" / "w"):
         place.mkdir(parents=True)
         os.mkfifo(place / "s")
-    assert survey(mine).specials == {b".git/a/b/s", b"lib/.git/worktrees/w/s"}
+    assert walk(mine).specials == {b".git/a/b/s", b"lib/.git/worktrees/w/s"}
 
 
 async def inside(prepared: Prepared, workspace: Path, script: str) -> bool:

@@ -9,7 +9,7 @@ from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox.workspace.record import apply_run, undo_run
 from ringfence.sandbox.workspace.run import Finished, Prepared, finish, finish_again
-from ringfence.sandbox.workspace.snapshot.taking import FILE_LIMIT_BYTES
+from ringfence.sandbox.workspace.snapshot.capture import FILE_LIMIT_BYTES
 
 pytestmark = pytest.mark.anyio
 Begin = Callable[..., Awaitable[Prepared]]

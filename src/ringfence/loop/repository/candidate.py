@@ -19,9 +19,9 @@ from ringfence.loop.repository.paths import (
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
 from ringfence.loop.repository.slot import check_id
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.snapshot.fast_import import quoted
-from ringfence.sandbox.workspace.snapshot.scan import NO_FILE
+from ringfence.sandbox.workspace.snapshot.objects import quoted
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
+from ringfence.sandbox.workspace.snapshot.walk import NO_FILE
 
 _REF = "refs/ringfence/candidate"
 _AUTHOR = b"ringfence <ringfence@localhost>"

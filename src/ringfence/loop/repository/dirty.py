@@ -9,7 +9,7 @@ from ringfence.loop.repository.source import Opened, Source
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, has_git
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.snapshot.index_copy import copy_index
+from ringfence.sandbox.workspace.snapshot.index import CopiedIndex, copy_index
 
 _COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")
 _HARMLESS = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1", "minimal", "default"})
@@ -80,7 +80,7 @@ def prepare_index(directory: Path, opened: Path, root: Path, excludes: bytes) ->
     Raises:
         InfrastructureFault: The index is larger than is copied.
     """
-    copied = copy_index(root, directory, room_bytes=INDEX_LIMIT)
+    copied = copy_index(root, directory, room_bytes=INDEX_LIMIT) or CopiedIndex()
     if copied.is_left_out:
         raise InfrastructureFault(f"the index of {str(root)!r} is too large to be looked at")
     if not (directory / "HEAD").exists():

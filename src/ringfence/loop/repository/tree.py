@@ -8,7 +8,7 @@ from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.candidate import Change
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.snapshot.blobs import batches, read_line, split_contents
+from ringfence.sandbox.workspace.snapshot.objects import batches, read_line, split_contents
 
 _MOST_FILE_BYTES = 1024**2
 """What is larger is no test and says nothing of how tests run; its place and mode are known."""

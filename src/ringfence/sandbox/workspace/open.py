@@ -52,7 +52,7 @@ from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
-from ringfence.sandbox.workspace.snapshot.survey import Survey, survey
+from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 
 _SHOWN = 5
 
@@ -118,7 +118,7 @@ class Findings:
         return cls(snapshot.git_entries, snapshot.specials, closed, snapshot.blindness)
 
     @classmethod
-    def of_survey(cls, found: Survey) -> "Findings":
+    def of_walk(cls, found: Walk) -> "Findings":
         """What was found by a walk alone."""
         return cls(sorted(found.git_entries), found.specials, found.closed, found.blindness)
 
@@ -389,10 +389,8 @@ async def open_view(
                 f" belongs to a run: use `ringfence run`, or mode 'read_only'{advice}",
                 rule="clone-needs-run",
             )
-        found = await workspace.owner.call(lambda: survey(workspace.path, gathers=False))
-        yield await show_workspace(
-            workspace, directory, Findings.of_survey(found) if traits.is_fence else None
-        )
+        found = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
+        yield await show_workspace(workspace, directory, Findings.of_walk(found) if traits.is_fence else None)
 
 
 @asynccontextmanager

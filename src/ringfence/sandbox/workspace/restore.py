@@ -24,11 +24,11 @@ from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.protect.repositories import Retired
 from ringfence.sandbox.workspace.run_as import Actor, both, give
-from ringfence.sandbox.workspace.snapshot.blobs import Blob
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of
+from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
-from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 20

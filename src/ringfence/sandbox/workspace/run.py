@@ -44,7 +44,7 @@ from ringfence.sandbox.workspace.record import (
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.ignore import escape
-from ringfence.sandbox.workspace.snapshot.notes import unlocked_note
+from ringfence.sandbox.workspace.snapshot.memo import unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.tree import Tree
 

@@ -21,7 +21,7 @@ from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.snapshot.fast_import import quoted
+from ringfence.sandbox.workspace.snapshot.objects import quoted
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_OBJECT_BYTES = 256 * 1024**2

@@ -16,7 +16,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE, UNREADABLE
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, UNREADABLE
 from ringfence.sandbox.workspace.tree import Tree
 
 COVER = Path("/dev/null")

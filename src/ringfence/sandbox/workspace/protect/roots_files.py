@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.snapshot.survey import MAX_ENTRIES
+from ringfence.sandbox.workspace.snapshot.walk import MAX_ENTRIES
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
 _SHOWN = 5

@@ -9,9 +9,9 @@ from typing import Literal
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
-from ringfence.sandbox.workspace.snapshot.fast_import import quoted
 from ringfence.sandbox.workspace.snapshot.memo import MAX_MARKS, Mark, Memo, lies_in
-from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
+from ringfence.sandbox.workspace.snapshot.objects import quoted
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
 UnkeptKind = Literal["added", "modified", "deleted", "unseen"]

@@ -1,18 +1,28 @@
-"""The ignore rules of a workspace at one moment, kept so that they can be applied at a later one."""
+"""The ignore rules of a workspace at one moment, kept so that they can be applied at a later one.
+
+Git evaluates them, in an empty directory: the workspace is not entered, so neither its size nor what lies in it has a
+say in how long that takes.
+"""
 
 import errno
 import re
 import stat
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
+from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
+from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_RULES_BYTES = 1024**2
 """A `.gitignore` that is longer has no rules to us."""
 ROOM_FOR_RULES_BYTES = 8 * 1024**2
 """Of all rules together, as `flatten` writes them: hundreds of sparse files cost an agent nothing."""
+_TIMEOUT_S = 60.0
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -40,13 +50,18 @@ def read_rules(tree: Tree, paths: Iterable[bytes], *, room_bytes: int) -> tuple[
         except OSError as exc:
             left_out += exc.errno == errno.EFBIG
             continue
-        cost = len(data) + (data.count(b"\n") + 1) * len(path)
+        cost = rule_cost(path, data)
         if cost > room_bytes:
             left_out += 1
             continue
         room_bytes -= cost
         found[path] = data
     return found, left_out
+
+
+def rule_cost(path: bytes, data: bytes) -> int:
+    """How many bytes a `.gitignore` becomes at most, as `flatten` writes it."""
+    return len(data) + (data.count(b"\n") + 1) * len(path)
 
 
 def left_out_note(count: int) -> tuple[str, ...]:
@@ -57,19 +72,78 @@ def left_out_note(count: int) -> tuple[str, ...]:
     return (f"{first} do not hold for what a run adds, which is covered",)
 
 
-def flatten(rules: Rules, place: bytes = b"") -> bytes:
+async def ignored_among(
+    paths: Iterable[bytes], rules: Rules, scratch: Path, *, are_folders: bool = False
+) -> set[bytes]:
+    """Those of `paths` that the rules ignore, by themselves or with a directory above them.
+
+    Args:
+        paths: Files and links, relative to the workspace.
+        rules: Each repository's hold for what lies in it.
+        scratch: A directory of the caller's; what is left in it is of no use.
+        are_folders: Whether the paths are those of directories instead.
+
+    Raises:
+        InfrastructureFault: The rules take too long on these names.
+    """
+    found: set[bytes] = set()
+    for place, inside in _by_repository(paths, rules.excludes).items():
+        patterns = flatten(rules, place, are_folders=are_folders)
+        if not patterns:
+            continue
+        git_dir = Path(tempfile.mkdtemp(dir=scratch))
+        write_clean_git_dir(git_dir)
+        (git_dir / "info" / "exclude").write_bytes(patterns)
+        (git_dir / "nothing").mkdir()
+        # A dot first: what begins with a colon has a meaning of its own to git.
+        asked = b"\0".join(b"./" + path[len(place) :] for path in inside)
+        answer = await Git(git_dir, git_dir / "nothing", Actor.current()).run(
+            "check-ignore",
+            "-z",
+            "--no-index",
+            "--stdin",
+            stdin=asked,
+            timeout_s=_TIMEOUT_S,
+            accept=(0, 1),
+            output_limit_bytes=2 * MAX_NAMES_BYTES,
+        )
+        found.update(place + path[2:] for path in answer.stdout.split(b"\0") if path)
+    return found
+
+
+def _by_repository(paths: Iterable[bytes], places: Mapping[bytes, bytes]) -> dict[bytes, list[bytes]]:
+    if len(places) == 1:
+        inside = list(paths)
+        return {b"": inside} if inside else {}
+    groups: dict[bytes, list[bytes]] = {}
+    for path in paths:
+        end = path.rfind(b"/") + 1
+        while end > 0 and path[:end] not in places:
+            end = path.rfind(b"/", 0, end - 1) + 1
+        groups.setdefault(path[:end], []).append(path)
+    return groups
+
+
+def flatten(rules: Rules, place: bytes = b"", *, are_folders: bool = False) -> bytes:
     """One exclude file that says what all rules together say, for the repository at `place`.
 
     Args:
         rules: The rules.
         place: The repository's path in the workspace, ending in a slash; empty for the workspace itself.
+        are_folders: Whether it is for directories, which git is not shown: what holds for directories only, holds.
     """
-    lines = rules.excludes.get(place, b"").splitlines()
+    own = _lines(rules.excludes.get(place, b""))
+    lines = [line for line in own if line.strip() and not line.startswith(b"#")]
     inside = [path for path in rules.files if path.startswith(place)]
     for path in sorted(inside, key=lambda path: (path.count(b"/"), path)):
         folder = path[len(place) :].rpartition(b"/")[0]
-        lines += [rule for line in rules.files[path].splitlines() if (rule := moved(line, folder))]
-    return b"\n".join(lines) + b"\n"
+        lines += [rule for line in _lines(rules.files[path]) if (rule := moved(line, folder))]
+    return b"".join((_for_folders(line) if are_folders else line) + b"\n" for line in lines)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """The lines of a file of rules as git splits it."""
+    return [line.removesuffix(b"\r") for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
 
 
 def moved(line: bytes, folder: bytes) -> bytes:
@@ -84,6 +158,12 @@ def moved(line: bytes, folder: bytes) -> bytes:
     if b"/" in body.rstrip(b"/"):
         return negated + base + body.lstrip(b"/")
     return negated + (base + b"**/" + body if folder else body)
+
+
+def _for_folders(line: bytes) -> bytes:
+    """A rule as it holds for a directory; git ignores spaces at its end unless they are escaped."""
+    body = re.sub(rb"(?<!\\) +$", b"", line)
+    return body[:-1] if body.endswith(b"/") else line
 
 
 def escape(path: bytes) -> bytes:

@@ -1,8 +1,8 @@
-"""What a checkpoint knows besides its tree."""
+"""What is known of a snapshot besides its tree."""
 
 import os
 import stat
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,10 +11,11 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import RecordError
 from ringfence.sandbox.workspace.protect.flags import is_run
 from ringfence.sandbox.workspace.snapshot.ignore import Rules
-from ringfence.sandbox.workspace.snapshot.survey import ELSEWHERE
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_MARKS = 20_000
+_SHOWN = 20
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -27,7 +28,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Memo(msgspec.Struct, frozen=True):
-    """What a checkpoint knows besides its tree."""
+    """What is known of a snapshot besides its tree."""
 
     tree: str
     rules: Rules = Rules()
@@ -39,9 +40,13 @@ class Memo(msgspec.Struct, frozen=True):
     ignored: frozenset[bytes] = frozenset()
     """What was ignored at the beginning of the chain; directories, meant as a whole, end in a slash."""
     base: str | None = None
-    """The checkpoint this one was taken to be compared with."""
+    """The snapshot this one was taken to be compared with."""
     marks: dict[bytes, Mark] = {}
     """Files that are not covered but watched: those skipped, and those that the host trusts by their name."""
+
+    def with_marks(self, marks: dict[bytes, Mark]) -> "Memo":
+        """The same with these marks."""
+        return msgspec.structs.replace(self, marks=marks)
 
 
 def lies_in(path: bytes, places: Container[bytes]) -> bool:
@@ -55,13 +60,13 @@ def lies_in(path: bytes, places: Container[bytes]) -> bool:
 
 
 def save_memo(store: Path, checkpoint: str, memo: Memo) -> None:
-    """Keep what is known of a checkpoint."""
+    """Keep what is known of a snapshot."""
     folder = make_private_dir(store / "memo")
     (folder / checkpoint).write_bytes(msgspec.msgpack.encode(memo))
 
 
 def load_memo(store: Path, checkpoint: str) -> Memo:
-    """What is known of a checkpoint.
+    """What is known of a snapshot.
 
     Raises:
         RecordError: There is no such checkpoint.
@@ -114,3 +119,17 @@ def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
 def mark_of(status: os.stat_result) -> Mark:
     """What tells a file of this status from others."""
     return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)
+
+
+def named_note(what: str, paths: Sequence[bytes]) -> tuple[str, ...]:
+    """A note that names files; none where there are none."""
+    if not paths:
+        return ()
+    names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return (f"{what}: {names}{more}",)
+
+
+def unlocked_note(paths: Sequence[bytes]) -> tuple[str, ...]:
+    """Name files whose permissions were restored; empty if there were none."""
+    return named_note("restored the owner's permissions on", paths)

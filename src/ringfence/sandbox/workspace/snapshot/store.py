@@ -1,8 +1,8 @@
-"""Checkpoints: states of the workspace, as commits in a git store of our own outside the workspace.
+"""Snapshots: states of the workspace, as commits in a git store of our own outside the workspace.
 
 Covered is what git tracks or would offer to add, with contents, links and the executable bit. Ignored files,
 empty directories, owners and times are not. Files beyond a size and things that are neither file nor link are
-skipped, and named in the checkpoint.
+skipped, and named in the snapshot.
 """
 
 import fcntl
@@ -10,21 +10,21 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
 
 import anyio
-import msgspec
+import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached, write_clean_git_dir
-from ringfence.sandbox.workspace.run_as import Actor, both
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.snapshot.blobs import Blob, batches, read_changes, read_line, split_contents
+from ringfence.sandbox.workspace.snapshot.capture import Capture
 from ringfence.sandbox.workspace.snapshot.diff import (
     Diff,
     PatchTooLarge,
@@ -32,17 +32,20 @@ from ringfence.sandbox.workspace.snapshot.diff import (
     parse_diff,
     without_lines,
 )
-from ringfence.sandbox.workspace.snapshot.known import Names
-from ringfence.sandbox.workspace.snapshot.listing import Listing, LookedOver, list_again, list_before
-from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo, watched_paths
-from ringfence.sandbox.workspace.snapshot.notes import set_id_notes, unlocked_note
-from ringfence.sandbox.workspace.snapshot.scan import NO_FILE
-from ringfence.sandbox.workspace.snapshot.survey import MAX_NAMES_BYTES
-from ringfence.sandbox.workspace.snapshot.taking import Taken, Taker, cache_key
+from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
+from ringfence.sandbox.workspace.snapshot.objects import (
+    Blob,
+    batches,
+    read_changes,
+    read_line,
+    split_contents,
+)
+from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache, load_cache, save_cache
+from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
-"""More than twice the names of all files that two checkpoints can hold, with what git says of each."""
+"""More than twice the names of all files that two snapshots can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
 _OPTIONS = ("core.compression=1",)
 NAMED = "named-"
@@ -52,7 +55,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
 
 @frozen
 class Kept:
-    """A checkpoint as the store lists it."""
+    """A snapshot as the store lists it."""
 
     label: str
     id: str
@@ -85,7 +88,7 @@ class Snapshot:
 
 
 class SnapshotStore:
-    """The checkpoints of one workspace.
+    """The snapshots of one workspace.
 
     Args:
         workspace: The workspace, resolved.
@@ -103,6 +106,7 @@ class SnapshotStore:
         self._excludes = excludes
         name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
         self.directory = state / "checkpoints" / f"{name}.git"
+        self._cache_file = self.directory / "cache" / name[:32]
         self._git = Git(self.directory, actor=Actor.current(), options=_OPTIONS)
 
     async def take(
@@ -112,7 +116,7 @@ class SnapshotStore:
 
         Args:
             label: `<run>/before`, `<run>/after` or the like.
-            base: A checkpoint this one will be compared with, an agent having worked since: its files are
+            base: A snapshot this one will be compared with, an agent having worked since: its files are
                 looked at even if they are ignored by now, its ignore rules count in place of those in the tree,
                 git does not enter the tree, rights that the owner was deprived of are given back.
             root: Look at this directory in place of the workspace: a clone of it.
@@ -126,72 +130,46 @@ class SnapshotStore:
             raise UsageError(f"{label!r} does not name a checkpoint; use <run>/<word>")
         start, began_ns = time.perf_counter(), time.time_ns()
         root, actor = root or self.workspace, actor or self.actor
+        refs, is_clone = [f"refs/ringfence/{label}"], root != self.workspace
+        if not is_clone:
+            # What the stat cache is of: of a clone, nothing is kept for the next time.
+            refs.append(f"refs/ringfence-last/{self._cache_file.name}")
         async with self._locked():
             earlier = await self.memo(base) if base else None
-            shut = earlier.skipped if earlier else None
-            taker = Taker(self._git, root, actor, label, workspace=self.workspace, shut=shut)
-            listing = await self._list(root, actor, earlier, taker)
-            taken = await taker.take(listing, began_ns)
-            await self._remember(taken, listing, taker, earlier=earlier, base=base)
-            shared = () if earlier else await taker.links_note(taken, listing.ignored)
+            cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
+            capture = Capture(self._git, refs, root, actor, cache, is_clone, earlier, began_ns)
+            await capture.look(await self._known(earlier, cache), self._excludes)
+            await capture.keep()
+            if capture.is_news and not is_clone:
+                await anyio.to_thread.run_sync(save_cache, self._cache_file, capture.cache)
+            memo = await capture.memo(base)
+            await anyio.to_thread.run_sync(save_memo, self.directory, capture.commit, memo)
         return Snapshot(
-            id=taken.commit,
-            tree=taken.tree,
-            files=len(taken.files),
-            skipped={os.fsdecode(path): reason for path, reason in taken.skipped.items()},
-            git_entries=listing.git_entries,
-            specials=tuple(listing.specials),
-            blindness=listing.blindness,
-            shared=shared,
-            notes=(
-                *listing.notes,
-                *unlocked_note(tuple(dict.fromkeys((*listing.unlocked, *taken.unlocked)))),
-                *set_id_notes(taken),
-            ),
+            id=capture.commit,
+            tree=capture.tree,
+            files=len(capture.cache),
+            skipped={os.fsdecode(path): reason for path, reason in memo.skipped.items()},
+            git_entries=memo.git_entries,
+            specials=tuple(capture.found.specials),
+            blindness=capture.found.blindness,
+            shared=capture.shared,
+            notes=capture.notes(),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
 
-    async def _list(self, root: Path, actor: Actor, earlier: Memo | None, taker: Taker) -> Listing:
-        remembered = await taker.load()
-        looked = LookedOver()
-        known = taker.files_of(earlier.tree) if earlier else None
-        if earlier and known is None:
-            known = await self._names(earlier.tree)
-
-        async def find() -> Listing:
-            if earlier is None or known is None:
-                return await list_before(
-                    root, actor, excludes=self._excludes, remembered=remembered, looked=looked
-                )
-            return await list_again(root, actor, earlier, known, remembered=remembered, looked=looked)
-
-        listing, _ = await both(find, lambda: taker.prepare(looked))
-        if listing.is_news:
-            await taker.remember(remembered)
-        return listing
-
-    async def _remember(
-        self, taken: Taken, listing: Listing, taker: Taker, *, earlier: Memo | None, base: str | None
-    ) -> None:
-        """Keep what a checkpoint knows besides its tree."""
-        taken.skipped.update(listing.closed)
-        outside_git = (path for path in listing.specials if b".git" not in path.split(b"/"))
-        taken.skipped.update((path, NO_FILE) for path in outside_git)
-        memo = Memo(
-            tree=taken.tree,
-            rules=listing.rules,
-            private=taken.private,
-            git_entries=listing.git_entries,
-            skipped=taken.skipped,
-            ignored=earlier.ignored if earlier else listing.ignored,
-            base=base,
+    async def _known(self, earlier: Memo | None, cache: StatCache) -> Collection[bytes]:
+        """The files of a snapshot."""
+        if earlier is None:
+            return ()
+        if earlier.tree == cache.tree:
+            return cache
+        answer = await self._git.run(
+            "ls-tree", "-r", "-z", "--name-only", earlier.tree, output_limit_bytes=_LISTING_LIMIT_BYTES
         )
-        watched = watched_paths(memo, listing.trusted, taken.files, listing.repositories)
-        memo = msgspec.structs.replace(memo, marks=await taker.marks(watched))
-        await anyio.to_thread.run_sync(save_memo, self.directory, taken.commit, memo)
+        return set(answer.stdout.split(b"\0")) - {b""}
 
     async def memo(self, checkpoint: str) -> Memo:
-        """What is known of a checkpoint besides its files.
+        """What is known of a snapshot besides its files.
 
         Raises:
             RecordError: There is no such checkpoint.
@@ -199,31 +177,25 @@ class SnapshotStore:
         return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
 
     async def has(self, label: str) -> bool:
-        """Whether there is a checkpoint under this label."""
+        """Whether there is a snapshot under this label."""
         if not (self.directory / "HEAD").exists():
             return False
         ref = f"refs/ringfence/{label}"
         return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
 
-    async def _names(self, tree: str) -> Names:
-        result = await self._git.run(
-            "ls-tree", "-r", "-z", "--name-only", tree, output_limit_bytes=_LISTING_LIMIT_BYTES
-        )
-        return Names.of(result.stdout.split(b"\0")[:-1])
-
     async def is_same(self, earlier: str, later: str) -> bool:
-        """Whether two checkpoints differ in nothing, not even in what they could not keep."""
+        """Whether two snapshots differ in nothing, not even in what they could not keep."""
         one, other = await self.memo(earlier), await self.memo(later)
         return (one.tree, one.skipped, one.marks) == (other.tree, other.skipped, other.marks)
 
     async def diff(self, earlier: str, later: str) -> Diff:
-        """What changed from one checkpoint to another; without numbers of lines where they cost too much to count."""
+        """What changed from one snapshot to another; without numbers of lines where they cost too much to count."""
         return parse_diff(
             await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
         )
 
     async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
-        """Files that differ between two checkpoints."""
+        """Files that differ between two snapshots."""
         command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", earlier, later)
         result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return set(result.stdout.split(b"\0")) - {b""}
@@ -258,13 +230,13 @@ class SnapshotStore:
                 raise _too_large(exc) from exc
 
     async def blobs(self, checkpoint: str) -> list[Blob]:
-        """All files of a checkpoint."""
+        """All files of a snapshot."""
         command = ("ls-tree", "-r", "-z", "-l", checkpoint)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
     async def entries(self, checkpoint: str) -> dict[bytes, tuple[int, str]]:
-        """Mode and id of every file of a checkpoint."""
+        """Mode and id of every file of a snapshot."""
         command = ("ls-tree", "-r", "-z", checkpoint)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         rows = (line.partition(b"\t") for line in result.stdout.split(b"\0") if line)
@@ -307,7 +279,7 @@ class SnapshotStore:
             yield split_contents(batch, answer.stdout)
 
     async def kept(self) -> list[Kept]:
-        """All checkpoints that are pinned."""
+        """All snapshots that are pinned."""
         if not (self.directory / "HEAD").exists():
             return []
         form = "%(refname:lstrip=2) %(objectname) %(tree) %(committerdate:unix)"
@@ -316,27 +288,26 @@ class SnapshotStore:
         return [Kept(label, commit, tree, int(taken)) for label, commit, tree, taken in found]
 
     async def gc(self, keep: frozenset[str]) -> int:
-        """Drop the checkpoints of runs that are not in `keep`, but none taken by hand; return how many."""
+        """Drop the snapshots of runs that are not in `keep`, but none taken by hand; return how many."""
         async with self._locked():
-            await self._forget_clones()
+            await self._forget_caches()
             everything = await self.kept()
             dead = {one.label for one in everything if one.label.split("/")[0] not in keep}
             dead = {label for label in dead if not label.startswith(NAMED)}
             await self._drop(dead, everything)
         return len(dead)
 
-    async def _forget_clones(self) -> None:
-        """Remove what version 0.1 kept of directories other than the workspace: clones, which end with their runs."""
-        own = cache_key(self.workspace)
-        caches = [path for path in (self.directory / "cache").glob("*") if path.name.partition(".")[0] != own]
-        keys = sorted({path.name.partition(".")[0] for path in caches})
-        commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in keys)
+    async def _forget_caches(self) -> None:
+        """Remove what version 0.1 kept beside the stat cache, and of directories other than the workspace."""
+        others = [path for path in (self.directory / "cache").glob("*") if path != self._cache_file]
+        keys = {path.name.partition(".")[0] for path in others} - {self._cache_file.name}
+        commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in sorted(keys))
         await self._git.run("update-ref", "--stdin", stdin=commands.encode())
-        for path in caches:
+        for path in others:
             path.unlink()
 
     async def drop(self, label: str) -> None:
-        """Drop the checkpoint under a label, and what only it held."""
+        """Drop the snapshot under a label, and what only it held."""
         async with self._locked():
             await self._drop({label}, await self.kept())
 

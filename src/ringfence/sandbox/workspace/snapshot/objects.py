@@ -1,0 +1,187 @@
+"""Files as objects of the store: how they are read from disk, put in, listed and taken out again."""
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.errors import InfrastructureFault
+from ringfence.frozen import frozen
+from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.snapshot.stat_cache import Entry
+from ringfence.sandbox.workspace.tree import GONE, Tree
+
+_BATCH_BYTES = 32 * 1024**2
+_MAX_PACKS = 100
+_FEW = 200
+"""Objects: of two hundred files, or fewer, with the directories above them."""
+_MANY = 200
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+HOLLOW = "a sparse file, most of which is not on disk"
+
+
+@frozen
+class Content:
+    """A file as it was read."""
+
+    path: bytes
+    git_mode: int
+    data: bytes
+    entry: Entry
+
+
+def read_batch(
+    tree: Tree, paths: Iterator[bytes], *, began_ns: int, file_limit_bytes: int, skipped: dict[bytes, str]
+) -> list[Content]:
+    """Read files until about 32 MiB are together; an empty list at the end.
+
+    Args:
+        tree: Where they are.
+        paths: Those still to be read.
+        began_ns: When the snapshot was begun: what changed later than shortly before will be read again.
+        file_limit_bytes: How long a file may be.
+        skipped: Is given those that are not read, and why.
+    """
+    batch: list[Content] = []
+    gathered = 0
+    for path in paths:
+        try:
+            data, status = tree.read(path, file_limit_bytes, holes=False)
+        except OSError as exc:
+            if exc.errno == errno.EFBIG:
+                skipped[path] = f"larger than {file_limit_bytes} bytes"
+            elif exc.errno == errno.ENODATA:
+                skipped[path] = HOLLOW
+            elif exc.errno not in GONE:
+                skipped[path] = os.strerror(exc.errno or 0).lower()
+            continue
+        entry = Entry.of(status, blob_id(data), began_ns)
+        batch.append(Content(path, git_mode(status.st_mode), data, entry))
+        gathered += len(data) + 1000
+        if gathered >= _BATCH_BYTES:
+            break
+    return batch
+
+
+def git_mode(mode: int) -> int:
+    """The mode a git tree gives a file or link."""
+    if stat.S_ISLNK(mode):
+        return 0o120000
+    return 0o100755 if mode & stat.S_IXUSR else 0o100644
+
+
+def blob_id(data: bytes) -> bytes:
+    """The id git gives these contents (SHA-1 as git's format has it, not as a guard against forgery)."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
+
+
+async def import_changes(
+    git: Git, refs: Sequence[str], *, base_tree: str, deleted: Iterable[bytes], written: Sequence[Content]
+) -> tuple[str, str]:
+    """Commit the tree `base_tree` (empty: none) with these changes on all `refs`, without a parent.
+
+    Returns:
+        The commit's id and its tree's id.
+    """
+    deleted = [*deleted]
+    parts = [
+        b"feature done\n",
+        b"commit %s\nmark :1\n" % refs[0].encode(),
+        b"committer ringfence <ringfence@localhost> %d +0000\n" % int(time.time()),
+        # Named in it: two snapshots of one state in one second are two, each with a memo of its own.
+        b"data %d\n%s\n" % (len(refs[0]), refs[0].encode()),
+        b'M 040000 %s ""\n' % base_tree.encode() if base_tree not in {"", EMPTY_TREE} else b"deleteall\n",
+    ]
+    parts += [b"D %s\n" % quoted(path) for path in deleted]
+    for content in written:
+        parts.append(
+            b"M %o inline %s\ndata %d\n" % (content.git_mode, quoted(content.path), len(content.data))
+        )
+        parts += [content.data, b"\n"]
+    parts += [b"reset %s\nfrom :1\n\n" % ref.encode() for ref in refs[1:]]
+    parts.append(b'get-mark :1\nls :1 ""\ndone\n')
+    # A commit on the same tree is one object, for which no pack is made.
+    is_alone = not deleted and not written
+    unpack_limit = _FEW if is_alone else await anyio.to_thread.run_sync(_unpack_limit, git.directory)
+    # A file is next to never like the one before it; to see that takes as long as all the rest. Trees are.
+    depth = ("--depth=0",) if len(written) > _MANY else ()
+    command = ("fast-import", "--quiet", "--force", *depth)
+    packing = replace(git, options=(*git.options, f"fastimport.unpackLimit={unpack_limit}"))
+    result = await packing.run(*command, stdin=b"".join(parts), timeout_s=600.0)
+    lines = result.stdout.decode("ascii", "replace").splitlines()
+    # An empty tree is told as "missing".
+    if len(lines) != 2:
+        raise InfrastructureFault(f"git fast-import answered {result.stdout[:200]!r}; is the disk full?")
+    tree = lines[1].split()[2] if lines[1].startswith("040000 tree ") else EMPTY_TREE
+    return lines[0], tree
+
+
+def _unpack_limit(store: Path) -> int:
+    """How many objects are kept one by one; beyond, as a pack, which takes a tenth of the time.
+
+    Git opens each pack, so there are to be no thousands of them; `gc` makes them one.
+    """
+    packs = sum(path.suffix == ".pack" for path in (store / "objects" / "pack").iterdir())
+    return 1 if packs < _MAX_PACKS else _FEW
+
+
+def quoted(path: bytes) -> bytes:
+    """A path as fast-import reads any path."""
+    return b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
+
+
+@frozen
+class Blob:
+    """A file of a snapshot, without its contents."""
+
+    path: bytes
+    git_mode: int
+    id: str
+    size: int
+
+
+def read_line(line: bytes) -> Blob:
+    """What a line of `git ls-tree -l` says."""
+    head, _, path = line.partition(b"\t")
+    mode, _, name, size = head.split()
+    return Blob(path=path, git_mode=int(mode, 8), id=name.decode(), size=int(size))
+
+
+def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
+    """Path, mode and id of what `git diff-tree -r -z --raw --no-renames` says is there afterwards; mode 0: nothing."""
+    fields = output.split(b"\0")
+    found = []
+    for head, path in zip(fields[::2], fields[1::2], strict=False):
+        _, mode, _, name, _ = head.split(b" ")
+        found.append((path, int(mode, 8), name.decode()))
+    return found
+
+
+def batches(blobs: Iterable[Blob]) -> Iterator[list[Blob]]:
+    """Files in lists of about 32 MiB."""
+    batch: list[Blob] = []
+    size = 0
+    for blob in blobs:
+        if batch and size + blob.size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(blob)
+        size += blob.size + 1000
+    if batch:
+        yield batch
+
+
+def split_contents(batch: list[Blob], answer: bytes) -> list[tuple[Blob, bytes]]:
+    """What `git cat-file --batch` answered, file by file."""
+    contents, position = [], 0
+    for blob in batch:
+        start = answer.index(b"\n", position) + 1
+        contents.append((blob, answer[start : start + blob.size]))
+        position = start + blob.size + 1
+    return contents

@@ -1,0 +1,428 @@
+"""One walk over a whole tree: its files and which of them changed, special files, nested repositories, and its gaps.
+
+An agent may have worked there, so git is not asked: what it meets on its way (a fifo called `.gitignore`, rules that
+take for ever, gigabytes of names) would decide whether it ever answers. All that is gathered here is bounded, and what
+lies beyond a bound is named.
+"""
+
+import errno
+import itertools
+import os
+import stat
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ringfence.sandbox.workspace.protect.flags import TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.snapshot.stat_cache import Entry, Folders
+from ringfence.sandbox.workspace.tree import GONE, MAX_DEPTH, SET_ID, Tree, may_be_hollow
+
+MAX_ENTRIES = 2_000_000
+MAX_NAMES_BYTES = 64 * 1024**2
+"""Of the paths of files: about what is held of them in memory."""
+ELSEWHERE = b"./"
+"""Stands for directories that are too many to be named: anywhere in the workspace."""
+BEYOND = "beyond the number of files that are looked at"
+TOO_DEEP = "nested too deep to be looked at"
+UNREADABLE = "the directory cannot be read"
+NO_FILE = "neither a file nor a link"
+"""Why a fifo, socket or device is not covered."""
+_MAX_WATCHED_BYTES = 16 * 1024**2
+"""Of the paths of each kind that is watched: a flood of one takes no room from another."""
+_MAX_PENDING_BYTES = 128 * 1024**2
+"""Of the names of directories that are still to be looked into."""
+_PATH_COST_BYTES = 128
+_AT_ONCE = 100_000
+"""Entries of one directory that are held at a time."""
+_MAX_NAMED = 1000
+_SHOWN_LENGTH = 200
+_REPOSITORY_NAMES = frozenset({"head", "objects", "refs", "commondir"})
+"""What git takes a directory for a repository by, whatever the directory is called (gitrepository-layout(5))."""
+_WATCHED_NAMES = TRUSTED_NAMES | _REPOSITORY_NAMES | {".git", ".gitignore"}
+
+
+@dataclass
+class Walk:
+    """What was found; paths are bytes relative to the root."""
+
+    new: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Files and links that are not in the cache: directory, and names in it, separated by NUL."""
+    lost: set[bytes] = field(default_factory=set)
+    """Files of the cache that are gone, or not as they were."""
+    suspects: dict[bytes, int] = field(default_factory=dict)
+    """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
+    skipped: dict[bytes, str] = field(default_factory=dict)
+    """Files that are not covered, and why."""
+    linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Files that have more than one name: inode, and how many names it has."""
+    set_id: set[bytes] = field(default_factory=set)
+    """Those of `suspects` that are set-user-ID or set-group-ID."""
+    git_entries: set[bytes] = field(default_factory=set)
+    """Every `.git` below the root's own, wherever it is."""
+    ignore_files: set[bytes] = field(default_factory=set)
+    """Every `.gitignore`, wherever it is."""
+    trusted: set[bytes] = field(default_factory=set)
+    """Files that the host runs or trusts by their name, wherever they are."""
+    specials: set[bytes] = field(default_factory=set)
+    """Sockets, fifos and devices, wherever they are."""
+    repositories: set[bytes] = field(default_factory=set)
+    """HEAD and config of directories that git takes for a repository though they are not called `.git`."""
+    closed: dict[bytes, str] = field(default_factory=dict)
+    """Directories, ending in a slash, that were not looked into or not to their end, and why."""
+    unlocked: tuple[bytes, ...] = ()
+    """Directories on which the owner was given rights back; empty for the root."""
+    blindness: str = ""
+    """Why there may be sockets and repositories that are not among these, and what to remove; empty: there are none."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a bound was reached."""
+        return BEYOND in self.closed.values()
+
+    def new_folders(self) -> set[bytes]:
+        """The directories that new files lie in, and those above them, but for the root."""
+        folders: set[bytes] = set()
+        for folder, _ in self.new:
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        return folders
+
+    def new_files(self, ignored: Container[bytes], always: Container[bytes]) -> set[bytes]:
+        """The paths of the new files, as far as there is room for them.
+
+        Args:
+            ignored: Directories whose files are left out...
+            always: ... but for these.
+        """
+        paths: set[bytes] = set()
+        room = MAX_NAMES_BYTES
+        for folder, names in self.new:
+            prefix = folder + b"/" if folder else b""
+            if folder in ignored:
+                paths.update(path for name in names.split(b"\0") if (path := prefix + name) in always)
+                continue
+            count = names.count(b"\0") + 1
+            room -= len(names) + count * (len(folder) + _PATH_COST_BYTES)
+            if room < 0:
+                self.close(folder, BEYOND)
+                continue
+            paths.update([prefix + name for name in names.split(b"\0")])
+        return paths
+
+    def suspect(self, path: bytes, status: os.stat_result) -> None:
+        """Take a file for one that has to be read, or skip what is none."""
+        self.note_links(path, status)
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            self.suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
+            if stat.S_ISREG(status.st_mode) and status.st_mode & SET_ID:
+                self.set_id.add(path)
+        elif not stat.S_ISDIR(status.st_mode):
+            self.skipped[path] = NO_FILE
+
+    def note_links(self, path: bytes, status: os.stat_result) -> None:
+        """Remember a file that has more names."""
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            self.linked[path] = (status.st_ino, status.st_nlink)
+
+    def note_unread(self, path: bytes, error: OSError) -> None:
+        """Skip a file whose status cannot be read; one that is gone is not skipped."""
+        if error.errno not in GONE:
+            self.skipped[path] = os.strerror(error.errno or 0).lower()
+
+    def look_at(self, tree: Tree, paths: Iterable[bytes]) -> None:
+        """Take files that the walk did not compare, for ones that have to be read."""
+        folders: dict[bytes, list[bytes]] = {}
+        for path in paths:
+            folder, _, name = path.rpartition(b"/")
+            folders.setdefault(folder, []).append(name)
+        for folder, names in sorted(folders.items()):
+            prefix = folder + b"/" if folder else b""
+            for name in names:
+                try:
+                    fd = tree.directory(folder)
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except OSError as exc:
+                    self.note_unread(prefix + name, exc)
+                else:
+                    self.suspect(prefix + name, status)
+
+    def forget(self, paths: Iterable[bytes]) -> None:
+        """Leave out files that are not to be covered."""
+        for path in paths:
+            self.lost.add(path)
+            self.suspects.pop(path, None)
+            self.skipped.pop(path, None)
+            self.linked.pop(path, None)
+            self.set_id.discard(path)
+
+    def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
+        """Skip what is beyond a limit, preferring to keep the files in `first`."""
+        total = 0
+        for path in sorted(self.suspects, key=lambda path: (path not in first, path)):
+            total += self.suspects[path]
+            if total > limit_bytes:
+                del self.suspects[path]
+                self.skipped[path] = f"beyond {limit_bytes} bytes in all"
+
+    def close(self, folder: bytes, why: str) -> bool:
+        """Name a directory that was not looked into; whether it could be named."""
+        is_named = bool(folder) and len(self.closed) < _MAX_NAMED
+        self.closed.setdefault(folder + b"/" if is_named else ELSEWHERE, why)
+        return is_named
+
+
+def walk(
+    root: Path,
+    *,
+    cached: Folders | None = None,
+    gathers: bool = True,
+    leave_out: Container[bytes] = (),
+    covered: Container[bytes] = (),
+    shut: Container[bytes] | None = None,
+) -> Walk:
+    """Walk over the tree at `root`; links are not entered. A root that cannot be read is `closed`.
+
+    Args:
+        root: The directory.
+        cached: Files whose status is compared.
+        gathers: Whether new files are wanted.
+        leave_out: Directories, ending in a slash, whose new files are not wanted.
+        covered: Files that are wanted wherever they are.
+        shut: Directories on which the owner's rights stay as they are; on others, what is needed to look is
+            given back. None: on all.
+    """
+    unlock = 0 if shut is None else stat.S_IRUSR | stat.S_IXUSR
+    cached = cached or {}
+    try:
+        with Tree(root, unlock=unlock, shut=shut or ()) as tree:
+            walker = _Walker(tree, cached, leave_out, covered, gathers=gathers)
+            walker.walk()
+            walker.found.unlocked = tuple(tree.unlocked)
+            return walker.found
+    except OSError as exc:
+        reason = _reason(exc)
+        lost = {folder + b"/" + name if folder else name for folder in cached for name in cached[folder]}
+        return Walk(lost=lost, closed={ELSEWHERE: reason}, blindness=f"the workspace: {reason}")
+
+
+@dataclass(slots=True)  # not frozen: those take four times as long to make
+class _Folder:
+    """A directory to look into. It holds its own name only: the whole path of each would be room to flood."""
+
+    above: "_Folder | None"
+    name: bytes
+    is_left_out: bool = False
+    is_trusted: bool = False
+    in_git: bool = False
+    """Whether it is a `.git` or lies in one: nothing but sockets and the like is looked for."""
+
+    @property
+    def path(self) -> bytes:
+        names = []
+        here: _Folder | None = self
+        while here is not None and here.above is not None:
+            names.append(here.name)
+            here = here.above
+        return b"/".join(reversed(names))
+
+
+class _Walker:
+    def __init__(
+        self,
+        tree: Tree,
+        cached: Folders,
+        leave_out: Container[bytes],
+        covered: Container[bytes],
+        *,
+        gathers: bool,
+    ) -> None:
+        self.found = Walk()
+        self._tree = tree
+        self._cached = cached
+        self._unvisited = set(cached)
+        self._leave_out = leave_out
+        self._covered = covered
+        self._pending = [_Folder(None, b"", is_left_out=not gathers)]
+        # The last: what is in them takes no room from what lies in the open.
+        self._pending_git: list[_Folder] = []
+        self._entries_left = MAX_ENTRIES
+        self._pending_left = _MAX_PENDING_BYTES
+        self._names_left = MAX_NAMES_BYTES
+        self._watched_left: Counter[int] = Counter()
+        self._parts: set[str] = set()
+        self._crowds: Counter[bytes] = Counter()
+        """Entries below each directory at the top."""
+
+    def walk(self) -> None:
+        while pending := self._pending or self._pending_git:
+            folder = pending.pop()
+            path = folder.path
+            self._pending_left += len(folder.name) + _PATH_COST_BYTES
+            if self._entries_left >= 0:
+                self._parts.clear()
+                try:
+                    self._read(folder, path)
+                except OSError as exc:
+                    self._note_unreadable(folder, path, exc)
+            if self._entries_left < 0:
+                self._give_up_on(path)
+        if self.found.blindness == BEYOND:
+            self.found.blindness = self._crowd()
+        for path in self._unvisited:
+            self._lose(path, self._cached[path])
+
+    def _read(self, folder: _Folder, path: bytes) -> None:
+        """Look into a directory, in parts of a bounded size; one entry too many means that not all was looked at."""
+        fd = self._tree.directory(path)
+        cached = {} if folder.in_git else self._cached.get(path, {})
+        unseen = set(cached)
+        with os.scandir(fd) as entries:
+            left = itertools.islice(entries, self._entries_left + 1)
+            while (names := self._read_part(folder, path, left)) is not None:
+                unseen.difference_update(names)
+                self._compare(folder, path, fd, names, cached)
+        if cached:
+            self._lose(path, unseen)
+            self._unvisited.discard(path)
+        if "head" in self._parts and self._parts & {"objects", "refs", "commondir"}:
+            for part in (b"HEAD", b"config"):
+                self._keep(path + b"/" + part if path else part, self.found.repositories)
+
+    def _read_part(
+        self, folder: _Folder, path: bytes, entries: Iterator[os.DirEntry[str]]
+    ) -> list[bytes] | None:
+        """Names of files and links among the next entries; None at the end."""
+        names: list[bytes] = []
+        is_plain = not folder.is_trusted and not folder.in_git
+        encode = os.fsencode  # once: it is called fifty thousand times
+        count = 0
+        for count, entry in enumerate(itertools.islice(entries, _AT_ONCE), 1):  # noqa: B007 - used after the loop
+            if (
+                is_plain and entry.is_file(follow_symlinks=False) and entry.name.lower() not in _WATCHED_NAMES
+            ) or self._look_at(entry, folder, path):
+                names.append(encode(entry.name))
+        self._entries_left -= count
+        self._crowds[path.partition(b"/")[0]] += count
+        return names if count else None
+
+    def _compare(
+        self, folder: _Folder, path: bytes, fd: int, names: list[bytes], cached: dict[bytes, Entry]
+    ) -> None:
+        """Compare the status of each file with what the cache has of it; those it does not have are new."""
+        found, prefix = self.found, path + b"/" if path else b""
+        new: list[bytes] = []
+        look = os.stat
+        for name in names:
+            was = cached.get(name)
+            if was is None:
+                new.append(name)
+                continue
+            try:
+                status = look(name, dir_fd=fd, follow_symlinks=False)
+            except OSError as exc:
+                found.lost.add(prefix + name)
+                found.note_unread(prefix + name, exc)
+                continue
+            if status.st_ctime_ns != was.ctime_ns or status.st_ino != was.inode or status.st_size != was.size:
+                found.lost.add(prefix + name)
+                found.suspect(prefix + name, status)
+            elif status.st_nlink > 1:
+                found.note_links(prefix + name, status)
+        if folder.is_left_out:
+            new = [name for name in new if prefix + name in self._covered]
+        if new:
+            self._gather(path, b"\0".join(new))
+
+    def _gather(self, folder: bytes, names: bytes) -> None:
+        """Take new files; where there is no room for more, their directory is named and the walk goes on."""
+        self._names_left -= len(folder) + len(names) + _PATH_COST_BYTES
+        if self._names_left < 0:
+            self.found.close(folder, BEYOND)
+        else:
+            self.found.new.append((folder, names))
+
+    def _lose(self, folder: bytes, names: Iterable[bytes]) -> None:
+        prefix = folder + b"/" if folder else b""
+        self.found.lost.update([prefix + name for name in names])
+
+    def _look_at(self, entry: os.DirEntry[str], folder: _Folder, above: bytes) -> bool:
+        """Note what is of interest about an entry; whether it is a file or link that may be covered."""
+        name = os.fsencode(entry.name)
+        path = above + b"/" + name if above else name
+        is_dir = entry.is_dir(follow_symlinks=False)
+        is_special = not (is_dir or entry.is_symlink() or entry.is_file(follow_symlinks=False))
+        if name == b".git" and folder.above is not None and not folder.in_git:
+            self._keep(path, self.found.git_entries)
+        if is_special:
+            self._keep(path, self.found.specials)
+        if folder.in_git or name == b".git":
+            # Git's own daemon listens in a git directory, and what else may, anywhere below.
+            if is_dir:
+                self._put_off(_Folder(folder, name, is_left_out=True, in_git=True), self._pending_git)
+            return False
+        is_trusted_here = self._watch(entry.name.lower(), path, folder, is_dir=is_dir)
+        if is_dir:
+            is_left_out = folder.is_left_out or path + b"/" in self._leave_out
+            self._put_off(_Folder(folder, name, is_left_out, is_trusted_here), self._pending)
+        return not is_dir and not is_special
+
+    def _watch(self, lowered: str, path: bytes, folder: _Folder, *, is_dir: bool) -> bool:
+        """Note an entry that git, or the host, heeds by its name; whether the host trusts it."""
+        if lowered in _REPOSITORY_NAMES:
+            self._parts.add(lowered)
+        trusts = folder.is_trusted or (lowered in TRUSTED_NAMES and is_trusted(os.fsdecode(path)))
+        if trusts and not is_dir:
+            self._keep(path, self.found.trusted)
+        if path.rpartition(b"/")[2] == b".gitignore" and not is_dir:
+            self._keep(path, self.found.ignore_files)
+        return trusts
+
+    def _put_off(self, folder: _Folder, pending: list[_Folder]) -> None:
+        self._pending_left -= len(folder.name) + _PATH_COST_BYTES
+        if self._pending_left < 0:
+            self._pending_left += len(folder.name) + _PATH_COST_BYTES
+            self._give_up_on(folder.path)
+        else:
+            pending.append(folder)
+
+    def _keep(self, path: bytes, among: set[bytes]) -> None:
+        self._watched_left[id(among)] += len(path) + _PATH_COST_BYTES
+        if self._watched_left[id(among)] <= _MAX_WATCHED_BYTES:
+            among.add(path)
+        elif among is self.found.specials or among is self.found.git_entries:
+            self._give_up_on(path.rpartition(b"/")[0])
+        else:
+            self.found.close(path.rpartition(b"/")[0], BEYOND)
+
+    def _give_up_on(self, folder: bytes) -> None:
+        """What must be covered or guarded may lie there."""
+        self.found.blindness = self.found.blindness or BEYOND
+        self.found.close(folder, BEYOND)
+
+    def _note_unreadable(self, folder: _Folder, path: bytes, error: OSError) -> None:
+        if error.errno == errno.ENAMETOOLONG:
+            self.found.close(path, TOO_DEEP)
+            self.found.blindness = f"{_shown(path)} lies more than {MAX_DEPTH} directories deep, remove it"
+        # A git directory is guarded as a whole: what is shut in it stays shut.
+        elif (not folder.in_git or folder.name == b".git") and not self.found.close(path, _reason(error)):
+            self.found.blindness = (
+                f"{_shown(path)} and others: {_reason(error)}; give the right to, or remove them"
+            )
+
+    def _crowd(self) -> str:
+        (top, count), *_ = self._crowds.most_common(1)
+        place = f"below {_shown(top)}" if top else "at its top"
+        return (
+            f"more lies in it than is looked at, {count} entries of it {place}: remove what need not be there"
+        )
+
+
+def _shown(path: bytes) -> str:
+    text = os.fsdecode(path)
+    return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}...")
+
+
+def _reason(error: OSError) -> str:
+    return f"{UNREADABLE}: {(error.strerror or str(error)).lower()}"
