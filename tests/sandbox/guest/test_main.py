@@ -204,6 +204,23 @@ def test_no_descriptor_is_left() -> None:
         assert answers.wait_for(frames.FAIL, frames.EXIT) == frames.EXIT
 
 
+@pytest.mark.parametrize("data", [b"", b"half"], ids=["at once", "while it writes"])
+def test_a_write_that_is_cancelled_leaves_no_file(tmp_path: Path, data: bytes) -> None:
+    """Neither the target nor a temporary file, also if it is cancelled before its process is ready for the signal."""
+    fields = {"op": "write", "path": str(tmp_path / "target"), "cwd": "/", "window": 65_536}
+    write = frame(frames.OPEN, 1, frames.encode_record(fields.items()))
+    with started() as process:
+        answers = Answers(process)
+        answers.send(guest_payload())
+        for _ in range(20):
+            answers.send(write + (frame(frames.STDIN, 1, data) if data else b""))
+            if data:
+                answers.wait_for(frames.CREDIT_IN)
+            answers.send(frame(frames.KILL, 1))
+            answers.wait_for(frames.FAIL, frames.EXIT)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_silent_host_is_taken_for_dead() -> None:
     """A guest that hears nothing for as long as it was told ends with its commands, though its stream stays open."""
     with started() as process:

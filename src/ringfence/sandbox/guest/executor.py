@@ -23,7 +23,8 @@ _MAX_COMMANDS = 256
 _MAX_IDLE = 2
 _FORK_PAUSE_S = 0.5
 _KILL_S = 0.6
-_SHIM_GRACE_S = 0.5
+_SHIM_GRACE_S = 2.0
+"""How long a shim may take to report after a kill, on a busy machine, too; then it is killed itself."""
 _MAX_SPEC = 64 * 1024
 """A longer one does not fit a message: it goes to a new shim, which inherits it."""
 _MAX_DESCRIPTOR = 8192
