@@ -78,7 +78,7 @@ async def test_runs_at_once_never_share_one(runs: Runs):
 
 
 async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
-    """Before the work is brought out: no process of it, no holder."""
+    """Before the work is brought out: no process of it, no supervisor."""
     await runs.warmed()
     async with runs.opened() as sandbox, sandbox.spawn(["sleep", "1000"]):
         (holder,) = [
@@ -91,7 +91,7 @@ async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
 
 
 async def test_a_limit_that_kills_is_told_as_such(runs: Runs):
-    """The holder is asked for the kernel's account."""
+    """The supervisor is asked for the kernel's account."""
     runs.changes |= {"memory": "64m", "soft_limits": True}
     await runs.warmed()
     async with runs.opened() as sandbox:
@@ -169,7 +169,7 @@ async def test_one_whose_guest_died_goes_by_itself(runs: Runs):
     assert runs.pool.waiting() == []
 
 
-async def test_one_whose_holder_was_killed_is_passed_over_and_swept(runs: Runs):
+async def test_one_whose_supervisor_was_killed_is_passed_over_and_swept(runs: Runs):
     """The run starts cold."""
     (warm,) = await runs.warmed()
     os.kill(warm.pid, signal.SIGKILL)
@@ -204,7 +204,7 @@ async def test_what_cannot_be_started_ahead_fails_no_run(runs: Runs, monkeypatch
 
 
 async def test_a_run_that_is_killed_takes_its_sandbox_along_and_no_other(runs: Runs):
-    """The holder sees it leave."""
+    """The supervisor sees it leave."""
     (warm,) = await runs.warmed()
     words = ["exec", "-C", runs.workspace, "--", "sh", "-c", "echo > started; exec sleep 1000"]
     config = Path(os.environ["XDG_CONFIG_HOME"]) / "ringfence" / "ringfence.yaml"

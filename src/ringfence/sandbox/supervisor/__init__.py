@@ -1,5 +1,5 @@
-"""Sandboxes that outlive whoever made them: a holder process keeps the stream and serves it on a socket.
+"""Sandboxes that outlive the process that made them: a supervisor process keeps each and serves it on a socket.
 
-Whoever attaches speaks the guest's own frames over the socket, so that a held sandbox is a `Sandbox` like any
-other: the holder only gives channels new numbers and records what is run.
+Clients speak the guest's own frames over the socket, so that an attached sandbox is a `Sandbox` like any other: the
+supervisor gives channels new numbers and records what is run.
 """
