@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
-from tests.sandbox.workspace.bombs import delta_bomb
+from tests.sandbox.workspace.git.bombs import delta_bomb
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.commits import import_pack, unsafe_to_write

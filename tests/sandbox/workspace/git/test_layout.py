@@ -202,7 +202,7 @@ async def test_git_that_a_run_made_is_not_used_later(workspace: Path, state: Pat
     record, _ = await close(first.record, first.run_dir, state)
     assert record.git_appeared == [".git"]
     second = await ready(workspace, "run-2")
-    assert (second.layout, shown(second)) == (None, {workspace / ".git"})
+    assert (second.workspace.layout, shown(second)) == (None, {workspace / ".git"})
     assert "made by run 'run-1'" in second.notes[0]
     git(workspace, "-c", "alias.adopt=!cp -a .git .git.new && rm -r .git && mv .git.new .git", "adopt")
-    assert (await ready(workspace, "run-3")).layout is not None
+    assert (await ready(workspace, "run-3")).workspace.layout is not None

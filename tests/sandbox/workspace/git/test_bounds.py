@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.sandbox.workspace.bombs import delta_bomb
+from tests.sandbox.workspace.git.bombs import delta_bomb
 
 import ringfence
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, GitBounds, write_clean_git_dir

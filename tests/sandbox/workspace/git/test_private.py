@@ -2,32 +2,16 @@
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.git.sandboxes import fence, shell
 from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
-    """A sandbox at a prepared placement."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
-        yield sandbox
-
-
-async def shell(sandbox: Sandbox, script: str) -> str:
-    """Run a script inside; fail the test if it fails."""
-    result = await sandbox.run(["sh", "-ec", script], timeout_s=30)
-    assert result.ok, (result.stdout, result.stderr)
-    return result.stdout.strip()
 
 
 @pytest.fixture(params=["bind", "clone"])
@@ -124,24 +108,6 @@ async def test_out_of_reach(attack: str, repository: Path, state: Path, own, git
     again = subprocess.run(["ls", "-lRi", repository / ".git"], capture_output=True, check=True).stdout  # noqa: ASYNC221
     assert again == listing
     assert (repository / ".envrc").read_text() == "mine\n"
-
-
-async def test_users_refs_hooks_and_config_are_not_those_inside(repository: Path, state: Path, own, git):
-    """What an agent does to its refs, hooks and configuration does not happen to the user's."""
-    if os.geteuid() == 0:
-        own(repository)
-    head = git(repository, "rev-parse", "HEAD")
-    prepared = await prepare(repository, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
-    async with fence(prepared) as sandbox:
-        await shell(
-            sandbox,
-            "git commit -q --amend -m gone; git branch evil; git config core.fsmonitor /bin/false;"
-            " echo x > .git/hooks/post-commit; git stash list; git gc -q; git tag t",
-        )
-    assert git(repository, "rev-parse", "HEAD") == head
-    assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
-    assert "fsmonitor" not in (repository / ".git" / "config").read_text()
-    assert not (repository / ".git" / "hooks" / "post-commit").exists()
 
 
 async def test_no_settings_of_the_user_leak(repository: Path, ready, git):

@@ -2,34 +2,17 @@
 
 import os
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.sandbox.workspace.git.sandboxes import fence, shell
 from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 _ADD = ("-c", "protocol.file.allow=always", "submodule", "add", "-q")
-
-
-@asynccontextmanager
-async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
-    """A sandbox at a prepared placement."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
-        yield sandbox
-
-
-async def shell(sandbox: Sandbox, script: str) -> str:
-    """Run a script inside; fail the test if it fails."""
-    result = await sandbox.run(["sh", "-ec", script], timeout_s=30)
-    assert result.ok, (result.stdout, result.stderr)
-    return result.stdout.strip()
 
 
 @pytest.fixture

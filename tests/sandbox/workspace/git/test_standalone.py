@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.workspace.conftest import run_git
+from tests.sandbox.workspace.git.sandboxes import fence, shell
 from tests.sandbox.workspace.runs import prepare
-from tests.sandbox.workspace.test_private_git import fence, shell
 
 from ringfence.sandbox.workspace.run import Prepared, fetch_commits
 
