@@ -147,6 +147,14 @@ def test_roots_files_themselves(roots: Product, fence: Fence) -> None:
     assert not (roots.project / "made").exists()
 
 
+def test_a_project_file_does_not_open_roots_files(roots: Product) -> None:
+    """A project's own file cannot ask for root's files themselves until it is trusted."""
+    roots.write("ringfence.yaml", "sandbox: {mode: bind}\n")
+    ended = roots("exec", "--", "true")
+    assert ended.ends_as("configuration")
+    assert "sandbox.mode" in ended.err
+
+
 def test_links_that_an_agent_leaves_lead_root_nowhere(roots: Product) -> None:
     """What root does in its own workspace after a run, `diff`, `undo` and the next run, follows no link out of it."""
     outside = roots.place / "outside"

@@ -52,7 +52,7 @@ def _of(agent: Agent) -> _Doubts:
         yield "workspace", f"there is no directory {str(workspace)!r}; its jobs fail until there is"
     elif workspace is not None and agent.settings.sandbox.mode is None and _is_roots(workspace):
         copies = f"{str(workspace)!r} is root's, so its jobs work on private copies"
-        way_out = "`ringfence apply RUN` brings one in, or give the directory to a user by `chown -R`"
+        way_out = "`ringfence apply RUN` brings one in; `sandbox: {mode: bind}` has them work on the files themselves"
         yield "workspace", f"{copies}; {way_out}"
     if model.startswith(_SCRIPTED) and not Path(model.removeprefix(_SCRIPTED)).is_file():
         script = model.removeprefix(_SCRIPTED)
@@ -95,5 +95,5 @@ def _unpriced(agent: Agent, fleet: FleetSettings) -> _Doubts:
 
 
 def _is_roots(directory: Path) -> bool:
-    """Whether we are root, and it is not given to anybody else; then no agent may work on the files themselves."""
+    """Whether it is root's own, as we are: then an agent works on the files themselves only where that is asked for."""
     return os.geteuid() == 0 and directory.stat().st_uid == 0
