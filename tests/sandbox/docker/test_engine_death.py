@@ -47,6 +47,7 @@ class OwnEngine:
         network = ["--bridge=none", "--iptables=false", "--ip-masq=false"]
         with (self._folder / "log").open("ab") as log:
             command = [
+                *("unshare", "--net"),  # without a bridge it would remove that of the machine's own Docker
                 "dockerd",
                 f"--host={self.url}",
                 f"--config-file={self._folder / 'settings'}",
