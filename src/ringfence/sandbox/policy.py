@@ -234,7 +234,7 @@ def _labels(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
     takes_none = not traits_of(spec).takes_image
-    asked = {
+    fields = {
         "image": spec.image is not None,
         "engine": spec.engine is not None,
         "runtime": spec.runtime is not None,
@@ -242,7 +242,7 @@ def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[st
         "labels": bool(spec.labels),
         "tmp_exec": spec.tmp_exec,
     }
-    for name in (name for name, is_asked in asked.items() if is_asked and takes_none):
+    for name in (name for name, is_set in fields.items() if is_set and takes_none):
         yield f"sandbox.{name} with backend {spec.backend!r}"
 
 

@@ -1,4 +1,4 @@
-"""Finds where control groups with limits can be made, and says why where they cannot. Changes nothing.
+"""Finds where control groups with limits can be made, or the reason why they cannot. Changes nothing.
 
 Version 2 has the "no internal processes" rule: a group that enables controllers for its children holds no process
 itself (the root is exempt). So the place is the nearest ancestor, our own group first, that already enables them or
@@ -77,7 +77,7 @@ def plan(
         proc: Where procfs is mounted.
         scopes: The caller starts sandboxes by `launch_prefix` if the kind is `systemd`; else that kind is never
             returned, as nothing would set the limits.
-        environment: Tells whether the user has a systemd instance (`XDG_RUNTIME_DIR`).
+        environment: Shows whether the user has a systemd instance (`XDG_RUNTIME_DIR`).
     """
     trees = hierarchies(proc)
     if not trees:

@@ -1,4 +1,4 @@
-"""What runs inside a sandbox: standard library only, Python 3.9 or newer, sent over the stream at start.
+"""The program that runs inside a sandbox: standard library only, Python 3.9 or newer, sent over the stream at start.
 
 The modules here import as little as they can (`posix` rather than `os`, `_socket` rather than `socket`, no
 `json`, no `enum`): each import is paid in every sandbox, in milliseconds of start and megabytes of memory.

@@ -320,7 +320,7 @@ def _pipes(count: int) -> list[int]:
 
 
 def _enlarge(pipe: int) -> None:
-    """Ask for the largest buffer that a user may have; without it the pipe is only slower."""
+    """Set the largest buffer that a user may have; without it the pipe is only slower."""
     try:
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)
     except OSError:

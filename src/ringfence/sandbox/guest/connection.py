@@ -119,7 +119,7 @@ class Connection:
         owner: All connections.
         channel: The channel's number.
         sock: Connected.
-        listener: What accepted it; None if the host asked for it.
+        listener: What accepted it; None if the host opened it.
     """
 
     def __init__(

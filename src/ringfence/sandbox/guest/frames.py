@@ -1,17 +1,16 @@
-"""The one stream's wire format, spoken by the guest and by the host.
+"""The wire format of the stream between the host and the guest.
 
-A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0
-is the sandbox itself. The host picks the numbers of commands, listeners and connections it asks for; the guest
-those of connections it accepts, from `GUEST_NUMBERS` up, so that neither waits for the other.
-Structured payloads are records: pairs of text, each text a u32 length and UTF-8 bytes (surrogateescape), so that
-a reader in any language is a page long.
+A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0 is the
+sandbox itself. The host numbers the commands, listeners and connections that it opens; the guest numbers the
+connections that it accepts, from `GUEST_NUMBERS` up, so that neither waits for the other. Structured payloads are
+records: pairs of text, each text a u32 length and UTF-8 bytes (surrogateescape).
 
-Flow control: each side may send on a channel's stream only as many bytes as the other has granted. The
-host's grant for a command's output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`; on a connection each
-side starts with `CONNECTION_WINDOW`.
+Flow control: each side sends on a channel only as many bytes as the other has granted. The host's grant for a command's
+output is in OPEN; the guest's grant for stdin is `STDIN_WINDOW`; on a connection each side starts with
+`CONNECTION_WINDOW`.
 
-A connection's end: DATA_END says that its sender sends no more bytes, CLOSE that it neither sends nor takes any.
-Each side sends CLOSE exactly once, as its last frame, and a number is free when both did. Listeners likewise.
+The end of a connection: after DATA_END its sender sends no more bytes; after CLOSE it neither sends nor receives any.
+Each side sends CLOSE exactly once, as its last frame; then the number is free again. The same holds for listeners.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ STDIN_WINDOW = 256 * 1024
 CONNECTION_WINDOW = 128 * 1024
 GUEST_NUMBERS = 1 << 31
 
-# host to guest
+# from the host to the guest
 CONFIG = 1  # record: ttl_s, memory, pids, disk, path...
 OPEN = 2  # record: argv..., env..., cwd, timeout_s, rows, cols, window, op
 STDIN = 3  # bytes
@@ -44,8 +43,8 @@ STATS = 11
 LISTEN = 12  # record: port (0: any) or path, limit (connections at once); opens a listener's channel
 CONNECT = 13  # record: port; opens a connection's channel
 
-# guest to host
-HELLO = 32  # record: version, python, pid, undumpable, uid
+# from the guest to the host
+HELLO = 32  # record: version, python, pid, uid, undumpable, covered, filtered
 STDOUT = 33  # bytes
 STDERR = 34  # bytes
 CREDIT_IN = 35  # u32: more bytes of stdin
@@ -58,11 +57,11 @@ LISTENING = 41  # record: port; the answer to LISTEN, unless it is FAIL
 ACCEPTED = 42  # u32: number of a new connection's channel; on its listener's
 CONNECTED = 43  # the answer to CONNECT, unless it is FAIL
 
-# both ways, on a connection's channel
+# in both directions, on a connection's channel
 DATA = 64  # bytes, at least one
 DATA_END = 65
 CREDIT = 66  # u32: more bytes of DATA
-CLOSE = 67  # empty, or `RESET`: what was on its way is lost
+CLOSE = 67  # empty, or `RESET`: bytes on their way are lost
 
 RESET = b"\1"
 CONNECTION_KINDS = (LISTEN, CONNECT, DATA, DATA_END, CREDIT, CLOSE)
@@ -73,7 +72,7 @@ _MAX_FIELDS = 100_000
 
 
 def encode_record(pairs: Iterable[tuple[str, object]]) -> bytes:
-    """Bytes of a list of (key, value) texts."""
+    """Encode pairs of key and value."""
     parts = []
     for pair in pairs:
         for text in pair:
@@ -84,7 +83,7 @@ def encode_record(pairs: Iterable[tuple[str, object]]) -> bytes:
 
 
 def decode_record(payload: bytes) -> list[tuple[str, str]]:
-    """List of (key, value) texts in `payload`.
+    """Decode the pairs of key and value in `payload`.
 
     Raises:
         ValueError: It is not a record.

@@ -10,10 +10,9 @@ import posix as os
 
 try:
     import _ctypes
-except ImportError:  # a Python built without it: nothing here works, and the host is told so in HELLO
+except ImportError:  # a Python built without it: nothing here works, and HELLO says so
     _ctypes = None  # type: ignore[assignment]
 
-PR_SET_PDEATHSIG = 1
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 PR_SET_NO_NEW_PRIVS = 38
@@ -41,7 +40,7 @@ if _ctypes is not None:
         _fields_ = (("length", _Short), ("filter", _Bytes))
 
     class _Function(_ctypes.CFuncPtr):
-        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+        _flags_ = _ctypes.FUNCFLAG_CDECL
         _restype_ = _Int
 
 
@@ -52,16 +51,6 @@ def _call(name: str, *arguments: object) -> int:
     address = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # type: ignore[arg-type]  # None: this program
     result: int = _Function(address)(*arguments)
     return result
-
-
-def _check(name: str, *arguments: object) -> None:
-    """Call a function of the C library.
-
-    Raises:
-        OSError: It failed.
-    """
-    if _call(name, *arguments) != 0:
-        raise OSError(_ctypes.get_errno() if _ctypes is not None else 38, name)
 
 
 def become_undumpable() -> bool:
@@ -81,19 +70,10 @@ def install_filter(program: bytes) -> bool:
     Args:
         program: An array of `struct sock_filter`.
     """
-    return (
-        _ctypes is not None
-        and _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-        and _call(
-            "prctl",
-            PR_SET_SECCOMP,
-            SECCOMP_MODE_FILTER,
-            _ctypes.byref(_FilterProgram(len(program) // 8, program)),
-            0,
-            0,
-        )
-        == 0
-    )
+    if _ctypes is None or _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return False
+    argument = _ctypes.byref(_FilterProgram(len(program) // 8, program))
+    return _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, argument, 0, 0) == 0
 
 
 def mask_guest(stream: tuple[int, int]) -> bool:
@@ -114,7 +94,8 @@ def mask_guest(stream: tuple[int, int]) -> bool:
         _call("mount", b"none", b"/proc/1", b"tmpfs", MS_RDONLY, b"size=4k,mode=555")
         for number in range(_MAX_CAPABILITIES):
             _call("prctl", PR_CAPBSET_DROP, number, 0, 0, 0)
-        _check("capset", struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24))
+        if _call("capset", struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24)) != 0:
+            return False
     return (os.getuid(), os.getgid()) == (uid, gid) and _is_masked(stream)
 
 
