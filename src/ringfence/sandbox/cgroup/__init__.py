@@ -1,9 +1,8 @@
 """Limits on memory, processor time and processes by Linux control groups, where they can be used."""
 
 from ringfence.sandbox.cgroup.group import Cgroup, adopt, create, leftovers, remove_leftovers
-from ringfence.sandbox.cgroup.limits import GroupLimits
+from ringfence.sandbox.cgroup.limits import GroupLimits, launch_environment, launch_prefix
 from ringfence.sandbox.cgroup.plan import CgroupPlan, plan
-from ringfence.sandbox.cgroup.systemd import launch_environment, launch_prefix
 
 __all__ = [
     "Cgroup",

@@ -1,6 +1,8 @@
-"""The limits of a control group as the kernel's files of either version take them; each is read back."""
+"""The limits of a control group: as files of the kernel, written and read back, or as properties of a systemd scope."""
 
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ringfence.errors import SandboxStartFailed
@@ -119,3 +121,27 @@ def write_raw(file: Path, value: str) -> None:
         os.write(descriptor, value.encode())
     finally:
         os.close(descriptor)
+
+
+def launch_prefix(sandbox_id: str, limits: GroupLimits) -> tuple[str, ...]:
+    """Arguments to put before a command so that the user's systemd starts it in a transient scope with these limits.
+
+    The command stays our child and keeps its descriptors (`--scope`). Call `adopt` afterwards, which reads the limits
+    back from the kernel. Option names: systemd.resource-control(5).
+    """
+    properties = ["Delegate=yes"]
+    if limits.memory_bytes is not None:
+        properties += [f"MemoryMax={limits.memory_bytes}", "MemorySwapMax=0"]
+    if limits.cpus is not None:
+        properties.append(f"CPUQuota={max(math.floor(limits.cpus * 100), 1)}%")
+    if limits.pids is not None:
+        properties.append(f"TasksMax={limits.pids}")
+    options = (argument for one in properties for argument in ("-p", one))
+    unit = f"--unit=ringfence-{sandbox_id}"
+    return ("systemd-run", "--user", "--scope", "--quiet", "--collect", unit, *options, "--")
+
+
+def launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a user's environment by which `systemd-run` finds the user's systemd, and no others."""
+    names = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+    return {name: environment[name] for name in names if name in environment}
