@@ -3,8 +3,8 @@
 NOT VERIFIED AGAINST THE REAL PRODUCT: it needs a sign-in and hardware virtualisation. Commands and options are those
 of its reference (docs.docker.com/reference/cli/sbx, and /docker/sandbox for the older plugin; read 2026-11).
 
-It can show a directory only at its own path, so there are no clones, and `.git` itself is shown, read-only. Its network
-follows its own policy, so it is used only with `unsafe: [network]`.
+It shows directories only at their own paths: so mode `clone` is refused, and `.git` is shown as it is, read-only. Its
+network follows its own policy: so it is used only with `unsafe: [network]`.
 """
 
 import os
@@ -29,8 +29,8 @@ _GIT_CONFIG_BYTES = 1024**2
 _GIT_SECRET = re.compile(rb"://[^/\s@]+:[^/\s@]+@|extraheader", re.IGNORECASE)
 _MB = 1024**2
 _ENVIRONMENT = ("HOME", "USER", "LOGNAME", "PATH", "LANG", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS")
-"""What the program gets of ours, with XDG_*. Keys in its environment it lends to whatever runs inside (its own
-documentation, "agents"), past every limit of ours."""
+"""Variables that the program inherits, with XDG_*. It would pass API keys in its environment on to processes inside
+(its documentation, "agents"), whatever we restrict."""
 
 
 class SbxBackend(Backend):
@@ -41,7 +41,7 @@ class SbxBackend(Backend):
 
     def __init__(self, program: tuple[str, ...] | None = None) -> None:
         self._named = program
-        """The program and the words before its verbs; None looks among the system's programs."""
+        """The program and the arguments before its subcommands; None: found among the system's programs."""
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
         """Why neither `sbx` nor the older `docker sandbox` can be used."""
@@ -131,7 +131,7 @@ class SbxFence(Fence):
 
 
 async def _find() -> tuple[str, ...] | None:
-    """PATH is not asked: an activated environment puts the workspace on it, where an agent writes."""
+    """Find the program, not by PATH: an activated environment puts the workspace on it, where an agent writes."""
     with suppress(InfrastructureFault):
         return (host_program("sbx"),)
     with suppress(InfrastructureFault):
@@ -152,16 +152,16 @@ def _name(sandbox_id: str) -> str:
 
 
 def _create(launch: Launch, name: str) -> list[str]:
-    """Words of `create`: its agent `shell` runs nothing by itself."""
+    """Arguments of `create`; its agent `shell` starts nothing by itself."""
     spec, placement = launch.spec, launch.placement
-    words = ["create", "--quiet", "--name", name]
-    words += ["--memory", f"{int(spec.memory) // _MB}m", "--cpus", f"{int(spec.cpus)}"]
+    arguments = ["create", "--quiet", "--name", name]
+    arguments += ["--memory", f"{int(spec.memory) // _MB}m", "--cpus", f"{int(spec.cpus)}"]
     if spec.image is not None:
-        words += ["--template", spec.image]
+        arguments += ["--template", spec.image]
     paths = (
         [_path(placement.workspace, read_only=placement.workspace_read_only)] if placement.workspace else []
     )
-    return [*words, "shell", *paths, *(_path(path, read_only=True) for path in _read_only(placement))]
+    return [*arguments, "shell", *paths, *(_path(path, read_only=True) for path in _read_only(placement))]
 
 
 def _path(path: Path, *, read_only: bool) -> str:
@@ -169,7 +169,7 @@ def _path(path: Path, *, read_only: bool) -> str:
 
 
 def _read_only(placement: Placement) -> list[Path]:
-    """What of the workspace is shown read-only: a mount can only lie on a path that is there."""
+    """Paths of the workspace to show read-only; a mount needs a path that exists."""
     if placement.workspace is None or placement.workspace_read_only:
         return []
     targets = {_guarded(overlay.target, placement.workspace) for overlay in placement.overlays}
@@ -177,7 +177,7 @@ def _read_only(placement: Placement) -> list[Path]:
 
 
 def _guarded(target: Path, workspace: Path) -> Path:
-    """The private git directory cannot be put on `.git`: all of that is read-only instead."""
+    """No private git directory can be mounted on `.git`, so that all of `.git` is read-only instead."""
     return workspace / ".git" if target.is_relative_to(workspace / ".git") else target
 
 
@@ -191,7 +191,7 @@ def _check(launch: Launch) -> None:
     """Refuse what the product cannot do.
 
     Raises:
-        PolicyRefused: With what to ask for instead.
+        PolicyRefused: The text names an alternative.
     """
     spec, placement = launch.spec, launch.placement
     if "network" not in spec.unsafe:
@@ -275,8 +275,8 @@ def _facts(launch: Launch, notes: tuple[str, ...]) -> Facts:
 
 
 async def _remove(program: tuple[str, ...], name: str) -> bool:
-    """Whether there was one, and it is gone. The older plugin asks nothing, and knows no `--force`."""
-    words = ["rm", name] if program[-1] == "sandbox" else ["rm", "--force", name]
+    """Whether there was one and it was removed. The older plugin does not ask, and has no `--force`."""
+    arguments = ["rm", name] if program[-1] == "sandbox" else ["rm", "--force", name]
     with suppress(InfrastructureFault):
-        return (await run_process([*program, *words], env=_environment(), timeout_s=_REMOVE_S)).ok
+        return (await run_process([*program, *arguments], env=_environment(), timeout_s=_REMOVE_S)).ok
     return False
