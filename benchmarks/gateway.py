@@ -150,7 +150,7 @@ def _gateway(port: int) -> Gateway:
 async def _gated(port: int, journal: Journal) -> AsyncIterator[Sandbox]:
     spec = SandboxSpec(backend="bubblewrap", egress=Egress.model_validate({"allow": ["model"]}))
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         opened_gate(sandbox, spec, journal.emit, gateway=_gateway(port)),
     ):
         yield sandbox
@@ -235,7 +235,7 @@ async def _set_up(port: int, journal: Journal) -> Row:
     spec = SandboxSpec(backend="bubblewrap", egress=Egress.model_validate({"allow": ["model"]}))
     times = []
     for _ in range(_SETUPS):
-        async with Sandbox.open(spec, has_gate=True) as sandbox:
+        async with Sandbox.start(spec) as sandbox:
             began = time.perf_counter()
             async with opened_gate(sandbox, spec, journal.emit, gateway=_gateway(port)):
                 times.append((time.perf_counter() - began) * 1e3)

@@ -48,7 +48,7 @@ async def _measure(folder: Path) -> list[Row]:
     for _ in range(_ROUNDS):
         made = await _prepared(workspace, folder / "state")
         began = time.perf_counter()
-        async with Sandbox.open(spec, placement=made.placement, sandbox_id=uuid4().hex[:12]) as sandbox:
+        async with Sandbox.start(spec, placement=made.placement, sandbox_id=uuid4().hex[:12]) as sandbox:
             cold.append((time.perf_counter() - began) * 1e3)
             assert (await sandbox.run(["true"])).ok
         await pool.refill(spec, made.placement, made.run_dir)

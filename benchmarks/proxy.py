@@ -154,7 +154,7 @@ async def _gated(port: int) -> AsyncIterator[Sandbox]:
     )
     spec = asked.model_copy(update={"env": environment_for(asked, {})})
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         opened_gate(sandbox, spec, _ignore, resolve=resolve),
     ):
         yield sandbox

@@ -71,7 +71,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
 async def gated(record: Record, *forwards: str):
     """A sandbox with these forwards."""
     spec = SandboxSpec(backend="bubblewrap", forward=forwards)
-    async with Sandbox.open(spec, has_gate=True) as sandbox, opened_gate(sandbox, spec, record.emit):
+    async with Sandbox.start(spec) as sandbox, opened_gate(sandbox, spec, record.emit):
         yield sandbox
 
 

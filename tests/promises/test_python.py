@@ -1,6 +1,7 @@
 """The Python API: sandboxes, runs of agents, own agents and tools, from a user's program."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,11 @@ SPECS = {
     ),
     "unknown kind": ("SandboxSpec(workspace=Path.cwd(), backend='chroot')", "UsageError"),
     "refused variable": ("SandboxSpec(workspace=Path.cwd(), env={'LD_PRELOAD': '/x'})", "PolicyRefused"),
+    "mode without a workspace": ("SandboxSpec(mode='clone')", "UsageError"),
+    "the model, which needs a run": (
+        "SandboxSpec(workspace=Path.cwd(), egress={'allow': ['model']})",
+        "UsageError",
+    ),
     "refused image": (
         "SandboxSpec(workspace=Path.cwd(), backend='docker', image='x:latest')",
         "PolicyRefused",
@@ -142,6 +148,61 @@ def test_read_only(shared: Product) -> None:
     )
     assert shared.python(code, "Sandbox", "SandboxSpec").out.strip() != "0"
     assert not (shared.project / "made").exists()
+
+
+COPY = f"""{HEAD}
+async def main():
+    async with Sandbox.open(SandboxSpec(workspace=Path.cwd(), mode=MODE)) as sandbox:
+        await sandbox.run(['sh', '-c', 'echo two > app.py'])
+        changes = await sandbox.changes()
+        print(sandbox.mode, *[file.path for file in changes.files], Path('app.py').read_text().strip())
+        await sandbox.apply()
+asyncio.run(main())
+"""
+
+
+def test_a_private_copy(product: Product) -> None:
+    """In mode `clone` what was changed is told, and comes into the workspace only by `apply`."""
+    before = (product.project / "app.py").read_text().strip()
+    ended = product.python(f"MODE = 'clone'\n{COPY}", "Sandbox", "SandboxSpec")
+    assert ended.out.strip() == f"clone app.py {before}"
+    assert (product.project / "app.py").read_text() == "two\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
+def test_roots_own_workspace(product: Product) -> None:
+    """Root is not refused: on its own directory a sandbox works on a private copy, whose changes are root's on disk."""
+    own = product.place / "own"
+    own.mkdir()
+    (own / "app.py").write_text("one\n")
+    ended = product.python(f"MODE = None\n{COPY}", "Sandbox", "SandboxSpec", cwd=own)
+    assert ended.out.strip() == "clone app.py one"
+    assert ((own / "app.py").read_text(), (own / "app.py").stat().st_uid) == ("two\n", 0)
+
+
+def test_ways_out(product: Product) -> None:
+    """What a spec grants is reached from inside, also by its set-up; what it does not is refused, and said so."""
+    code = (
+        f"{HEAD}import socket, threading\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "def serve():\n    while True:\n        server.accept()[0].close()\n"
+        "threading.Thread(target=serve, daemon=True).start()\n"
+        "call = 'import socket; socket.create_connection((\"127.0.0.1\", 8000), 60)'\n"
+        "forward = f'web:8000=127.0.0.1:{server.getsockname()[1]}'\n"
+        "async def main():\n"
+        "    spec = SandboxSpec(workspace=Path.cwd(), forward=[forward], egress={'allow': ['example.com']},\n"
+        "        setup=[f\"python3 -c '{call}'\"])\n"
+        "    get = 'import urllib.request as u\\ntry: u.urlopen(\"https://example.org/\")\\nexcept OSError: print(1)'\n"
+        "    async with Sandbox.open(spec) as sandbox:\n"
+        "        print((await sandbox.run(['python3', '-c', call])).exit_code)\n"
+        "        print(*(await sandbox.run(['python3', '-c', get])).refused)\n"
+        "asyncio.run(main())\n"
+    )
+    ended = product.python(code, "Sandbox", "SandboxSpec")
+    assert ended.code == 0, ended
+    first, second = ended.out.splitlines()
+    assert first == "0"
+    assert "example.org:443 is not allowed" in second
 
 
 def test_a_sandbox_that_dies(product: Product) -> None:

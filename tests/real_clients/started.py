@@ -109,7 +109,7 @@ async def fenced(
         variables = {**environment_inside(access.gateway.kinds), **(env or {})}
         spec = spec.model_copy(update={"mounts": (*program.mounts, *plugins), "env": variables})
         async with (
-            Sandbox.open(spec, has_gate=True) as sandbox,
+            Sandbox.start(spec) as sandbox,
             access.gateway.opened(_ignore),
             opened_gate(sandbox, spec, _ignore, gateway=access.gateway),
         ):

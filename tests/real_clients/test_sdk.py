@@ -270,7 +270,7 @@ async def test_a_session_is_gone_on_with(bench: Bench):
     )
     ids = []
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         access.gateway.opened(bench.view),
         opened_gate(sandbox, spec, bench.view, gateway=access.gateway),
     ):

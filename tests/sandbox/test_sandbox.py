@@ -31,7 +31,7 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 
 async def main():
     spec = SandboxSpec(backend=sys.argv[1], workspace=Path(sys.argv[2]))
-    async with Sandbox.open(spec, sandbox_id=sys.argv[3]) as sandbox:
+    async with Sandbox.start(spec, sandbox_id=sys.argv[3]) as sandbox:
         line = f"setsid sleep {sys.argv[4]} & sleep {sys.argv[4]} & echo up; wait"
         async with sandbox.spawn(["sh", "-c", line]) as process:
             print(await anext(process.stdout), flush=True)
@@ -190,7 +190,7 @@ async def test_absent_mount(workspace: Path) -> None:
         backend="bubblewrap", workspace=workspace, mounts=(Mount(source=Path("/srv/gone"), target="/data"),)
     )
     with pytest.raises(SandboxStartFailed, match="/srv/gone"):
-        async with Sandbox.open(spec, sandbox_id="absentmount"):
+        async with Sandbox.start(spec, sandbox_id="absentmount"):
             pass
     assert set(open_files().values()) <= set(before.values())
     assert "absentmount" not in leftovers()
@@ -237,7 +237,7 @@ async def test_cancelled_opening(delay_s: float, workspace: Path) -> None:
     sandbox_id = f"cancelled{delay_s}"
     before = open_files()
     with anyio.move_on_after(delay_s):
-        async with Sandbox.open(
+        async with Sandbox.start(
             SandboxSpec(backend="bubblewrap", workspace=workspace), sandbox_id=sandbox_id
         ) as sandbox:
             await sandbox.run(["sleep", "60"])
@@ -315,7 +315,7 @@ async def test_root_ids_are_refused(workspace: Path) -> None:
     from ringfence.sandbox import Placement
 
     with pytest.raises(PolicyRefused) as info:
-        async with Sandbox.open(
+        async with Sandbox.start(
             SandboxSpec(backend="bubblewrap"), placement=Placement(0, 1500, workspace, workspace)
         ):
             pass

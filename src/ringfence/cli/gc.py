@@ -136,7 +136,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     from ringfence.config.paths import state_dir
     from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.job.retention import (
-        abandoned_replicas,
+        abandoned_directories,
         abandoned_sessions,
         clear_removed,
         expired_runs,
@@ -172,5 +172,5 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     if not dry_run:
         await clear_removed()
         await remove_runs(paths, store)
-        await remove_all([*abandoned_replicas(_VERIFICATION_S), *abandoned_sessions(store)])
+        await remove_all([*abandoned_directories(_VERIFICATION_S), *abandoned_sessions(store)])
     return paths, containers, named

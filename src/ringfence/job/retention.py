@@ -1,5 +1,7 @@
 """How long runs are kept: their records, clones and checkpoints go together."""
 
+import fcntl
+import os
 import secrets
 import shutil
 import time
@@ -11,11 +13,13 @@ import anyio.to_thread
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.flock import try_lock
 from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, list_runs, runs_dir
 from ringfence.removal import remove_tree
 from ringfence.runtime.session.home import is_held, sessions_dir
 from ringfence.sandbox.workspace.record import load_record, open_store
+from ringfence.sandbox.workspace.run import SANDBOX_PREFIX
 
 _YOUNG_S = 3600.0
 _FULL_BYTES = 1024**2
@@ -64,6 +68,7 @@ async def remove_runs(paths: list[Path], store: JobStore) -> None:
     """
     there = [path for path in paths if path.is_dir()]
     kept = frozenset(path.name for path in _all_runs()) - {path.name for path in paths}
+    kept |= {path.name for path in (state_dir() / "tmp").glob(f"{SANDBOX_PREFIX}*")}
     for path in there:
         going = path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}")
         try:
@@ -93,11 +98,21 @@ def _all_runs() -> list[Path]:
     return sorted(runs_dir().iterdir()) if runs_dir().is_dir() else []
 
 
-def abandoned_replicas(older_than_s: float) -> list[Path]:
-    """Workspaces of verifications that were killed; a verification that ends removes its own."""
+def abandoned_directories(older_than_s: float) -> list[Path]:
+    """Workspaces of verifications, and of sandboxes without a run, whose processes were killed."""
     oldest_kept = time.time() - older_than_s
-    replicas = (state_dir() / "tmp").glob("replica-*")
-    return sorted(path for path in replicas if path.stat().st_mtime < oldest_kept)
+    found = [
+        path for prefix in ("replica-", SANDBOX_PREFIX) for path in (state_dir() / "tmp").glob(f"{prefix}*")
+    ]
+    return sorted(path for path in found if path.stat().st_mtime < oldest_kept and not _is_locked(path))
+
+
+def _is_locked(directory: Path) -> bool:
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return not try_lock(lock, fcntl.LOCK_SH, what=repr(str(directory)))
+    finally:
+        os.close(lock)
 
 
 def abandoned_sessions(store: JobStore) -> list[Path]:

@@ -145,7 +145,7 @@ class Sandboxes:
     ) -> AbstractAsyncContextManager[Sandbox]:
         is_carried = placement.carry != "none"
         if self.pool is None or is_carried or purpose in ("export", "verify"):
-            return Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
+            return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 
     async def _tell(

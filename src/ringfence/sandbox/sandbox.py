@@ -22,7 +22,9 @@ from ringfence.sandbox.protocol.session import GuestSession, Peer, is_word
 from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.spec import SandboxSpec
+    from ringfence.events import Event
+    from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+    from ringfence.sandbox.workspace.run import Changes, SandboxWorkspace
 
 _FLOOD_BYTES = 1024**3
 
@@ -50,6 +52,9 @@ class Sandbox:
         self.spec = spec
         self.placement = placement
         self.chosen_because = chosen_because
+        self._own: SandboxWorkspace | None = None
+        self._changes: Changes | None = None
+        self._is_ended = False
         self.last_notes: tuple[str, ...] = ()
         """What the user should be told after its end."""
         self.refusals = Refusals()
@@ -72,51 +77,91 @@ class Sandbox:
         """Path of the workspace inside; where relative paths and commands start."""
         return str(self.placement.workspace or self.facts.home)
 
+    @property
+    def mode(self) -> "WorkspaceMode | None":
+        """How the workspace is shown: `bind`, `clone` or `read_only`; None without one."""
+        place = self.placement
+        if place.workspace is None:
+            return None
+        if place.workspace_read_only:
+            return "read_only"
+        return "bind" if place.workspace == place.workspace_source else "clone"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What you should know of the sandbox and its workspace."""
+        return (*(self._own.notes if self._own is not None else ()), *self.facts.notes)
+
     @classmethod
     @asynccontextmanager
-    async def open(
+    async def open(cls, spec: "SandboxSpec") -> AsyncIterator["Sandbox"]:
+        """Open a sandbox with the protection of a run; leaving the context kills everything inside.
+
+        The workspace is locked where it is written, has a private git directory, and its protected files are read-only.
+        In mode `clone` the sandbox works on a private copy: see `changes` and `apply`. What the spec grants
+        (`egress`, `forward`, `engine_access`) can be reached from inside while the sandbox is open.
+
+        Args:
+            spec: What is asked for.
+
+        Raises:
+            UsageError: A field of the spec has no effect without a run: the model's API, credentials in requests.
+            PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another writes to the workspace.
+            SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
+        """
+        from ringfence.egress.environment import environment_for
+
+        _check_effect(spec)
+        changes = {"setup": (), "env": environment_for(spec, spec.env)}
+        async with cls.start(spec.model_copy(update=changes)) as sandbox, AsyncExitStack() as stack:
+            if spec.forward or spec.engine_access is not None or spec.egress.wants_proxy:
+                from ringfence.egress.gate import opened_gate
+
+                await stack.enter_async_context(opened_gate(sandbox, spec, _keep_no_record))
+            async for _result in sandbox.set_up(spec.setup):
+                pass
+            yield sandbox
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
         cls,
         spec: "SandboxSpec",
         *,
         placement: Placement | None = None,
         sandbox_id: str | None = None,
         run_id: str | None = None,
-        has_gate: bool = False,
     ) -> AsyncIterator["Sandbox"]:
-        """Open a sandbox; leaving the context kills everything inside.
-
-        Without a placement the workspace is held and guarded as in a run, with a private git directory.
+        """Start a sandbox whose ways out the caller opens (`egress.gate.opened_gate`): for runs.
 
         Args:
             spec: What is asked for.
-            placement: Where the workspace comes from, when a run has prepared one.
+            placement: Where the workspace comes from, when a run has prepared one. None: as in `open`.
             sandbox_id: Name of the sandbox; None makes one.
             run_id: The run it is for, if it is for one.
-            has_gate: The caller opens the ways out of the spec (`egress.gate.opened_gate`); else they are refused.
 
         Raises:
-            PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another writes to the workspace.
-            SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
+            PolicyRefused, SandboxStartFailed: As `open`.
         """
         from ringfence.config.paths import state_dir
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
-        from ringfence.sandbox.workspace.open import open_view
+        from ringfence.sandbox.workspace.run import open_for_sandbox
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
         async with AsyncExitStack() as stack:
             async with backend.starter() as start:
-                place = placement
-                if place is None:
-                    if not has_gate:
-                        _check_ways_out(spec)
-                    view = await stack.enter_async_context(open_view(spec, name, state_dir()))
-                    place = view.placement
-                fence = await start(Launch(name, spec, place, guest_arguments(), run_id))
-            async with cls.from_fence(fence, spec, place, sandbox_id=name, chosen_because=why) as sandbox:
+                own = None
+                if placement is None:
+                    own = await stack.enter_async_context(open_for_sandbox(spec, name, state_dir()))
+                    placement = own.view.placement
+                fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
+            opened = cls.from_fence(fence, spec, placement, sandbox_id=name, chosen_because=why)
+            async with opened as sandbox:
+                sandbox._own = own
                 yield sandbox
 
     @classmethod
@@ -156,17 +201,68 @@ class Sandbox:
                     serving.cancel()
                 tasks.cancel_scope.cancel()
         finally:
-            with anyio.CancelScope(shield=True):
-                try:
-                    if is_begun:
-                        sandbox.last_notes = await fence.settle()
-                except RingfenceError as exc:
-                    sandbox.last_notes = (f"what was made inside is lost: {exc}",)
-                    error = error or exc
-                finally:
-                    await fence.kill()
+            try:
+                await sandbox._end(is_begun=is_begun)
+            except RingfenceError as exc:
+                error = error or exc
         if error is not None:
             raise error
+
+    async def changes(self) -> "Changes":
+        """End everything inside, and say what was changed in the private copy of mode `clone`.
+
+        What is compared must not change meanwhile: no command can be run afterwards. Commits made inside go with the
+        copy; the files they hold are among the changes.
+
+        Raises:
+            UsageError: The sandbox is not in mode `clone`.
+            SandboxDied: What was made inside could not be brought back from the engine.
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        own = self._clone()
+        if self._changes is None:
+            self._session.close()
+            await self._end(is_begun=True)
+            self._changes = await own.changes()
+        return self._changes
+
+    async def apply(self, *, force: bool = False) -> None:
+        """End everything inside, and bring the changes of mode `clone` into the workspace.
+
+        Args:
+            force: Also over files that are not as they were when the sandbox was opened.
+
+        Raises:
+            UsageError: The sandbox is not in mode `clone`.
+            WorkspaceConflict: Files it changes are not as they were; nothing was written.
+            PolicyRefused: Somebody else is writing to the workspace.
+        """
+        await self.changes()
+        await self._clone().apply(force=force)
+
+    def _clone(self) -> "SandboxWorkspace":
+        if self._own is None or self._own.clone is None:
+            raise UsageError(
+                "changes and apply are for SandboxSpec(mode='clone'): in other modes there is no private copy, and what"
+                " is written is written to the workspace itself"
+            )
+        return self._own
+
+    async def _end(self, *, is_begun: bool) -> None:
+        """Kill everything inside, and bring back what was uploaded; what was lost is raised, once."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        fence = self._session.fence
+        with anyio.CancelScope(shield=True):
+            try:
+                if is_begun:
+                    self.last_notes = await fence.settle()
+            except RingfenceError as exc:
+                self.last_notes = (f"what was made inside is lost: {exc}",)
+                raise
+            finally:
+                await fence.kill()
 
     async def _begin(self) -> None:
         await self._session.greet()
@@ -418,20 +514,23 @@ def _checked_port(port: int, *, least: int) -> int:
     return port
 
 
-def _check_ways_out(spec: "SandboxSpec") -> None:
-    """Refuse what only a run, or a caller who opens the gate, can give a sandbox.
+async def _keep_no_record(_event: "Event") -> None:
+    """Without a run there is no record; what is refused is in the results of commands."""
+
+
+def _check_effect(spec: "SandboxSpec") -> None:
+    """Refuse what would have no effect.
 
     Raises:
-        UsageError: A field of the spec would have no effect.
+        UsageError: It is the model's API or a credential, which are a run's; or a mode without a workspace.
     """
-    wanted = {
-        "forward": bool(spec.forward),
-        "engine_access": spec.engine_access is not None,
-        "egress": bool(spec.egress.lines()),
-    }
-    names = [f"{name}=..." for name, is_wanted in wanted.items() if is_wanted]
-    if names:
+    if spec.egress.wants_model or spec.egress.swap:
+        what = "the model's API" if spec.egress.wants_model else "egress.swap"
         raise UsageError(
-            f"SandboxSpec({', '.join(names)}) needs a run, which records what leaves a sandbox; use `ringfence run` or "
-            "`ringfence exec`, or open the gate yourself (`ringfence.egress.gate.opened_gate`) and pass has_gate=True"
+            f"SandboxSpec(egress=...) grants {what}, which needs a run, whose gateway has the credentials; use"
+            " `run_task`, `ringfence run` or `ringfence exec`"
+        )
+    if spec.mode is not None and spec.workspace is None:
+        raise UsageError(
+            f"SandboxSpec(mode={spec.mode!r}) has no effect without a workspace; name one, or leave it out"
         )

@@ -71,7 +71,7 @@ async def test_a_script_inside_is_answered_as_the_answer_comes_and_counted(
     async with serving(respond) as api, gateway_at(api.url, budget=budget) as gateway:
         asked = SandboxSpec(**spec, env=environment_inside(gateway.kinds))
         async with (
-            Sandbox.open(asked, has_gate=True) as sandbox,
+            Sandbox.start(asked) as sandbox,
             opened_gate(sandbox, asked, record.emit, gateway=gateway),
             sandbox.spawn(["python3", "-c", ASK]) as process,
         ):

@@ -53,7 +53,7 @@ async def gated(gateway: Gateway, record: Record, **fields: Any):
     """A sandbox with this gateway."""
     asked = spec(env=environment_inside(gateway.kinds), **fields)
     async with (
-        Sandbox.open(asked, has_gate=True) as sandbox,
+        Sandbox.start(asked) as sandbox,
         opened_gate(sandbox, asked, record.emit, gateway=gateway),
     ):
         yield sandbox
@@ -162,7 +162,7 @@ async def test_without_a_grant_there_is_nothing(gateway_at: OpenGateway, record:
     async with scripted("hello") as server, gateway_at(server.base_url) as gateway:
         bare = SandboxSpec(backend="bubblewrap")
         async with (
-            Sandbox.open(bare, has_gate=True) as sandbox,
+            Sandbox.start(bare) as sandbox,
             opened_gate(sandbox, bare, record.emit, gateway=gateway),
         ):
             result = await python(sandbox, PLAIN, str(PORT_INSIDE))
@@ -177,7 +177,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_open(gateway_at: OpenGate
     """Connections fail from then on, and lead nowhere else."""
     async with scripted("hello", "more") as server, gateway_at(server.base_url) as gateway:
         asked = spec()
-        async with Sandbox.open(asked, has_gate=True) as sandbox:
+        async with Sandbox.start(asked) as sandbox:
             is_open, is_over = anyio.Event(), anyio.Event()
 
             async def gate() -> None:

@@ -174,7 +174,7 @@ def gated(web: Web, record: Record) -> Gated:
         asked = SandboxSpec(**{"backend": "bubblewrap", **fields}, egress=egress)
         spec = asked.model_copy(update={"env": environment_for(asked, {**TRUST, **(env or {})})})
         async with (
-            Sandbox.open(spec, has_gate=True) as sandbox,
+            Sandbox.start(spec) as sandbox,
             opened_gate(sandbox, spec, record.emit, resolve=web.resolve),
         ):
             await sandbox.write_file(AUTHORITY_INSIDE, web.authority.cert_pem.bytes())

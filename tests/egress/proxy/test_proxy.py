@@ -63,7 +63,7 @@ async def test_recorded_before_the_host_is_called(web: Web) -> None:
         backend="bubblewrap", egress=Egress.model_validate({"allow": ["git.example", *web.opened()]})
     )
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         opened_gate(sandbox, spec, refuse, resolve=web.resolve),
     ):
         said = await sh(
@@ -146,7 +146,7 @@ async def test_change(web: Web, record: Record) -> None:
     asked = SandboxSpec(backend="bubblewrap", egress=Egress.model_validate({"allow": web.opened()}))
     spec = asked.model_copy(update={"env": environment_for(asked, {})})
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         opened_gate(sandbox, spec, record.emit, resolve=web.resolve) as gate,
     ):
         assert "is not allowed" in await sh(sandbox, "curl -sS http://git.example/file")
@@ -187,7 +187,7 @@ async def test_changes_that_are_refused(
     """A change that is no rule, or opens what nothing opens, is refused and not recorded."""
     spec = SandboxSpec(backend="bubblewrap")
     async with (
-        Sandbox.open(spec, has_gate=True) as sandbox,
+        Sandbox.start(spec) as sandbox,
         opened_gate(sandbox, spec, record.emit, with_proxy=True) as gate,
     ):
         with pytest.raises(error, match=reason):
@@ -199,7 +199,7 @@ async def test_no_proxy_without_a_grant(record: Record) -> None:
     """Nothing listens where nothing is granted, and no variable says so."""
     spec = SandboxSpec(backend="bubblewrap")
     assert environment_for(spec, {}) == {}
-    async with Sandbox.open(spec, has_gate=True) as sandbox, opened_gate(sandbox, spec, record.emit):
+    async with Sandbox.start(spec) as sandbox, opened_gate(sandbox, spec, record.emit):
         result = await python(sandbox, "import socket; socket.create_connection(('127.0.0.1', 3128))")
     assert "ConnectionRefusedError" in result.stderr
 
@@ -208,7 +208,7 @@ async def test_gate_that_dies(web: Web, gated: Gated) -> None:
     """When the gate closes, connections fail; nothing opens."""
     async with gated("git.example") as sandbox:
         spec = sandbox.spec
-    async with Sandbox.open(spec, has_gate=True) as sandbox:
+    async with Sandbox.start(spec) as sandbox:
         async with opened_gate(sandbox, spec, Record().emit, resolve=web.resolve):
             assert "Directory listing" in await sh(sandbox, "curl -sS http://git.example/")
         assert "exit 7" in await sh(sandbox, "curl -sS http://git.example/")

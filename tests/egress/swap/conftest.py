@@ -147,7 +147,7 @@ def swapped(record: Record, tmp_path: Path, authority: trustme.CA) -> OpenSwappe
             assert swaps is not None
             asked = SandboxSpec(**{"backend": "bubblewrap", **fields}, egress=egress)
             spec = asked.model_copy(update={"env": environment_for(asked, swaps.environment)})
-            sandbox = await stack.enter_async_context(Sandbox.open(spec, has_gate=True))
+            sandbox = await stack.enter_async_context(Sandbox.start(spec))
             await stack.enter_async_context(
                 opened_gate(sandbox, spec, record.emit, resolve=server.resolve, swaps=swaps)
             )

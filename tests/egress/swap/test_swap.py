@@ -327,7 +327,7 @@ async def test_no_lease_no_sandbox(authority: trustme.CA):
     with pytest.raises(AuthenticationFailed, match="was not lent"):
         await armed(egress, {})
     spec = SandboxSpec(backend="bubblewrap", egress=egress)
-    async with Sandbox.open(spec, has_gate=True) as sandbox:
+    async with Sandbox.start(spec) as sandbox:
         with pytest.raises(PolicyRefused, match="no secret was lent"):
             async with opened_gate(sandbox, spec, Record().emit):
                 pytest.fail("it was opened")

@@ -44,6 +44,6 @@ async def test_a_flood_does_not_keep_its_container_alive(flooding: str) -> None:
     async with await open_engine() as engine:
         with anyio.fail_after(15):
             with pytest.raises(SandboxStartFailed, match="frame of"):
-                async with Sandbox.open(SandboxSpec(backend="docker", image=flooding), sandbox_id="floods"):
+                async with Sandbox.start(SandboxSpec(backend="docker", image=flooding), sandbox_id="floods"):
                     pass
             assert await engine.containers(["ringfence.sandbox=floods"]) == []

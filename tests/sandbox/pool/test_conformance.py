@@ -13,7 +13,7 @@ from tests.sandbox.pool.conftest import OTHER_UID, cold_id, is_cold, until
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.workspace.open import open_view
+from ringfence.sandbox.workspace.run import open_for_sandbox
 from ringfence.testing.conformance import Check, bounds, connections, lifetime, streams
 
 CHECKS: tuple[Check, ...] = (
@@ -52,8 +52,8 @@ async def test_conforms(check: Check, folder: Path) -> None:
         if os.geteuid() == 0:
             os.chown(workspace, OTHER_UID, OTHER_UID)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": workspace, **changes})
-        async with open_view(spec, "one", folder / "state") as view:
-            placement = view.placement
+        async with open_for_sandbox(spec, "one", folder / "state") as opened:
+            placement = opened.view.placement
             pool = Pool(folder / f"pool-{number}", PoolSize(1, 600.0))
             pools.append(pool)
             await pool.refill(spec, placement, run_dir)

@@ -84,10 +84,10 @@ async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
     prepared = await begin()
     spec = SandboxSpec(backend="bubblewrap", workspace=mine)
     script = "echo agent >a.txt && git commit -qam x && chmod 0 .github sub . "
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         assert (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
     notes = await give_rights_back(prepared)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         out = await fetch_commits(prepared, sandbox)
     assert (out and list(out.refs), "'.'" in notes[0]) == (["refs/ringfence/run-1/main"], True)
 
@@ -257,7 +257,7 @@ async def test_changed_set_id_files_are_disarmed(mine: Path, begin: Begin, state
         (mine / name).chmod(0o6755)
     prepared = await begin()
     spec = SandboxSpec(backend="bubblewrap", workspace=mine)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         assert (await sandbox.run(["python3", "-c", REWRITE], timeout_s=30)).ok
     done = await end(prepared)
     assert (mine / "tool").read_text() == "agent's"

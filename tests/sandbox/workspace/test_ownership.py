@@ -8,7 +8,6 @@ import pytest
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
-from ringfence.sandbox.workspace.open import open_view
 from ringfence.sandbox.workspace.policy import (
     RESERVED_ID,
     Caller,
@@ -17,6 +16,7 @@ from ringfence.sandbox.workspace.policy import (
     decide,
     decide_for,
 )
+from ringfence.sandbox.workspace.run import open_for_sandbox
 
 USER, ROOT = Caller(1000, 1000), Caller(0, 0)
 
@@ -100,21 +100,16 @@ async def test_place_shows_git_and_trusted_files_read_only(repository: Path, sta
     if os.geteuid() == 0:
         for path in (repository, repository / ".git"):
             os.chown(path, 12_345, 12_345)
-    async with open_view(SandboxSpec(backend="bubblewrap", workspace=repository), "one", state) as view:
-        overlays = {overlay.target.name: overlay.read_only for overlay in view.placement.overlays}
+    async with open_for_sandbox(
+        SandboxSpec(backend="bubblewrap", workspace=repository), "one", state
+    ) as opened:
+        overlays = {overlay.target.name: overlay.read_only for overlay in opened.view.placement.overlays}
     assert overlays == {".git": True, ".envrc": True}
 
 
 async def test_place_without_a_workspace_is_never_root(state: Path):
     """A sandbox with no workspace has an identity all the same."""
-    async with open_view(SandboxSpec(backend="bubblewrap"), "one", state) as view:
-        placement = view.placement
+    async with open_for_sandbox(SandboxSpec(backend="bubblewrap"), "one", state) as opened:
+        placement = opened.view.placement
     assert placement.workspace is None
     assert placement.uid == (os.geteuid() or RESERVED_ID)
-
-
-async def test_place_does_not_clone(workspace: Path, state: Path):
-    """A clone is refused with the way to get one."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=workspace, mode="clone")
-    with pytest.raises(PolicyRefused, match="ringfence run"):
-        await open_view(spec, "one", state).__aenter__()

@@ -15,8 +15,8 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.idmap import ON_HOST, mounted_on_host
 from ringfence.sandbox.registry import get_backend
-from ringfence.sandbox.workspace.open import open_view
 from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.run import open_for_sandbox
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
 
@@ -206,10 +206,10 @@ async def test_protected_files_stay_readable(shown: SandboxSpec, roots: Path) ->
 
 async def test_nobody_lends_root(roots: Path, state: Path) -> None:
     """The identity is the reserved one, and the mount is told to be idmapped."""
-    async with open_view(
+    async with open_for_sandbox(
         SandboxSpec(backend="bubblewrap", workspace=roots, mode="bind"), "one", state
-    ) as view:
-        placement = view.placement
+    ) as opened:
+        placement = opened.view.placement
     assert (placement.uid, placement.gid, placement.is_idmapped) == (RESERVED_ID, RESERVED_ID, True)
 
 
@@ -234,8 +234,8 @@ async def test_a_mount_for_an_engine_goes_with_its_sandbox(
         assert (await sandbox.run(["cat", "secret"])).stdout == "root's\n"
         assert not (ON_HOST / sandbox.id).exists()
     async with (
-        open_view(spec, "left", state) as view,
-        mounted_on_host(Launch("left", spec, view.placement, ())) as there,
+        open_for_sandbox(spec, "left", state) as opened,
+        mounted_on_host(Launch("left", spec, opened.view.placement, ())) as there,
     ):
         source = there.placement.workspace_source
         assert source is not None

@@ -147,7 +147,7 @@ def test_sockets_deep_in_a_git_directory(mine: Path, git):
 async def inside(prepared: Prepared, workspace: Path, script: str) -> bool:
     """Whether a script succeeds in a sandbox of the run."""
     spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         return (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
 
 

@@ -74,7 +74,7 @@ async def test_sockets_of_the_host_are_out_of_reach(mode: str, listening: Path, 
     """Sockets and fifos that a program outside holds open can be neither connected to nor written to, and are told."""
     prepared = await start(listening, state, mode)
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         assert await reached(sandbox, listening) == ""
     assert any("out of the agent's reach" in note for note in prepared.notes)
 
@@ -95,7 +95,7 @@ async def test_they_stay_covered_when_moved(listening: Path, state: Path):
     script = "mv deep moved; mv deep/er moved; ln deep/er/s linked; mv s elsewhere; rm -rf ignored; mv inner/.git ."
     paths = ["moved/er/s", "moved/s", "linked", "elsewhere", *PLACES]
     for _ in range(2):
-        async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+        async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
             await sandbox.run(["sh", "-c", script], timeout_s=30)
             result = await sandbox.run(["python3", "-c", TALK, *paths], timeout_s=30)
         assert (result.ok, "reached" in result.stdout) == (True, False)
@@ -107,7 +107,7 @@ async def test_they_work_on_the_host(listening: Path, state: Path):
     """The host's own programs still talk to each other through them."""
     prepared = await start(listening, state, "bind")
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
-    async with Sandbox.open(spec, placement=prepared.placement):
+    async with Sandbox.start(spec, placement=prepared.placement):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(listening / "s"))
 

@@ -91,7 +91,7 @@ class Pool:
             sandbox = await self._adopt(spec, placement, run_dir, stack)
             count(self._folder, "misses" if sandbox is None else "hits")
             if sandbox is None:
-                cold = Sandbox.open(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
+                cold = Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
             async with _beside(lambda: self.refill(spec, placement, run_dir)):
                 yield sandbox

@@ -4,6 +4,7 @@
 git. `show_workspace` makes what a sandbox is shown: a private git directory, the copy in mode `clone`, and mounts.
 """
 
+import fcntl
 import os
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -15,12 +16,11 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import PolicyRefused
+from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Carry, Overlay, Placement, Traits
-from ringfence.sandbox.registry import examine
-from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import (
@@ -37,7 +37,6 @@ from ringfence.sandbox.workspace.policy import (
     check_workspace,
     decide_for,
     decide_on_host,
-    decide_without_workspace,
 )
 from ringfence.sandbox.workspace.protect.mounts import (
     cover_note,
@@ -52,7 +51,7 @@ from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
-from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
+from ringfence.sandbox.workspace.snapshot.walk import Walk
 
 _SHOWN = 5
 
@@ -354,46 +353,6 @@ def protected_placement(workspace: Workspace, protect: Collection[str]) -> Place
 
 
 @asynccontextmanager
-async def open_view(
-    spec: SandboxSpec, name: str, state: Path, *, is_locked: bool = True
-) -> AsyncIterator[View]:
-    """The workspace of a sandbox that is opened without a run; it is released when the context is left.
-
-    Args:
-        spec: Its workspace and mode.
-        name: Of the sandbox, shown to other processes that find the workspace locked.
-        state: The state directory.
-        is_locked: Whether others are kept from writing to it meanwhile.
-
-    Raises:
-        UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `show_workspace`; or the workspace needs
-            a clone, which only a run makes.
-    """
-    if spec.workspace is None:
-        decision = decide_without_workspace()
-        yield View(Placement(decision.uid, decision.gid, None, None))
-        return
-    traits = await examine(spec)
-    opened = open_workspace(
-        spec.workspace,
-        spec.mode,
-        state=state,
-        holder=name if is_locked else None,
-        traits=traits,
-    )
-    async with opened as workspace, temporary_directory(state, "sandbox-") as directory:
-        if workspace.mode == "clone":
-            advice = f", since {traits.unseen}" if traits.unseen else ", or 'bind'"
-            raise PolicyRefused(
-                f"workspace {str(workspace.path)!r} can only be shown to uid {workspace.decision.uid} as a clone, which"
-                f" belongs to a run: use `ringfence run`, or mode 'read_only'{advice}",
-                rule="clone-needs-run",
-            )
-        found = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
-        yield await show_workspace(workspace, directory, Findings.of_walk(found) if traits.is_fence else None)
-
-
-@asynccontextmanager
 async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> AsyncIterator[View]:
     """A copy of a snapshot at the same path inside, to be thrown away; the user's workspace is not touched.
 
@@ -409,11 +368,14 @@ async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> A
 
 @asynccontextmanager
 async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
-    """A directory of the caller's own in the state directory, which goes at the end."""
+    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live."""
     directory = Path(tempfile.mkdtemp(prefix=prefix, dir=make_private_dir(state / "tmp")))
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        try_lock(lock, fcntl.LOCK_EX, what=repr(str(directory)))
         yield directory
     finally:
+        os.close(lock)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove, directory)
 

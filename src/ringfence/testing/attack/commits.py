@@ -174,13 +174,13 @@ async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Ou
     opened = open_workspace(run.place, None, state=run.state, holder=None, traits=await examine(spec))
     async with opened as workspace:
         prepared = await prepare(workspace, run=_RUN, run_dir=run.state / "runs" / _RUN)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         said = await run_probe(sandbox, body, timeout_s=_GIT_S, head=run.head, **facts)
     carry: Carry = "none" if prepared.placement.carry == "none" else "git"
     sealed = replace(prepared.placement, workspace_read_only=True, carry=carry)
     out, ran = ImportedCommits({}), False
     try:
-        async with Sandbox.open(spec, placement=sealed) as sandbox:
+        async with Sandbox.start(spec, placement=sealed) as sandbox:
             out = await fetch_commits(prepared, sandbox) or out
             ran = await _is_there(sandbox, _RAN)
     except SandboxError as exc:

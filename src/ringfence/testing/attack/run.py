@@ -11,7 +11,7 @@ import anyio
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.open import open_view
+from ringfence.sandbox.workspace.run import open_for_sandbox
 from ringfence.testing.attack import (
     commits,
     exhaustion,
@@ -47,8 +47,8 @@ ATTACKS: tuple[Attack, ...] = (
 async def open_beside(spec: SandboxSpec) -> AsyncIterator[Sandbox]:
     """Open a sandbox on a workspace that other sandboxes of the suite write to, too: it holds it for nobody."""
     async with (
-        open_view(spec, "attack", state_dir(), is_locked=False) as view,
-        Sandbox.open(spec, placement=view.placement) as sandbox,
+        open_for_sandbox(spec, "attack", state_dir(), is_locked=False) as opened,
+        Sandbox.start(spec, placement=opened.view.placement) as sandbox,
     ):
         yield sandbox
 

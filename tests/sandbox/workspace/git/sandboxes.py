@@ -11,7 +11,7 @@ from ringfence.sandbox.workspace.run import Prepared
 async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
     """A sandbox at a prepared placement."""
     spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         yield sandbox
 
 

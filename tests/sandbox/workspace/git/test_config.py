@@ -250,7 +250,7 @@ async def test_it_is_read_only_inside(repository: Path, state: Path, own):
         file.write(f"[core]\n\thooksPath = tools/hooks\n\tfsmonitor = {repository}/later\n")
     prepared = await begin(repository, state, own)
     spec = SandboxSpec(backend="bubblewrap", workspace=repository)
-    async with Sandbox.open(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         script = "echo evil > tools/hooks/pre-commit; rm -rf tools/hooks; mv tools away; echo x > later"
         await sandbox.run(["sh", "-c", script], timeout_s=30)
     done = await finish(prepared, None)

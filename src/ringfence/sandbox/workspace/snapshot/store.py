@@ -47,6 +47,8 @@ PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
 """More than twice the names of all files that two snapshots can hold, with what git says of each."""
 _LOCK_TIMEOUT_S = 120.0
+_MOST_PACKS = 20
+"""Of snapshots that are no more; it takes seconds to pack a large workspace's anew."""
 _OPTIONS = ("core.compression=1",)
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
@@ -311,15 +313,30 @@ class SnapshotStore:
         async with self._locked():
             await self._drop({label}, await self.kept())
 
+    async def forget(self, run: str) -> None:
+        """Drop all snapshots of a run; what only they held is removed once there are many packs."""
+        async with self._locked():
+            everything = await self.kept()
+            await self._unpin(
+                {one.label for one in everything if one.label.startswith(f"{run}/")}, everything
+            )
+            if len(list((self.directory / "objects" / "pack").glob("*.pack"))) > _MOST_PACKS:
+                await self._repack()
+
     async def _drop(self, dead: set[str], everything: list[Kept]) -> None:
-        if not dead:
-            return
+        if dead:
+            await self._unpin(dead, everything)
+            await self._repack()
+
+    async def _unpin(self, dead: set[str], everything: list[Kept]) -> None:
         commands = "".join(f"delete refs/ringfence/{label}\n" for label in sorted(dead))
         await self._git.run("update-ref", "--stdin", stdin=commands.encode())
         left = {one.id for one in everything if one.label not in dead}
         for one in everything:
             if one.id not in left:
                 (self.directory / "memo" / one.id).unlink(missing_ok=True)
+
+    async def _repack(self) -> None:
         whole = replace(self._git, bounds=LARGE)
         await whole.run("repack", "-a", "-d", "-q", timeout_s=600.0)
         await whole.run("prune", "--expire=now", timeout_s=600.0)
