@@ -36,7 +36,7 @@ from ringfence.sandbox.supervisor.directory import (
 )
 from ringfence.sandbox.supervisor.launcher import start_supervisor
 
-_MODULE = "ringfence.sandbox.pool.member"
+_MODULE = "ringfence.sandbox.pool.supervisor"
 _TAKEN = "taken"
 _PROBE_S = 1.0
 _LOOK_S = 0.05

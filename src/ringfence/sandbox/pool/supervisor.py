@@ -1,0 +1,216 @@
+"""The supervisor of a warm sandbox: greets the guest, waits for one run, then passes bytes both ways.
+
+The run that adopts the sandbox speaks with the guest itself; the supervisor reads nothing of that. It stays because it
+can ask the fence what it uses; and its end, like the run's leaving, is the sandbox's.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import RingfenceError
+from ringfence.sandbox.base import EndReason, Fence, Launch
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.policy import Surroundings, check_spec
+from ringfence.sandbox.pool.counts import count
+from ringfence.sandbox.protocol.loader import guest_arguments
+from ringfence.sandbox.protocol.session import GuestSession
+from ringfence.sandbox.registry import choose_backend
+from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.supervisor.connection import (
+    ADOPT,
+    END,
+    LOST,
+    USAGE,
+    encode_frame,
+    may_connect,
+    peer_uid,
+)
+from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
+from ringfence.sandbox.supervisor.launcher import Order
+
+_CHUNK = 256 * 1024
+_REQUEST_S = 5.0
+_END_REASON_S = 10.0
+_KILL_S = 30.0
+
+
+def main() -> None:
+    """The supervisor process."""
+    order = Order()
+    pool = order.directory.path.parent
+    try:
+        anyio.run(_supervise, order.fields, order.directory)
+    except RingfenceError as exc:
+        count(pool, "failed", str(exc))
+    except BaseExceptionGroup as group:
+        count(pool, "failed", repr(group.exceptions[0]))
+        raise
+    finally:
+        order.directory.remove()
+
+
+async def _supervise(order: Mapping[str, Any], directory: SandboxDirectory) -> None:
+    spec, placement, sandbox_id = order["spec"], order["placement"], order["sandbox_id"]
+    check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
+    backend, why = await choose_backend(spec)
+    fence = await backend.start(Launch(sandbox_id, spec, placement, guest_arguments()))
+    try:
+        hello = await _greet(fence, spec, sandbox_id)
+        state = SupervisorState(
+            sandbox_id=sandbox_id,
+            pid=os.getpid(),
+            spec=spec,
+            facts=fence.facts,
+            chosen_because=why,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            started_s=time.monotonic(),
+            directory_inside=str(placement.workspace or fence.facts.home),
+            workspace=None if placement.workspace is None else str(placement.workspace),
+        )
+        await _WarmSandbox(directory, state, fence, hello).serve(order["max_age_s"])
+    finally:
+        with anyio.move_on_after(_KILL_S, shield=True):
+            await fence.kill()
+
+
+async def _greet(fence: Fence, spec: SandboxSpec, sandbox_id: str) -> bytes:
+    """Send the guest its modules; returns its first frame, for the run. Nothing is sent to it after that."""
+    session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory="/")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.serve)
+        await session.greet()
+        tasks.cancel_scope.cancel()
+    return encode_frame(frames.HELLO, 0, frames.encode_record(session.hello.items()))
+
+
+class _WarmSandbox:
+    """A sandbox that waits for a run, and then belongs to it."""
+
+    def __init__(
+        self, directory: SandboxDirectory, state: SupervisorState, fence: Fence, hello: bytes
+    ) -> None:
+        self._directory = directory
+        self._state = state
+        self._fence = fence
+        self._hello = hello
+        self._run: SocketStream | None = None
+        self._adopted = anyio.Event()
+        self._ended = anyio.Event()
+
+    async def serve(self, max_age_s: float) -> None:
+        """Wait for a run, and serve it until either side ends; end after `max_age_s` without one."""
+        listener = await SocketListener.from_socket(self._directory.listen())
+        self._directory.write_state(self._state)  # from now on a run may adopt it
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, self._respond)
+            tasks.start_soon(self._follow_signals)
+            tasks.start_soon(self._live, max_age_s)
+            await self._ended.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _live(self, max_age_s: float) -> None:
+        with anyio.move_on_after(max_age_s):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_guest)
+                await self._adopted.wait()
+                tasks.cancel_scope.cancel()
+        if self._run is not None:
+            await self._adopted.wait()
+            await self._pass_bytes(self._run)
+        self._ended.set()
+
+    async def _watch_guest(self) -> None:
+        """A guest that sends anything before it was sent anything, its own end included, is of no use."""
+        await anyio.wait_readable(self._fence.read_fd)
+        self._ended.set()
+
+    async def _follow_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as numbers:
+            async for _number in numbers:
+                self._ended.set()
+
+    # --- requests
+
+    async def _respond(self, client: SocketStream) -> None:
+        async with client:
+            with suppress(*LOST):
+                kind = await _receive_request(client)
+                if kind == ADOPT and self._run is None:
+                    self._run = client
+                    try:
+                        await client.send(self._hello)
+                    finally:
+                        self._adopted.set()
+                    await self._ended.wait()
+                elif kind == USAGE:
+                    usage = asdict(await self._fence.usage())
+                    fields = [(name, value) for name, value in usage.items() if value is not None]
+                    await client.send(encode_frame(frames.STATS_REPLY, 0, frames.encode_record(fields)))
+                elif kind == END:
+                    self._ended.set()
+
+    # --- the run that has adopted it
+
+    async def _pass_bytes(self, run: SocketStream) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pass_to_guest, run, tasks.cancel_scope)
+            tasks.start_soon(self._pass_to_run, run, tasks.cancel_scope)
+
+    async def _pass_to_guest(self, run: SocketStream, scope: anyio.CancelScope) -> None:
+        """From the run to the guest; when the run leaves, that is the end."""
+        with suppress(*LOST):
+            while True:
+                view = memoryview(self._fence.wrap(await run.receive(_CHUNK)))
+                while view:
+                    try:
+                        view = view[os.write(self._fence.write_fd, view) :]
+                    except BlockingIOError:
+                        await anyio.wait_writable(self._fence.write_fd)
+                    except OSError:
+                        return  # the guest is gone, and the other direction sees it too
+        scope.cancel()
+
+    async def _pass_to_run(self, run: SocketStream, scope: anyio.CancelScope) -> None:
+        """From the guest to the run, as fast as that reads; when the guest leaves, why is written down first."""
+        with suppress(*LOST):
+            while data := await self._receive():
+                await run.send(self._fence.unwrap(data))
+            end = EndReason("protocol", "the guest closed the stream and did not go")
+            with anyio.move_on_after(_END_REASON_S):
+                end = await self._fence.wait()
+            detail = f"sandbox {self._state.sandbox_id} is gone: {end.detail}"
+            self._directory.note_end(self._state, end.reason, detail)
+        scope.cancel()
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._fence.read_fd, _CHUNK)
+            except BlockingIOError:
+                await anyio.wait_readable(self._fence.read_fd)
+            except OSError:
+                return b""
+
+
+async def _receive_request(client: SocketStream) -> int | None:
+    """The kind of the one frame, without a payload, that a client sends; None for other users, and if none comes."""
+    if not may_connect(peer_uid(client.extra(SocketAttribute.raw_socket))):  # noqa: S610 -- anyio's, not Django's
+        return None
+    data = b""
+    with anyio.move_on_after(_REQUEST_S):
+        while len(data) < frames.HEADER.size:
+            data += await client.receive(frames.HEADER.size - len(data))
+        length, _channel, kind = frames.HEADER.unpack(data)
+        return int(kind) if length == 0 else None
+    return None
