@@ -49,22 +49,22 @@ def check_roots_files(workspace: Path) -> None:
 def _privileged(tree: Tree) -> Iterator[bytes]:
     """Files that give rights to whoever runs them. Git directories are not looked into: none is writable inside."""
     for folder, names in tree.walk(MAX_ENTRIES):
-        directory = tree.directory(folder)
-        for name in names:
-            try:
-                mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-            except FileNotFoundError:
+        for name in map(os.fsencode, names):
+            path = folder + b"/" + name if folder else name
+            status = tree.lstat(path)
+            if status is None or not stat.S_ISREG(status.st_mode):
                 continue
-            if stat.S_ISREG(mode) and (
-                mode & SET_ID or _has_capabilities(f"/proc/self/fd/{directory}/{name}")
-            ):
-                yield os.path.join(folder, os.fsencode(name))  # noqa: PTH118 -- bytes
+            if status.st_mode & SET_ID or _has_capabilities(tree, path):
+                yield path
 
 
-def _has_capabilities(path: str) -> bool:
+def _has_capabilities(tree: Tree, path: bytes) -> bool:
     try:
-        return "security.capability" in os.listxattr(path, follow_symlinks=False)
-    except OSError:  # the file system has none
+        directory, name = tree.parent(path)
+        return "security.capability" in os.listxattr(
+            b"/proc/self/fd/%d/%s" % (directory, name), follow_symlinks=False
+        )
+    except OSError:  # the file system has none, or the file is gone
         return False
 
 
