@@ -28,16 +28,8 @@ if _ctypes is not None:
     class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "i"
 
-    class _Short(_ctypes._SimpleCData):  # type: ignore[type-arg]
-        _type_ = "H"
-
-    class _Bytes(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    class _Pointer(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "z"
-
-    class _FilterProgram(_ctypes.Structure):
-        """The kernel's `struct sock_fprog`."""
-
-        _fields_ = (("length", _Short), ("filter", _Bytes))
 
     class _Function(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL
@@ -72,7 +64,9 @@ def install_filter(program: bytes) -> bool:
     """
     if _ctypes is None or _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return False
-    argument = _ctypes.byref(_FilterProgram(len(program) // 8, program))
+    pointer = _Pointer(program)
+    # The kernel's `struct sock_fprog`. A `_ctypes.Structure` would import ctypes from Python 3.14 on.
+    argument = struct.pack("H6x", len(program) // 8) + bytes(pointer)
     return _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, argument, 0, 0) == 0
 
 
