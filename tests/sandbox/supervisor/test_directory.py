@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import RecordError, UsageError
+from ringfence.job.standing import remove_dead
 from ringfence.sandbox import Facts, SandboxSpec
+from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.supervisor.directory import (
     SandboxDirectory,
     SupervisorState,
@@ -119,3 +121,17 @@ def test_a_damaged_state_is_told_as_such(tmp_path: Path, text: str):
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(RecordError, match="damaged"):
         SandboxDirectory(tmp_path).read_state()
+
+
+async def test_what_version_0_1_left_is_cleared_away(tmp_path: Path):
+    """Its state has another format: the sandbox is reported as gone, and its name and its place in a pool are free."""
+    pool = SandboxDirectory(tmp_path / "pool" / "one")
+    for left in (standing_directory("one"), pool):
+        os.close(left.claim())
+        (left.path / "state.json").write_text('{"format": 2, "kind": "standing", "sandbox_id": "abc"}')
+    (gone,) = remove_dead()
+    assert (gone.name, gone.run_id) == ("one", None)
+    assert "of another version" in gone.why
+    assert await Pool(pool.path.parent, PoolSize(0, 0.0)).sweep() == 1
+    assert not pool.path.exists()
+    assert not standing_directory("one").path.exists()
