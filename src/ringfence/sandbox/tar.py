@@ -34,6 +34,7 @@ _HEADERS_BYTES = 64 * 1024
 _LISTED = 1000
 _NOTED = 20
 _NAME_CHARS = 200
+_NAME_BYTES = 4096
 _LATEST_S = 2**33
 _PROTECTED_BYTES = 1024**3
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -83,7 +84,7 @@ class Transfer:
     def leave_out(self, path: bytes, why: str) -> None:
         """Note what was not transferred."""
         if len(self.left_out) < _LISTED:
-            self.left_out.append(f"{os.fsdecode(path)!r} ({why})")
+            self.left_out.append(f"{os.fsdecode(path[:_NAME_BYTES])!r} ({why})")
 
     def note_change(self, path: bytes) -> None:
         """Note a protected path that had been changed."""
@@ -285,13 +286,13 @@ class _Unpacker:
 
     def _unpack(self, path: bytes, member: tarfile.TarInfo) -> None:
         is_file = member.isreg() and not member.issparse()
-        if self.protected.covers(path):
+        if path.count(b"/") >= MAX_DEPTH:
+            self.transfer.leave_out(path, f"deeper than {MAX_DEPTH} directories")
+        elif self.protected.covers(path):
             self.protected.compare(path, member, self.tar.contents(member) if is_file else None)
         elif self.protected.is_above(path):
             if not member.isdir():
                 self.transfer.note_change(path)
-        elif path.count(b"/") >= MAX_DEPTH:
-            self.transfer.leave_out(path[:_NAME_CHARS], f"deeper than {MAX_DEPTH} directories")
         elif member.isdir():
             self._make_directory(path, member)
         elif is_file:
@@ -302,8 +303,8 @@ class _Unpacker:
         elif member.islnk() and self.is_workspace:
             self._link(path, self._path(member.linkname))
         else:
-            is_link = member.issym() or member.islnk()
-            self.transfer.leave_out(path, "a link" if is_link else "a socket, fifo or device")
+            kind = "a sparse file" if member.isreg() else "a socket, fifo or device"
+            self.transfer.leave_out(path, "a link" if member.issym() or member.islnk() else kind)
 
     def _make_directory(self, path: bytes, member: tarfile.TarInfo) -> None:
         descriptor = self.tree.directory(path, create=True)
