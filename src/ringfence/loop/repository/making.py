@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,7 +13,7 @@ from ringfence.loop.repository.place import BRANCH, Place, Record, encoded, git_
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, opened
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git.command import LARGE, write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import write_clean_git_dir
 from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -45,7 +44,7 @@ async def make_repository(found: Look, place: Place, *, loop: str, lock: int) ->
         await anyio.to_thread.run_sync(_begin, new, source.object_format)
         async with opened(source) as seen:
             tags = await _tags(seen, found.base)
-            await copy_history(replace(seen.git, bounds=LARGE), [found.base, *tags.values()], new)
+            await copy_history(seen.git, [found.base, *tags.values()], new)
             shallow = seen.git.directory / "shallow"
             if seen.is_shallow:
                 (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))

@@ -157,8 +157,7 @@ async def opened(source: Source) -> AsyncIterator[Opened]:
     Raises:
         InfrastructureFault: It could not be made.
     """
-    length = 64 if source.object_format == "sha256" else 40
-    refs = await source.actor.call(lambda: read_refs(source.layout, length))
-    async with quarantine(source.layout, refs, source.actor, source.object_format) as git:
+    refs = await source.actor.call(lambda: read_refs(source.layout, source.object_format))
+    async with quarantine(source.layout, refs, source.actor) as git:
         is_shallow = await source.actor.call((git.directory / "shallow").exists)
         yield Opened(git, refs, is_shallow)

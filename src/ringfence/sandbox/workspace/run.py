@@ -226,7 +226,6 @@ async def fetch_commits(prepared: Prepared, sandbox: Inside) -> ImportedCommits 
     out = await import_commits(
         sandbox,
         prepared.view.git,
-        layout=prepared.workspace.layout,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         protect=prepared.record.protect,
@@ -242,7 +241,6 @@ async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) ->
     out = await import_commits(
         sandbox,
         module.private,
-        layout=module.layout,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         place=module.place,

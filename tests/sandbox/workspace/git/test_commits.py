@@ -13,6 +13,7 @@ from tests.sandbox.workspace.git.bombs import delta_bomb
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.commits import import_pack, unsafe_to_write
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git
+from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
 from ringfence.sandbox.workspace.run_as import Actor
 
@@ -24,7 +25,7 @@ def users(repository: Path) -> tuple[GitLayout, Refs]:
     """The user's repository and its refs before the run."""
     layout = find_git(repository)
     assert layout is not None
-    return layout, read_refs(layout, 40)
+    return layout, read_refs(layout)
 
 
 @pytest.fixture
@@ -41,6 +42,11 @@ def packed(git, inside: Path, *wanted: str) -> bytes:
     return (inside.parent / "out.pack").read_bytes()
 
 
+def private_of(layout: GitLayout, refs: Refs) -> PrivateGit:
+    """A private git directory of the user's repository, as far as imports look at it."""
+    return PrivateGit((), layout, refs, Path("/nonexistent"), Path("/nonexistent"))
+
+
 async def take_over(
     data: bytes, users: tuple[GitLayout, Refs], *, actor: Actor | None = None, **tips: str
 ) -> tuple[dict[str, str], list[str]]:
@@ -50,8 +56,7 @@ async def take_over(
     out = await import_pack(
         data,
         {f"refs/heads/{name}": tip for name, tip in tips.items()},
-        layout=users[0],
-        base=users[1],
+        private_of(*users),
         run_dir=run_dir,
         actor=actor or Actor.current(),
     )
@@ -184,7 +189,7 @@ async def test_a_branch_at_what_the_user_has_is_left_out(
     layout = find_git(repository)
     assert layout is not None
     refs, notes = await take_over(
-        packed(git, inside, "main", "^origin/main"), (layout, read_refs(layout, 40)), main=new, back=old
+        packed(git, inside, "main", "^origin/main"), (layout, read_refs(layout)), main=new, back=old
     )
     assert (refs, notes) == ({"refs/ringfence/r/main": new}, [])
 
@@ -204,8 +209,7 @@ async def test_a_commit_that_conflicts_is_looked_at(
     out = await import_pack(
         packed(git, inside, tip, "^origin/main"),
         {"refs/heads/main": tip},
-        layout=layout,
-        base=read_refs(layout, 40),
+        private_of(layout, read_refs(layout)),
         run_dir=repository.parent / "r",
         actor=Actor.current(),
     )

@@ -57,7 +57,7 @@ async def test_what_was_only_read_has_no_commits(made: tuple[Path, PrivateGit], 
     directory, private = made
     (directory / "index").write_bytes(b"anything")
     git(directory, "config", "user.name", "somebody")
-    assert read_new_tips(directory, private.refs, 40) == ({}, [])
+    assert read_new_tips(directory, private.refs) == ({}, [])
 
 
 def _detach(directory: Path) -> None:
@@ -118,7 +118,7 @@ async def test_whatever_else_is_there_is_looked_at_in_a_sandbox(
     """Branches that moved or came are found; what lies elsewhere or cannot be read is noted, and takes no time."""
     directory, private = made
     change(directory)
-    assert read_new_tips(directory, private.refs, 40) != ({}, [])
+    assert read_new_tips(directory, private.refs) != ({}, [])
     assert await has_new_commits(private)
 
 
@@ -126,7 +126,7 @@ async def test_number_of_branches_is_bounded(made: tuple[Path, PrivateGit]):
     """A flood of branches is cut, with a note."""
     directory, private = made
     (directory / "packed-refs").write_text("".join(f"{'7' * 40} refs/heads/b{i}\n" for i in range(1000)))
-    tips, notes = read_new_tips(directory, private.refs, 40)
+    tips, notes = read_new_tips(directory, private.refs)
     assert (len(tips), "1000 branches" in notes[0]) == (MAX_TIPS, True)
 
 
@@ -137,7 +137,7 @@ async def test_other_refs_are_not_commits(made: tuple[Path, PrivateGit]):
     for name in ("refs/tags/t", "refs/stash", "refs/heads/back"):
         (directory / name).write_text(f"{private.refs.head_commit()}\n")
     (directory / "refs/tags/new").write_text("7" * 40 + "\n")
-    assert read_new_tips(directory, private.refs, 40) == ({}, [])
+    assert read_new_tips(directory, private.refs) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ async def test_hostile_names_are_left_out(name: str, made: tuple[Path, PrivateGi
     directory, private = made
     lines = f"{'7' * 40} {name}\n{'8' * 40} refs/heads/good\n"
     (directory / "packed-refs").write_text(lines)
-    assert set(read_new_tips(directory, private.refs, 40)[0]) == {"refs/heads/good"}
+    assert set(read_new_tips(directory, private.refs)[0]) == {"refs/heads/good"}

@@ -255,10 +255,14 @@ def write_clean_git_dir(directory: Path, *, object_format: str = "sha1") -> None
     """Make an empty bare git directory without asking git: no template, so no hooks."""
     for name in ("objects/info", "objects/pack", "refs/heads", "info"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    version = 0 if object_format == "sha1" else 1
-    lines = [f"[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n"]
-    if version:
-        lines.append(f"[extensions]\n\tobjectformat = {object_format}\n")
-    (directory / "config").write_text("".join(lines))
+    (directory / "config").write_text(clean_config(object_format))
     (directory / "HEAD").write_text("ref: refs/heads/none\n")
     (directory / "info" / "attributes").write_bytes(CLEAN_ATTRIBUTES)
+
+
+def clean_config(object_format: str) -> str:
+    """The configuration of a git directory of ours."""
+    core = "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = true\n"
+    if object_format == "sha1":
+        return core.format(0)
+    return core.format(1) + f"[extensions]\n\tobjectformat = {object_format}\n"

@@ -24,7 +24,7 @@ import anyio.to_thread
 from ringfence.errors import InfrastructureFault, SandboxFileError, next_step
 from ringfence.frozen import frozen
 from ringfence.sandbox.result import ExecResult
-from ringfence.sandbox.workspace.git.command import ENVIRONMENT, Git
+from ringfence.sandbox.workspace.git.command import ENVIRONMENT, Git, clean_config
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, read_small
 from ringfence.sandbox.workspace.git.merge import CommittedFile, committed_files
 from ringfence.sandbox.workspace.git.packs import copy_packs, quarantine, take_pack
@@ -39,15 +39,12 @@ _EXPORT_S = 120.0
 _CONNECTED_S = 300.0
 _SHOWN = 5
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
-_CONFIG = """[core]
-	repositoryformatversion = {version}
-	bare = true
+_EXPORT_CONFIG = """[core]
 	hooksPath = /dev/null
 	fsmonitor = false
 	bigFileThreshold = 8m
 	commitGraph = false
 	multiPackIndex = false
-[extensions]
 """
 _EXPORT = """set -e; umask 077; mkdir -p "$1/refs"; printf %s "$2" >"$1/config"
 printf '%s\\n' 'ref: refs/heads/none' >"$1/HEAD"
@@ -102,26 +99,23 @@ async def has_new_commits(private: PrivateGit) -> bool:
 
 
 async def _new_tips(private: PrivateGit) -> tuple[dict[str, str], list[str]]:
-    length = 64 if private.object_format == "sha256" else 40
-    return await Actor.current().call(lambda: read_new_tips(private.directory, private.refs, length))
+    return await Actor.current().call(lambda: read_new_tips(private.directory, private.refs))
 
 
 async def import_commits(
     sandbox: Inside,
     private: PrivateGit,
     *,
-    layout: GitLayout,
     run_dir: Path,
     actor: Actor,
     place: str = "",
     protect: Collection[str] = (),
 ) -> ImportedCommits:
-    """Import the new commits of a private git directory.
+    """Import the new commits of a private git directory into the user's repository.
 
     Args:
         sandbox: Any sandbox with the private git directory in place, in which nothing of the agent's runs.
         private: The git directory that the agent had.
-        layout: The user's repository.
         run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
         actor: On whose behalf the user's repository is written.
         place: Where in the workspace a submodule is; empty for the workspace's own repository.
@@ -131,36 +125,25 @@ async def import_commits(
     if not tips:
         return ImportedCommits({}, tuple(notes))
     try:
-        pack = await _export(sandbox, private, layout, tips.values())
+        pack = await _export(sandbox, private, tips.values())
         out = await import_pack(
-            pack,
-            tips,
-            layout=layout,
-            base=private.refs,
-            run_dir=run_dir,
-            actor=actor,
-            object_format=private.object_format,
-            place=place,
-            protect=protect,
+            pack, tips, private, run_dir=run_dir, actor=actor, place=place, protect=protect
         )
     except (SandboxFileError, InfrastructureFault, OSError) as exc:
         return ImportedCommits({}, (*notes, f"{NOT_TAKEN}: {exc}"))
     return replace(out, notes=(*notes, *out.notes))
 
 
-async def _export(sandbox: Inside, private: PrivateGit, layout: GitLayout, tips: Collection[str]) -> bytes:
+async def _export(sandbox: Inside, private: PrivateGit, tips: Collection[str]) -> bytes:
     """Have git in a sandbox make a pack of the objects that the user does not have."""
     rebuilt = f"/tmp/ringfence-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
-    config = _CONFIG.format(version=0 if private.object_format == "sha1" else 1)
-    if private.object_format != "sha1":
-        config += f"\tobjectformat = {private.object_format}\n"
-    shallow = await Actor.current().call(lambda: read_small(layout.common, b"shallow"))
+    shallow = await Actor.current().call(lambda: read_small(private.layout.common, b"shallow"))
     if shallow is not None:
         await sandbox.write_file(f"{rebuilt}/shallow", shallow)
     wanted = [*tips, *(f"{commit} ^" for commit in private.refs.commits())]
     objects = {"GIT_DIR": rebuilt, "GIT_OBJECT_DIRECTORY": str(private.inside / "objects")}
     made = await sandbox.run(
-        ["/bin/sh", "-c", _EXPORT, "sh", rebuilt, config],
+        ["/bin/sh", "-c", _EXPORT, "sh", rebuilt, clean_config(private.refs.object_format) + _EXPORT_CONFIG],
         stdin="".join(f"{line}\n" for line in wanted).encode(),
         env={**ENVIRONMENT, "PATH": _PATH, **objects},
         cwd="/",
@@ -176,12 +159,10 @@ async def _export(sandbox: Inside, private: PrivateGit, layout: GitLayout, tips:
 async def import_pack(
     pack: bytes,
     tips: Mapping[str, str],
+    private: PrivateGit,
     *,
-    layout: GitLayout,
-    base: Refs,
     run_dir: Path,
     actor: Actor,
-    object_format: str = "sha1",
     place: str = "",
     protect: Collection[str] = (),
 ) -> ImportedCommits:
@@ -190,21 +171,20 @@ async def import_pack(
     Args:
         pack: Of the objects that the user does not have.
         tips: The branches, HEAD among them, and what each points at.
-        layout: As for `import_commits`, like the others.
-        base: The user's refs, as the run began.
-        run_dir: The run's directory.
+        private: The git directory that they come from.
+        run_dir: As for `import_commits`, like the others.
         actor: Who writes.
-        object_format: `sha1` or `sha256`.
         place: Of a submodule.
         protect: Patterns.
 
     Raises:
         InfrastructureFault: It is not sound; nothing was taken over.
     """
+    layout, base = private.layout, private.refs
     why_not = await actor.call(lambda: unsafe_to_write(layout, run_dir.name))
     if why_not is not None:
         raise InfrastructureFault(why_not)
-    async with quarantine(layout, base, actor, object_format) as git:
+    async with quarantine(layout, base, actor) as git:
         await take_pack(git, pack)
         found, notes = await _new_commits(git, tips, run_dir.name)
         if not found:
@@ -232,9 +212,8 @@ async def _new_commits(git: Git, tips: Mapping[str, str], run: str) -> tuple[dic
     notes = [f"{name!r} leads to no commit and was not imported" for name in tips if name not in found]
     connected = ("rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all")
     wanted = "".join(f"{tip}\n" for tip in found.values()).encode()
-    listed = await git.run(*connected, stdin=wanted, timeout_s=_CONNECTED_S) if found else None
-    new = set(listed.stdout.decode().split()) if listed else ()
-    return {refs[name]: tip for name, tip in found.items() if tip in new}, notes
+    new = (await git.run(*connected, stdin=wanted, timeout_s=_CONNECTED_S)).stdout if found else b""
+    return {refs[name]: tip for name, tip in found.items() if tip.encode() in new}, notes
 
 
 async def _store(

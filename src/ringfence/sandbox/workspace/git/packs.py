@@ -13,10 +13,11 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.workspace.git.command import BOUNDS, Git, GitBounds, write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import LARGE, Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor
@@ -82,9 +83,7 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
 
 
 @asynccontextmanager
-async def quarantine(
-    layout: GitLayout, refs: Refs, actor: Actor, object_format: str, *, bounds: GitBounds = BOUNDS
-) -> AsyncIterator[Git]:
+async def quarantine(layout: GitLayout, refs: Refs, actor: Actor) -> AsyncIterator[Git]:
     """A git directory of ours that sees the user's objects, and refs as they were, and is thrown away.
 
     No hook, filter, replacement, graft or setting of the user's repository counts in it.
@@ -93,9 +92,9 @@ async def quarantine(
         InfrastructureFault: It could not be made.
     """
     async with scratch_directory(actor) as scratch:
-        git = Git(scratch / "git", actor=actor, bounds=bounds)
+        git = Git(scratch / "git", actor=actor)
         try:
-            await actor.call(lambda: _lean_on(git.directory, layout, refs, object_format))
+            await actor.call(lambda: _lean_on(git.directory, layout, refs))
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not make {str(git.directory)!r}: {exc.strerror}; is the disk full?"
@@ -103,8 +102,8 @@ async def quarantine(
         yield git
 
 
-def _lean_on(directory: Path, layout: GitLayout, refs: Refs, object_format: str) -> None:
-    write_clean_git_dir(directory, object_format=object_format)
+def _lean_on(directory: Path, layout: GitLayout, refs: Refs) -> None:
+    write_clean_git_dir(directory, object_format=refs.object_format)
     # In quotes, as git reads any path in this file.
     lines = b"".join(quoted(os.fsencode(database)) + b"\n" for database in layout.databases)
     (directory / "objects/info/alternates").write_bytes(lines)
@@ -133,7 +132,8 @@ async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:
     scratch = git.directory.parent
     options = ("--revs", "--missing=allow-any", "--delta-base-offset", "-q")
     wanted = "".join(f"{tip}\n" for tip in dict.fromkeys(tips))
-    await git.run("pack-objects", *options, scratch / "pack", stdin=wanted.encode(), timeout_s=_PACKING_S)
+    packing = replace(git, bounds=LARGE)
+    await packing.run("pack-objects", *options, scratch / "pack", stdin=wanted.encode(), timeout_s=_PACKING_S)
     await Actor.current().call(lambda: copy_packs(scratch, target, b"objects/pack"))
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
-from ringfence.sandbox.workspace.git.command import LARGE, Git
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import (
     INDEX_LIMIT,
     GitLayout,
@@ -66,8 +66,10 @@ class PrivateGit:
     """What was made, and how to mount it."""
 
     overlays: tuple[Overlay, ...]
+    layout: GitLayout
+    """The user's repository, which it was made of."""
     refs: Refs
-    object_format: str
+    """Those it was made with."""
     directory: Path
     """Where it is on the host."""
     inside: Path
@@ -81,7 +83,6 @@ class Submodule:
 
     place: str
     """Its path in the workspace."""
-    layout: GitLayout
     private: PrivateGit
 
     @property
@@ -147,7 +148,7 @@ async def make_private_git(
     target = inside if layout.is_file and not stands_alone else workspace / ".git"
     overlays = () if stands_alone else _overlays(layout, directory, target, mounted)
     notes = (*plan.notes, *plan.refs.notes)
-    return PrivateGit(overlays, plan.refs, plan.object_format, directory, target, notes)
+    return PrivateGit(overlays, layout, plan.refs, directory, target, notes)
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
@@ -201,7 +202,7 @@ async def make_submodules(
             inside=_INSIDE_OF_SUBMODULES / str(number),
         )
         if private is not None:
-            made.append(Submodule(place, layout, private))
+            made.append(Submodule(place, private))
     if len(found) <= MAX_SUBMODULES:
         return tuple(made), ()
     note = (
@@ -230,7 +231,6 @@ def _find_submodules(above: GitLayout, entries: Collection[bytes]) -> list[tuple
 class _Plan:
     files: dict[str, bytes]
     refs: Refs
-    object_format: str
     has_history: bool
     notes: list[str]
 
@@ -247,15 +247,15 @@ def _read(layout: GitLayout, identity: Identity) -> _Plan:
         notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
     if "extensions.worktreeconfig" in config:
         config |= read_config(read_small(layout.directory, b"config.worktree") or b"")
-    refs = read_refs(layout, 64 if object_format == "sha256" else 40)
+    refs = read_refs(layout, object_format)
     files = {"config": _config(config, object_format, identity), **_copies(layout)}
-    return _Plan(files, refs, object_format, has_history=True, notes=notes)
+    return _Plan(files, refs, has_history=True, notes=notes)
 
 
 def _nothing(note: str, identity: Identity) -> _Plan:
     """An empty repository, and why."""
     files = {"config": _config({}, "sha1", identity)}
-    return _Plan(files, Refs(b"ref: refs/heads/main\n", {}, {}), "sha1", has_history=False, notes=[note])
+    return _Plan(files, Refs(b"ref: refs/heads/main\n", {}, {}), has_history=False, notes=[note])
 
 
 def _copies(layout: GitLayout) -> dict[str, bytes]:
@@ -309,7 +309,7 @@ async def _copy_objects(
     Returns:
         The refs that the directory can have: all, or HEAD's own and those that HEAD leads to.
     """
-    async with quarantine(layout, plan.refs, reader, plan.object_format, bounds=LARGE) as git:
+    async with quarantine(layout, plan.refs, reader) as git:
 
         def copy_index() -> None:
             for name in (name for name in plan.files if name == "index" or name.startswith("sharedindex.")):

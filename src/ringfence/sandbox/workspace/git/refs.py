@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -32,7 +32,8 @@ class Refs:
     """Contents of HEAD: `ref: refs/heads/main` or an id."""
     direct: dict[str, str]
     symbolic: dict[str, str]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    object_format: str = "sha1"
 
     def packed(self) -> bytes:
         """The direct ones as a `packed-refs` file."""
@@ -49,16 +50,16 @@ class Refs:
         return sorted({*self.direct.values(), self.head_commit() or ""} - {""})
 
 
-def read_refs(layout: GitLayout, id_length: int) -> Refs:
+def read_refs(layout: GitLayout, object_format: str = "sha1") -> Refs:
     """All refs of the user's repository with the `files` format; what is malformed is left out and noted."""
-    refs = _read(layout.directory, layout.common, id_length, _MAX_REFS)
+    refs = _read(layout.directory, layout.common, object_format, _MAX_REFS)
     if refs.head:
         return refs
     note = "HEAD could not be read: the agent starts on an empty branch"
-    return Refs(b"ref: refs/heads/main\n", refs.direct, refs.symbolic, (*refs.notes, note))
+    return replace(refs, head=b"ref: refs/heads/main\n", notes=(*refs.notes, note))
 
 
-def read_new_tips(directory: Path, base: Refs, id_length: int) -> tuple[dict[str, str], list[str]]:
+def read_new_tips(directory: Path, base: Refs) -> tuple[dict[str, str], list[str]]:
     """Branches of a private git directory that are new or were moved, and a HEAD that is on none of them; and notes.
 
     An agent could write the directory: its configuration, and what it put in the place of the files, have no say.
@@ -67,9 +68,8 @@ def read_new_tips(directory: Path, base: Refs, id_length: int) -> tuple[dict[str
     Args:
         directory: The git directory; what is inside is dead by now.
         base: The refs that it was made with.
-        id_length: Of an object's id.
     """
-    now = _read(directory, directory, id_length, _MAX_AGENT_REFS, unlock=stat.S_IRWXU)
+    now = _read(directory, directory, base.object_format, _MAX_AGENT_REFS, unlock=stat.S_IRWXU)
     heads = {name: tip for name, tip in sorted(now.direct.items()) if name.startswith("refs/heads/")}
     known = base.commits()
     tips = {name: tip for name, tip in heads.items() if tip not in known and name != "refs/heads/HEAD"}
@@ -92,9 +92,9 @@ def is_ref_name(name: str) -> bool:
     return name.startswith("refs/") and is_storable and "/" in name[5:] and not _FORBIDDEN.search(name)
 
 
-def _read(directory: Path, common: Path, id_length: int, limit: int, *, unlock: int = 0) -> Refs:
+def _read(directory: Path, common: Path, object_format: str, limit: int, *, unlock: int = 0) -> Refs:
     """Read the refs of a git directory; HEAD is empty where it names no ref and no commit."""
-    is_id = re.compile(rb"[0-9a-f]{%d}" % id_length)
+    is_id = re.compile(rb"[0-9a-f]{%d}" % (64 if object_format == "sha256" else 40))
     notes: list[str] = []
     head = (_file(directory, b"HEAD", _SMALL, unlock, notes) or b"").strip()
     if not is_id.fullmatch(head) and not is_ref_name(os.fsdecode(head.removeprefix(b"ref:").strip())):
@@ -113,7 +113,7 @@ def _read(directory: Path, common: Path, id_length: int, limit: int, *, unlock: 
             junk += 1
     if junk:
         notes.append(f"{junk} refs that git would not read were passed over")
-    return Refs(head + b"\n" if head else b"", direct, symbolic, tuple(notes))
+    return Refs(head + b"\n" if head else b"", direct, symbolic, tuple(notes), object_format)
 
 
 def _file(directory: Path, name: bytes, limit: int, unlock: int, notes: list[str]) -> bytes | None:
