@@ -18,7 +18,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -84,25 +84,19 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
         "workspace": placement.workspace,
         "environment": [os.environ.get(name) for name in _ENVIRONMENT],
     }
+    own = (Overlay(mount.source, Path(mount.target), mount.read_only) for mount in spec.mounts)
     mounted = [
-        [
-            overlay.target,
-            overlay.read_only,
-            *_identity(overlay.source, run_dir),
-            *_masked(overlay, placement),
-        ]
-        for overlay in _mounts(spec, placement)
+        [mount.target, mount.read_only, *_identity(mount.source, run_dir), *_masked(mount, placement)]
+        for mount in (*_mounts(placement), *own)
     ]
     return Shape(_hash(request), _hash([*mounted, image_id]))
 
 
-def _mounts(spec: SandboxSpec, placement: Placement) -> Iterator[Overlay]:
-    """All host paths that are mounted, in order."""
+def _mounts(placement: Placement) -> Iterator[Overlay]:
+    """All mounts of a placement, in order."""
     if placement.workspace is not None and placement.workspace_source is not None:
         yield Overlay(placement.workspace_source, placement.workspace, placement.workspace_read_only)
     yield from placement.overlays
-    for mount in spec.mounts:
-        yield Overlay(mount.source, Path(mount.target), mount.read_only)
 
 
 def _identity(source: Path, run_dir: Path) -> tuple[Any, ...]:
@@ -163,51 +157,37 @@ def make_skeleton(placement: Placement, run_dir: Path, folder: Path) -> Placemen
         OSError: It cannot be created.
     """
     target = move_placement(placement, run_dir, folder)
-    pairs = [
-        (overlay.source, copy.source)
-        for overlay, copy in zip(placement.overlays, target.overlays, strict=True)
-    ]
-    if placement.workspace_source is not None and target.workspace_source is not None:
-        pairs.insert(0, (placement.workspace_source, target.workspace_source))
-    for original, copy in sorted(pairs, key=lambda pair: len(pair[1].parts)):
-        if copy.is_relative_to(folder):
-            _make_like(original, copy)
-    _make_mount_points(target, folder)
+    pairs = zip(_mounts(placement), _mounts(target), strict=True)
+    for original, copy in sorted(pairs, key=lambda pair: len(pair[1].source.parts)):
+        if copy.source.is_relative_to(folder):
+            _make_like(original.source, copy.source)
+    _make_mount_points(list(_mounts(target)), folder)
     return target
 
 
-def _make_mount_points(target: Placement, folder: Path) -> None:
+def _make_mount_points(mounts: Sequence[Overlay], folder: Path) -> None:
     """Create the mount points that lie in the skeleton itself."""
-    mounts = [(overlay.target, overlay.source) for overlay in target.overlays]
-    if target.workspace is not None and target.workspace_source is not None:
-        mounts.insert(0, (target.workspace, target.workspace_source))
-    for number, (target_path, source) in enumerate(mounts):
-        around = [
-            one for one in mounts[:number] if target_path != one[0] and target_path.is_relative_to(one[0])
-        ]
+    for number, mount in enumerate(mounts):
+        around = [one for one in mounts[:number] if one.target in mount.target.parents]
         if not around:
             continue
-        outer_target, outer_source = max(around, key=lambda one: len(one[0].parts))
-        if outer_source.is_relative_to(folder):
-            _make_like(source, outer_source / target_path.relative_to(outer_target))
+        outer = max(around, key=lambda one: len(one.target.parts))
+        if outer.source.is_relative_to(folder):
+            _make_like(mount.source, outer.source / mount.target.relative_to(outer.target))
 
 
 def _make_like(original: Path, copy: Path) -> None:
-    """An empty file or directory with the owner and mode of another."""
+    """Create an empty file or directory with the owner and mode of another, unless there is one."""
     status = original.lstat()
     if not os.path.lexists(copy):
         if stat.S_ISDIR(status.st_mode):
             copy.mkdir(mode=0o700)
         else:
             copy.touch(mode=0o600)
-    _set_like(copy, status)
-
-
-def _set_like(path: Path, status: os.stat_result) -> None:
-    now = path.lstat()
+    now = copy.lstat()
     if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
-        os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)
-    path.chmod(stat.S_IMODE(status.st_mode))
+        os.chown(copy, status.st_uid, status.st_gid, follow_symlinks=False)
+    copy.chmod(stat.S_IMODE(status.st_mode))
 
 
 def fits(folder: Path, run_dir: Path) -> bool:
