@@ -8,6 +8,11 @@ A command in a sandbox::
     async with Sandbox.open(SandboxSpec(workspace=Path.cwd())) as sandbox:
         result = await sandbox.run(["make", "test"], timeout_s=600)
 
+The same without `async`::
+
+    with open_sandbox(SandboxSpec(workspace=Path.cwd())) as sandbox:
+        result = sandbox.run(["make", "test"], timeout_s=600)
+
 An agent on a task, checked and recorded as by `ringfence run`::
 
     agent = AgentRequest(prompt="Fix the failing tests", model="claude-sonnet-5-5", runtime="claude-cli")
@@ -23,31 +28,48 @@ if TYPE_CHECKING:
     from ringfence.job.result import JobResult
     from ringfence.job.task import run_task
     from ringfence.runtime import Limits
-    from ringfence.sandbox import ExecResult, Sandbox, SandboxProcess, SandboxSpec
+    from ringfence.sandbox import (
+        BlockingSandbox,
+        Changes,
+        ExecResult,
+        Mount,
+        Sandbox,
+        SandboxProcess,
+        SandboxSpec,
+        open_sandbox,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "AgentRequest",
+    "BlockingSandbox",
+    "Changes",
     "ExecResult",
     "JobResult",
     "Limits",
+    "Mount",
     "RingfenceError",
     "Sandbox",
     "SandboxProcess",
     "SandboxSpec",
     "__version__",
+    "open_sandbox",
     "run_task",
 ]
 
 _MODULES = {
     "AgentRequest": "ringfence.job.request",
+    "BlockingSandbox": "ringfence.sandbox",
+    "Changes": "ringfence.sandbox",
     "ExecResult": "ringfence.sandbox",
     "JobResult": "ringfence.job.result",
     "Limits": "ringfence.runtime",
+    "Mount": "ringfence.sandbox",
     "RingfenceError": "ringfence.errors",
     "Sandbox": "ringfence.sandbox",
     "SandboxProcess": "ringfence.sandbox",
     "SandboxSpec": "ringfence.sandbox",
+    "open_sandbox": "ringfence.sandbox",
     "run_task": "ringfence.job.task",
 }
 

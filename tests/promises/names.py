@@ -61,7 +61,8 @@ FILES: dict[str, tuple[str, ...]] = {
 IMPORTS: dict[str, tuple[str, ...]] = {
     "Sandbox": ("ringfence",),
     "SandboxSpec": ("ringfence",),
-    "Mount": ("ringfence.sandbox",),
+    "Mount": ("ringfence", "ringfence.sandbox"),
+    "open_sandbox": ("ringfence",),
     "tool": ("ringfence.tool",),
     "AgentRequest": ("ringfence", "ringfence.job.request"),
     "RunRequest": ("ringfence.job.request",),

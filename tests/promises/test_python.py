@@ -205,6 +205,25 @@ def test_ways_out(product: Product) -> None:
     assert "example.org:443 is not allowed" in second
 
 
+def test_without_async(product: Product) -> None:
+    """A program that is not asynchronous has the same sandbox: commands, processes, files, its changes."""
+    code = (
+        "from pathlib import Path\n"
+        "with open_sandbox(SandboxSpec(workspace=Path.cwd(), mode='clone')) as sandbox:\n"
+        "    print(sandbox.run(['cat'], stdin=b'one').stdout)\n"
+        "    with sandbox.spawn(['cat']) as process:\n"
+        "        process.stdin.send(b'two')\n"
+        "        process.stdin.close()\n"
+        "        print(b''.join(process.stdout).decode(), process.wait().exit_code)\n"
+        "    sandbox.write_file('new', b'three')\n"
+        "    print(sandbox.read_file('new').decode(), [file.path for file in sandbox.changes().files])\n"
+        "    sandbox.apply()\n"
+        "print(Path('new').read_text())\n"
+    )
+    ended = product.python(code, "SandboxSpec", "open_sandbox")
+    assert ended.out.splitlines() == ["one", "two 0", "three ['new']", "three"], ended
+
+
 def test_a_sandbox_that_dies(product: Product) -> None:
     """A command in a sandbox that is gone raises `SandboxDied`."""
     code = (
@@ -228,6 +247,9 @@ def test_help_shows_what_is_public(product: Product) -> None:
         "class Sandbox(",
         "class SandboxSpec(",
         "class SandboxProcess(",
+        "class BlockingSandbox(",
+        "class Changes(",
+        "open_sandbox(",
         "class AgentRequest(",
         "run_task(",
     ):
@@ -235,13 +257,23 @@ def test_help_shows_what_is_public(product: Product) -> None:
     assert "stdout: Its output" in shown
 
 
-@pytest.mark.parametrize("call", ["SandboxSpec(memory='lots')", "SandboxSpec(nope=1)", "Limits(turns=0)"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "SandboxSpec(memory='lots')",
+        "SandboxSpec(nope=1)",
+        "Limits(turns=0)",
+        "SandboxSpec(mode='memory')",
+        "SandboxSpec(pids='memory')",
+        "Mount(source='memory')",
+    ],
+)
 def test_arguments_that_do_not_fit(product: Product, call: str) -> None:
     """An argument that is unknown or does not fit is a usage error of one line, which names it."""
     code = f"from ringfence.errors import UsageError\ntry:\n    {call}\nexcept UsageError as exc:\n    print(exc)\n"
-    (line,) = product.python(code, "SandboxSpec", "Limits").out.splitlines()
-    assert any(name in line for name in ("memory", "nope", "turns"))
-    assert "http" not in line
+    (line,) = product.python(code, "SandboxSpec", "Limits", "Mount").out.splitlines()
+    assert any(name in line for name in ("memory", "nope", "turns", "target"))
+    assert not any(word in line for word in ("http", "pydantic", "Input should", "Field required"))
 
 
 def test_an_empty_check_is_refused(product: Product) -> None:

@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence.sandbox.base import Facts, Placement, Usage
+    from ringfence.sandbox.blocking import BlockingProcess, BlockingSandbox, open_sandbox
     from ringfence.sandbox.protocol.channels.connection import Connection
     from ringfence.sandbox.protocol.files import DirEntry
     from ringfence.sandbox.protocol.process import ProcessEnd, SandboxProcess
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
+    from ringfence.sandbox.workspace.run import Changes
 
 __all__ = [
+    "BlockingProcess",
+    "BlockingSandbox",
+    "Changes",
     "Connection",
     "DirEntry",
     "EndedBy",
@@ -25,8 +30,12 @@ __all__ = [
     "SandboxProcess",
     "SandboxSpec",
     "Usage",
+    "open_sandbox",
 ]
 _MODULES = {
+    "BlockingProcess": "blocking",
+    "BlockingSandbox": "blocking",
+    "Changes": "workspace.run",
     "Connection": "protocol.channels.connection",
     "DirEntry": "protocol.files",
     "EndedBy": "result",
@@ -39,6 +48,7 @@ _MODULES = {
     "Sandbox": "sandbox",
     "SandboxProcess": "protocol.process",
     "SandboxSpec": "spec",
+    "open_sandbox": "blocking",
 }
 
 

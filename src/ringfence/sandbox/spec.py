@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -23,10 +21,8 @@ WorkspaceMode = Literal["bind", "read_only", "clone"]
 Network = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
 
 
-class Mount(BaseModel):
+class Mount(Arguments):
     """A host path shown inside, besides the workspace."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Path
     """Absolute path on the host."""

@@ -1,0 +1,151 @@
+"""A sandbox for programs that are not asynchronous: the methods of `Sandbox`, each waited for.
+
+Nothing is done here: an event loop in a thread of its own runs the asynchronous ones.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from ringfence.sandbox.base import Facts
+from ringfence.sandbox.protocol.process import InputStream, OutputStream, SandboxProcess
+from ringfence.sandbox.sandbox import Sandbox
+from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+
+_Inner = TypeVar("_Inner")
+_Result = TypeVar("_Result")
+_Parameters = ParamSpec("_Parameters")
+
+
+class _Blocking(Generic[_Inner]):
+    def __init__(self, portal: BlockingPortal, inner: _Inner) -> None:
+        self._portal = portal
+        self._inner = inner
+
+
+def _waited_for(
+    method: Callable[Concatenate[_Inner, _Parameters], Awaitable[_Result]],
+) -> Callable[Concatenate[_Blocking[_Inner], _Parameters], _Result]:
+    """A method that calls an asynchronous one and waits; with its signature and docstring."""
+
+    @functools.wraps(method)
+    def call(
+        self: _Blocking[_Inner], /, *arguments: _Parameters.args, **named: _Parameters.kwargs
+    ) -> _Result:
+        return self._portal.call(functools.partial(method, self._inner, *arguments, **named))
+
+    return call
+
+
+class BlockingInput(_Blocking[InputStream]):
+    """A command's stdin."""
+
+    send = _waited_for(InputStream.send)
+    close = _waited_for(InputStream.aclose)
+
+
+class BlockingProcess(_Blocking[SandboxProcess]):
+    """A running command. Made by `BlockingSandbox.spawn`; leaving its context kills what is left of it.
+
+    Attributes:
+        argv: The program and its arguments.
+        stdin: Send it input by `send`, and end its input by `close`.
+        stdout: Its output, an iterator of bytes. What is not read makes the command wait.
+        stderr: Its messages, likewise. Empty on a terminal, where everything comes by `stdout`.
+    """
+
+    def __init__(self, portal: BlockingPortal, inner: SandboxProcess) -> None:
+        super().__init__(portal, inner)
+        self.argv = inner.argv
+        self.stdin = BlockingInput(portal, inner.stdin)
+        self.stdout = _chunks(portal, inner.stdout)
+        self.stderr = _chunks(portal, inner.stderr)
+
+    wait = _waited_for(SandboxProcess.wait)
+    signal = _waited_for(SandboxProcess.signal)
+    resize = _waited_for(SandboxProcess.resize)
+    kill = _waited_for(SandboxProcess.kill)
+
+
+class BlockingSandbox(_Blocking[Sandbox]):
+    """An open sandbox. Made by `open_sandbox`; its methods are those of `Sandbox`, and may be called by many threads."""
+
+    run = _waited_for(Sandbox.run)
+    read_file = _waited_for(Sandbox.read_file)
+    write_file = _waited_for(Sandbox.write_file)
+    list_dir = _waited_for(Sandbox.list_dir)
+    remove = _waited_for(Sandbox.remove)
+    stats = _waited_for(Sandbox.stats)
+    ping = _waited_for(Sandbox.ping)
+    changes = _waited_for(Sandbox.changes)
+    apply = _waited_for(Sandbox.apply)
+
+    @contextmanager
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        tty: tuple[int, int] | None = None,
+    ) -> Iterator[BlockingProcess]:
+        """As `Sandbox.spawn`: start a command and hold it as a handle; leaving the context kills what is left of it."""
+        spawned = self._inner.spawn(argv, cwd=cwd, env=env, timeout_s=timeout_s, tty=tty)
+        with self._portal.wrap_async_context_manager(spawned) as process:
+            yield BlockingProcess(self._portal, process)
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self._inner.id
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """What was asked for."""
+        return self._inner.spec
+
+    @property
+    def facts(self) -> Facts:
+        """What the sandbox turned out to be: limits and how they are enforced, environment, notes."""
+        return self._inner.facts
+
+    @property
+    def workspace(self) -> str:
+        """Path of the workspace inside; where relative paths and commands start."""
+        return self._inner.workspace
+
+    @property
+    def mode(self) -> WorkspaceMode | None:
+        """How the workspace is shown: `bind`, `clone` or `read_only`; None without one."""
+        return self._inner.mode
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What you should know of the sandbox and its workspace."""
+        return self._inner.notes
+
+
+@contextmanager
+def open_sandbox(spec: SandboxSpec) -> Iterator[BlockingSandbox]:
+    """Open a sandbox from a program that is not asynchronous; leaving the context kills everything inside.
+
+    Args:
+        spec: What is asked for.
+
+    Raises:
+        UsageError, PolicyRefused, SandboxStartFailed: As `Sandbox.open`.
+    """
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Sandbox.open(spec)) as sandbox:
+        yield BlockingSandbox(portal, sandbox)
+
+
+def _chunks(portal: BlockingPortal, stream: OutputStream) -> Iterator[bytes]:
+    async def read() -> bytes | None:
+        return await anext(stream, None)
+
+    while (chunk := portal.call(read)) is not None:
+        yield chunk
