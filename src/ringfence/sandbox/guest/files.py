@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Spec = dict[str, str]
 
 CHUNK = 256 * 1024
+_temporary: list[str] = []
+"""The temporary file of the write that is under way."""
 _FROM_START = 0  # os.SEEK_SET, which posix has not
 
 
@@ -55,6 +57,7 @@ def write(spec: Spec, stdin: int, _stdout: int) -> None:
     except FileNotFoundError:
         mode = 0o644 if mode is None else mode
     temporary = paths.join(parent, ".ringfence-%d.tmp" % os.getpid())
+    _temporary.append(temporary)
     descriptor = -1
     try:
         descriptor = os.open(
@@ -67,13 +70,19 @@ def write(spec: Spec, stdin: int, _stdout: int) -> None:
             _write_all(descriptor, chunk)
         os.fchmod(descriptor, mode)
         os.rename(temporary, path)
-    except BaseException:
-        if paths.lexists(temporary):
-            os.unlink(temporary)
-        raise
     finally:
+        remove_temporary()
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def remove_temporary() -> None:
+    """Remove the temporary file of a write that failed or was interrupted."""
+    while _temporary:
+        try:
+            os.unlink(_temporary.pop())
+        except OSError:
+            pass  # it was renamed, or not made yet
 
 
 def list_dir(spec: Spec, _stdin: int, stdout: int) -> None:

@@ -64,7 +64,7 @@ def _run(spec: Spec, descriptors: list[int], status: Socket) -> str:
         stage = "cwd"
         os.chdir(spec["cwd"])
         stage = "spawn"
-        return _operation(spec, opened) if spec.get("op") else _command(spec, opened, status)
+        return (_operation if spec.get("op") else _command)(spec, opened, status)
     except OSError as error:
         _report(status, "failed %s %d %s" % (stage, error.errno or 0, error.strerror or error))
         return ""
@@ -100,13 +100,15 @@ def _set_limits(spec: Spec) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def _operation(spec: Spec, descriptors: list[int]) -> str:
+def _operation(spec: Spec, descriptors: list[int], status: Socket) -> str:
     def abort(_number: int, _frame: object) -> NoReturn:
-        _signal.signal(processes.SIGTERM, _signal.SIG_IGN)  # a second one would interrupt the clean-up
-        raise KeyboardInterrupt
+        # Not by an exception, which is lost if it is raised within a callback, as imports have them.
+        files.remove_temporary()
+        _report(status, "failed operation %d interrupted" % errno.EINTR)
+        os._exit(1)
 
     _signal.signal(25, _signal.SIG_IGN)  # SIGXFSZ: the write fails with EFBIG instead
-    _signal.signal(processes.SIGTERM, abort)  # lets `write` remove its temporary file
+    _signal.signal(processes.SIGTERM, abort)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (processes.SIGTERM,))
     started = time.monotonic()
     try:
