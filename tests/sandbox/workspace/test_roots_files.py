@@ -91,9 +91,11 @@ async def test_roots_files_are_the_sandboxs(shown: SandboxSpec, roots: Path) -> 
 
 async def test_not_unless_it_is_asked_for(roots: Path) -> None:
     """The default for root's own workspace is a private copy."""
-    with pytest.raises(PolicyRefused, match=r"as a clone"):
-        async with Sandbox.open(spec_of(roots, None)):
-            pass
+    async with Sandbox.open(spec_of(roots, None)) as sandbox:
+        assert not sandbox.placement.is_idmapped
+        assert sandbox.placement.workspace_source != roots
+        assert (await sandbox.run(["sh", "-c", "echo more >> secret"])).ok
+        assert (roots / "secret").read_text() == "root's\n"
 
 
 async def test_what_is_mounted_can_hold_no_program_of_roots(shown: SandboxSpec, roots: Path) -> None:
