@@ -93,8 +93,10 @@ def test_what_is_no_object_database_is_not_shown(name: str, repository: Path, se
     assert name in str(layout_of(repository).refused)
 
 
-async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready):
-    """A `.git` file that names another repository is shown as the file it is, and no more."""
+async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready, own):
+    """A `.git` file that names another repository of the user's is shown as the file it is, and no more."""
+    if os.geteuid() == 0:
+        own(elsewhere)
     (workspace / ".git").write_text(f"gitdir: {elsewhere}/.git\n")
     prepared = await ready(workspace)
     assert (prepared.workspace.layout, prepared.view.git) == (None, None)
