@@ -15,7 +15,7 @@ from pathlib import Path
 from ringfence.config.paths import state_dir
 from ringfence.errors import SandboxStartFailed
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Launch, Overlay, Placement
+from ringfence.sandbox.base import Launch
 from ringfence.sandbox.bubblewrap.stage import Staging
 
 HOME = "/home/agent"
@@ -182,39 +182,30 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
         arguments.add("--symlink", "/tmp", "/var/tmp")  # noqa: S108 -- inside
     for root in toolchains:
         arguments.bind(root, root, read_only=True)
-    if placement.workspace is not None and placement.workspace_source is not None:
+    source = placement.workspace_source
+    # The path of the workspace itself is resolved, and a run above it could put links there.
+    top = Path("/") if source == placement.workspace else None
+    if placement.workspace is not None and source is not None:
         arguments.bind(
-            placement.workspace_source,
+            source,
             placement.workspace,
             read_only=placement.workspace_read_only,
-            within=_root_of(placement),
+            within=top,
             is_idmapped=placement.is_idmapped,
         )
     for overlay in placement.overlays:
+        lies_inside = source is not None and overlay.source.is_relative_to(source)
         arguments.bind(
             overlay.source,
             overlay.target,
             read_only=overlay.read_only,
-            within=_around(overlay, placement),
-            is_idmapped=placement.is_idmapped and _around(overlay, placement) is not None,
+            within=(top or source) if lies_inside else None,
+            is_idmapped=placement.is_idmapped and lies_inside,
         )
     for mount in spec.mounts:
         arguments.bind(mount.source, mount.target, read_only=mount.read_only)
     # Else what lies between the mounts would be memory without a bound.
     arguments.add("--remount-ro", "/dev", "--remount-ro", "/")
-
-
-def _root_of(placement: Placement) -> Path | None:
-    """Where the way to the workspace itself begins: its path is resolved, and a run above it could put links there."""
-    return Path("/") if placement.workspace_source == placement.workspace else None
-
-
-def _around(overlay: Overlay, placement: Placement) -> Path | None:
-    """What of a source's way an agent may write to."""
-    source = placement.workspace_source
-    if source is None or not overlay.source.is_relative_to(source):
-        return None
-    return _root_of(placement) or source
 
 
 def _add_system(arguments: Arguments) -> None:
