@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
-    from ringfence.sandbox.workspace.run import Changes
+    from ringfence.sandbox.workspace.sandbox import Changes
 
 __all__ = [
     "BlockingProcess",
@@ -35,7 +35,7 @@ __all__ = [
 _MODULES = {
     "BlockingProcess": "blocking",
     "BlockingSandbox": "blocking",
-    "Changes": "workspace.run",
+    "Changes": "workspace.sandbox",
     "Connection": "protocol.channels.connection",
     "DirEntry": "protocol.files",
     "EndedBy": "result",

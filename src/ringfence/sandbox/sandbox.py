@@ -24,7 +24,7 @@ from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 if TYPE_CHECKING:
     from ringfence.events import Event
     from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
-    from ringfence.sandbox.workspace.run import Changes, SandboxWorkspace
+    from ringfence.sandbox.workspace.sandbox import Changes, SandboxWorkspace
 
 _FLOOD_BYTES = 1024**3
 
@@ -147,7 +147,7 @@ class Sandbox:
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
-        from ringfence.sandbox.workspace.run import open_for_sandbox
+        from ringfence.sandbox.workspace.sandbox import open_for_sandbox
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         backend, why = await choose_backend(spec)

@@ -121,6 +121,17 @@ def test_the_projects_own_environment_is_read_only(project: Path):
 
 
 @pytest.mark.slow
+def test_a_command_from_the_projects_own_environment(project: Path):
+    """The command line runs from there as well, and says once that the environment is read-only."""
+    script = "echo x > .venv/new; echo x > new; .venv/bin/python -c 'import json'"
+    command = [".venv/bin/python", "-m", "ringfence", "exec", "--mode", "bind", "--", "sh", "-c", script]
+    ended = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended
+    assert ended.stderr.count("'.venv' is read-only inside") == 1
+    assert ((project / "new").exists(), (project / ".venv" / "new").exists()) == (True, False)
+
+
+@pytest.mark.slow
 def test_an_environment_beside_the_project(project: Path, ground: Path):
     """One that is named by a path through the parent of the project is no part of it."""
     beside = ground / "venv"

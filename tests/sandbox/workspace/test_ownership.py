@@ -16,7 +16,7 @@ from ringfence.sandbox.workspace.policy import (
     decide,
     decide_for,
 )
-from ringfence.sandbox.workspace.run import open_for_sandbox
+from ringfence.sandbox.workspace.sandbox import open_for_sandbox
 
 USER, ROOT = Caller(1000, 1000), Caller(0, 0)
 

@@ -10,6 +10,7 @@ import pytest
 from ringfence.errors import PolicyRefused, SandboxDied, UsageError
 from ringfence.job.retention import abandoned_directories
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
@@ -65,6 +66,13 @@ async def test_a_second_writer_is_refused(theirs: Path) -> None:
     assert refused.value.rule == "workspace-busy"
     async with Sandbox.open(spec) as again:
         assert (await again.run(["true"])).ok
+
+
+async def test_a_repository_made_inside_is_not_used_later(theirs: Path, state: Path) -> None:
+    """One below the workspace is an agent's, also where the directory around it is the workspace next time."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=theirs)) as sandbox:
+        assert (await sandbox.run(["git", "init", "-q", "sub/app"])).ok
+    assert "made by run" in (why_untrusted(theirs / "sub" / "app", state) or "")
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ from ringfence.sandbox.workspace.policy import (
     decide_on_host,
 )
 from ringfence.sandbox.workspace.protect.mounts import (
+    check_roots_files,
     cover_note,
     covers_for,
     guard_git,
@@ -47,7 +48,6 @@ from ringfence.sandbox.workspace.protect.mounts import (
     shut_in,
 )
 from ringfence.sandbox.workspace.protect.repositories import expect_no_git, settle_git, why_untrusted
-from ringfence.sandbox.workspace.protect.roots_files import check_roots_files
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore

@@ -7,8 +7,9 @@ guarded, so it is refused or kept shut; an earlier run may have seen to that, so
 """
 
 import os
+import re
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ringfence.config.path_pattern import PathPatterns
@@ -16,8 +17,8 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, UNREADABLE
-from ringfence.sandbox.workspace.tree import Tree
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
+from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
 COVER = Path("/dev/null")
 """What is put over what leads out."""
@@ -28,6 +29,7 @@ _MAX_HOPS = 40  # as Linux: path_resolution(7)
 _MAXCOVERED = 200
 _MAX_SHUT = 100
 _SHOWN = 5
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 def overlays_for(
@@ -248,6 +250,64 @@ def shut_in(closed: Mapping[bytes, str]) -> tuple[bytes, ...]:
             rule="too-many-shut",
         )
     return shut
+
+
+def check_roots_files(workspace: Path) -> None:
+    """Refuse root's workspace where it would show more than the files of an ordinary project.
+
+    Inside, root's files belong to the sandbox's user. The kernel clears a set-id bit or a file capability when a file is
+    written, but not when it is written through a mapping (mmap(2)). And the owner of a read-only file can make it
+    writable by an access control list, which keeps the bit. So an agent could put its own program into one.
+
+    Raises:
+        PolicyRefused: Something is mounted in it, or files in it have set-id bits or capabilities.
+    """
+    inner = [
+        os.fsdecode(point) for point in _mount_points() if point.startswith(os.fsencode(workspace) + b"/")
+    ]
+    if inner:
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: root's workspace is shown without what is mounted in it, and there"
+            f" is a mount on {', '.join(map(repr, sorted(inner)[:_SHOWN]))}; unmount it, or use mode 'clone'",
+            rule="bind-inner-mount",
+        )
+    with Tree(workspace) as tree:
+        found = sorted(_privileged(tree))
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        names = ", ".join(repr(os.fsdecode(path)) for path in found[:_SHOWN])
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: an agent could put its own program into files with set-id bits or"
+            f" capabilities: {names}{more}; take these away (chmod ug-s, setcap -r), or use mode 'clone'",
+            rule="bind-privileged-files",
+        )
+
+
+def _privileged(tree: Tree) -> Iterator[bytes]:
+    """Files that give rights to whoever runs them. Git directories are not looked into: none is writable inside."""
+    for folder, names in tree.walk(MAX_ENTRIES):
+        for name in map(os.fsencode, names):
+            path = folder + b"/" + name if folder else name
+            status = tree.lstat(path)
+            if status is None or not stat.S_ISREG(status.st_mode):
+                continue
+            if status.st_mode & SET_ID or _has_capabilities(tree, path):
+                yield path
+
+
+def _has_capabilities(tree: Tree, path: bytes) -> bool:
+    try:
+        directory, name = tree.parent(path)
+        return "security.capability" in os.listxattr(
+            b"/proc/self/fd/%d/%s" % (directory, name), follow_symlinks=False
+        )
+    except OSError:  # the file system has none, or the file is gone
+        return False
+
+
+def _mount_points() -> Iterator[bytes]:
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        yield _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), line.split()[4])
 
 
 def _named(paths: Collection[bytes]) -> str:

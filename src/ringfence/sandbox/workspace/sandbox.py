@@ -1,0 +1,137 @@
+"""The workspace of a sandbox that is opened without a run, and what becomes of its private copy."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from ringfence.errors import UsageError
+from ringfence.frozen import frozen
+from ringfence.sandbox.base import Placement
+from ringfence.sandbox.registry import examine
+from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.workspace.open import (
+    Findings,
+    View,
+    Workspace,
+    open_workspace,
+    show_workspace,
+    temporary_directory,
+)
+from ringfence.sandbox.workspace.policy import decide_without_workspace
+from ringfence.sandbox.workspace.protect.repositories import distrust_all
+from ringfence.sandbox.workspace.record import apply_run, load_record, open_store
+from ringfence.sandbox.workspace.run import Prepared, finish, prepare
+from ringfence.sandbox.workspace.snapshot.diff import FileChange
+from ringfence.sandbox.workspace.snapshot.walk import walk
+
+SANDBOX_PREFIX = "sandbox-"
+"""Begins the names of temporary directories, and of the snapshots, of sandboxes that are opened without a run."""
+_DISTRUST_S = 60.0
+
+
+@frozen
+class Changes:
+    """What a sandbox changed in its private copy of the workspace."""
+
+    files: tuple[FileChange, ...]
+    """Each file that was changed, and how."""
+    patch: bytes
+    """The changes as a patch that `git apply` takes; empty if there are none, or if it would be too large."""
+    runs_on_your_machine: tuple[str, ...]
+    """Changed files that tools on your machine run or trust by themselves: look at them first."""
+    notes: tuple[str, ...]
+    """What else you should know, such as changes that are in no patch."""
+
+
+@frozen
+class SandboxWorkspace:
+    """The workspace of a sandbox that is opened without a run."""
+
+    view: View
+    notes: tuple[str, ...] = ()
+    clone: Prepared | None = None
+    """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
+
+    async def changes(self) -> Changes:
+        """What was changed in the clone. Nothing inside may be alive.
+
+        Raises:
+            UsageError: There is no clone.
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        work = await finish(self._clone(), None)
+        return Changes(
+            work.diff.files, work.patch, work.runs_on_your_machine, (*work.record.notes, *work.notes)
+        )
+
+    async def apply(self, *, force: bool) -> None:
+        """Bring the changes that `changes` has found into the workspace.
+
+        Raises:
+            UsageError: There is no clone.
+            WorkspaceConflict, PolicyRefused, RingfenceError: As `record.apply_run`.
+        """
+        prepared = self._clone()
+        await apply_run(load_record(prepared.run_dir), prepared.workspace.state, force=force)
+
+    def _clone(self) -> Prepared:
+        if self.clone is None:
+            raise UsageError(
+                "changes and apply are for mode 'clone': in other modes there is no private copy, and what is written"
+                " is written to the workspace itself"
+            )
+        return self.clone
+
+
+@asynccontextmanager
+async def open_for_sandbox(
+    spec: SandboxSpec, name: str, state: Path, *, is_locked: bool = True
+) -> AsyncIterator[SandboxWorkspace]:
+    """The workspace of a sandbox that is opened without a run; it is released when the context is left.
+
+    Args:
+        spec: Its workspace and mode.
+        name: Of the sandbox, shown to other processes that find the workspace locked.
+        state: The state directory.
+        is_locked: Whether others are kept from writing to it meanwhile.
+
+    Raises:
+        UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.
+    """
+    if spec.workspace is None:
+        decision = decide_without_workspace()
+        yield SandboxWorkspace(View(Placement(decision.uid, decision.gid, None, None)))
+        return
+    traits = await examine(spec)
+    holder = name if is_locked else None
+    opened = open_workspace(spec.workspace, spec.mode, state=state, holder=holder, traits=traits)
+    async with opened as workspace, temporary_directory(state, SANDBOX_PREFIX) as directory:
+        if workspace.mode != "clone":
+            found = None
+            if traits.is_fence:
+                path = workspace.path
+                found = Findings.of_walk(await workspace.owner.call(lambda: walk(path, gathers=False)))
+            view = await show_workspace(workspace, directory, found)
+            try:
+                yield SandboxWorkspace(view, (*workspace.notes, *view.notes))
+            finally:
+                if found is not None and workspace.mode == "bind":
+                    await _distrust_new(workspace, found, name)
+            return
+        prepared = await prepare(workspace, run=directory.name, run_dir=directory)
+        try:
+            yield SandboxWorkspace(prepared.view, prepared.notes, prepared)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await open_store(prepared.record, state).forget(directory.name)
+
+
+async def _distrust_new(workspace: Workspace, before: Findings, name: str) -> None:
+    """Remember the git repositories that came below the workspace as an agent's, as after a run."""
+    with anyio.move_on_after(_DISTRUST_S, shield=True):
+        after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
+        made = [os.fsdecode(path) for path in after.git_entries - set(before.git_entries)]
+        distrust_all(workspace.path, made, run=name, state=workspace.state)
