@@ -168,7 +168,7 @@ async def test_a_stale_socket_is_no_obstacle(standing: Standing):
     """What a supervisor left when the machine lost its power is replaced."""
     directory = standing_directory("one")
     directory.path.mkdir(parents=True, mode=0o700)
-    directory.listen().close()
+    await (await directory.listen()).aclose()
     (directory.path / "lock").touch()
     assert (directory.path / "socket").is_socket()
     async with attach(await standing()) as sandbox:

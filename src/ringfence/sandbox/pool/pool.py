@@ -15,7 +15,6 @@ from uuid import uuid4
 
 import anyio
 import anyio.to_thread
-from anyio.abc import SocketStream
 
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.frozen import frozen
@@ -261,12 +260,12 @@ async def _adopted(
         SandboxError: It cannot be had any more.
     """
     try:
-        connection = directory.connect()
-        connection.send(encode_frame(ADOPT))
-    except OSError as exc:
-        raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc.strerror}") from exc
+        stream = await directory.connect()
+        await stream.send(encode_frame(ADOPT))
+    except (OSError, *LOST) as exc:
+        raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
     async with Sandbox.from_fence(
-        WarmFence(connection, directory, state),
+        WarmFence(stream, directory, state),
         spec.model_copy(update={"setup": ()}),
         placement,
         sandbox_id=state.sandbox_id,
@@ -306,7 +305,7 @@ class WarmFence(SupervisedFence):
     async def usage(self) -> Usage:
         """By the account of the fence, which the supervisor asks."""
         with suppress(OSError, ValueError, *LOST), anyio.move_on_after(_USAGE_S):
-            async with await SocketStream.from_socket(self.directory.connect()) as stream:
+            async with await self.directory.connect() as stream:
                 await stream.send(encode_frame(USAGE))
                 reply = await stream.receive()
             fields = dict(frames.decode_record(reply[frames.HEADER.size :]))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import SocketAttribute, SocketListener, SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
@@ -110,7 +110,7 @@ class _WarmSandbox:
 
     async def serve(self, max_age_s: float) -> None:
         """Wait for a run, and serve it until either side ends; end after `max_age_s` without one."""
-        listener = await SocketListener.from_socket(self._directory.listen())
+        listener = await self._directory.listen()
         self._directory.write_state(self._state)  # from now on a run may adopt it
         async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, self._respond)

@@ -4,14 +4,13 @@ The socket is a fence whose guest the supervisor has started, so that an attache
 """
 
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
 from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Placement
@@ -37,12 +36,11 @@ _STEP_S = 0.01
 class SupervisedFence(Fence):
     """A fence that a supervisor holds. Killing it only closes the connection."""
 
-    def __init__(
-        self, connection: socket.socket, directory: SandboxDirectory, state: SupervisorState
-    ) -> None:
+    def __init__(self, stream: SocketStream, directory: SandboxDirectory, state: SupervisorState) -> None:
         self.facts = state.facts
-        self.read_fd = self.write_fd = connection.fileno()
-        self._connection = connection
+        raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 -- anyio's, not Django's
+        self.read_fd = self.write_fd = raw.fileno()
+        self._stream = stream
         self.directory = directory
         self.state = state
 
@@ -60,7 +58,7 @@ class SupervisedFence(Fence):
 
     async def kill(self) -> None:
         """Close the connection; the supervisor kills what was run over it."""
-        self._connection.close()
+        await self._stream.aclose()
 
 
 @asynccontextmanager
@@ -79,7 +77,7 @@ async def attach(
     """
     state = read_living_state(directory)
     try:
-        connection = directory.connect()
+        stream = await directory.connect()
     except OSError as exc:
         raise death_of(state) from exc
     source = None if state.source is None else Path(state.source)
@@ -87,7 +85,7 @@ async def attach(
     placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
     spec = state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **(env or {})}})
     async with Sandbox.from_fence(
-        SupervisedFence(connection, directory, state),
+        SupervisedFence(stream, directory, state),
         spec,
         placement,
         sandbox_id=state.sandbox_id,
@@ -136,7 +134,7 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
         while directory.is_alive():
             if not has_asked:
                 with suppress(OSError, *LOST):  # one that is still coming up does not listen yet
-                    stream = await SocketStream.from_socket(directory.connect())
+                    stream = await directory.connect()
                     has_asked = True
                     async with stream:
                         await stream.send(encode_frame(END))
@@ -188,7 +186,7 @@ async def _requested(
     """The supervisor's response to a request, for as long as the connection is open."""
     state = read_living_state(directory)
     try:
-        stream = await SocketStream.from_socket(directory.connect())
+        stream = await directory.connect()
     except OSError as exc:
         raise death_of(state) from exc
     async with stream:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import SocketAttribute, SocketStream
 
 from ringfence.sandbox.guest import frames
@@ -18,7 +19,6 @@ RESPONSE = 101
 """Supervisor to client, on channel 0: the result of the last two."""
 
 _READ = 256 * 1024
-_WRITE = 64 * 1024
 _LARGEST_FRAME = 8 * 1024**2
 """An OPEN holds arguments and environment, of which the kernel takes 2 MiB or more (execve(2))."""
 _QUEUE_LIMIT_BYTES = 64 * 1024**2
@@ -58,7 +58,7 @@ class FrameConnection:
         self._stream = stream
         self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 -- anyio's, not Django's
         self._outgoing = bytearray()
-        self._has_outgoing = anyio.Event()
+        self._is_stuck = anyio.Event()
         self._is_lost = False
 
     @property
@@ -67,36 +67,43 @@ class FrameConnection:
         return peer_uid(self._socket)
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame; `write_forever` sends it."""
+        """Queue a frame, and send what the socket takes; the rest is up to `write_forever`."""
         if self._is_lost:
             return
         self._outgoing += encode_frame(kind, channel, payload)
         if len(self._outgoing) > _QUEUE_LIMIT_BYTES:
             self.disconnect()
-        self._has_outgoing.set()
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._outgoing:
+                del self._outgoing[: self._socket.send(self._outgoing)]
+        except BlockingIOError:
+            self._is_stuck.set()
+        except OSError:
+            self.disconnect()
 
     def disconnect(self) -> None:
         """Send nothing more, and let whoever reads see the end."""
         self._is_lost = True
         self._outgoing.clear()
-        self._has_outgoing.set()
+        self._is_stuck.set()
         with suppress(OSError):  # it has gone by itself
             self._socket.shutdown(socket.SHUT_RDWR)
 
     async def write_forever(self) -> None:
-        """Send what is queued; return when the other end is lost."""
+        """Send what `send` could not send at once; return when the other end is lost."""
         while not self._is_lost:
-            await self._has_outgoing.wait()
-            self._has_outgoing = anyio.Event()
+            await self._is_stuck.wait()
+            self._is_stuck = anyio.Event()
             while self._outgoing:
-                await self._write(bytes(self._outgoing[:_WRITE]))
-
-    async def _write(self, data: bytes) -> None:
-        with anyio.move_on_after(_STALL_S), suppress(*LOST):
-            await self._stream.send(data)
-            del self._outgoing[: len(data)]
-            return
-        self.disconnect()
+                with anyio.move_on_after(_STALL_S) as stall:
+                    await anyio.wait_writable(self._socket)
+                if stall.cancelled_caught:
+                    self.disconnect()
+                self._flush()
 
     async def frames(self) -> AsyncIterator[tuple[int, int, bytes]]:
         """(kind, channel, payload), until the other end goes.
@@ -105,19 +112,29 @@ class FrameConnection:
             ClientError: A frame is longer than any may be.
         """
         header, rest = frames.HEADER, bytearray()
-        with suppress(*LOST):
-            while True:
-                rest += await self._stream.receive(_READ)
-                while len(rest) >= header.size:
-                    length, channel, kind = header.unpack_from(rest)
-                    if length > _LARGEST_FRAME:
-                        raise ClientError(f"a frame of {length} bytes")
-                    end = header.size + length
-                    if len(rest) < end:
-                        break
-                    payload = bytes(rest[header.size : end])
-                    del rest[:end]
-                    yield kind, channel, payload
+        while data := await self._receive():
+            rest += data
+            while len(rest) >= header.size:
+                length, channel, kind = header.unpack_from(rest)
+                if length > _LARGEST_FRAME:
+                    raise ClientError(f"a frame of {length} bytes")
+                end = header.size + length
+                if len(rest) < end:
+                    break
+                payload = bytes(rest[header.size : end])
+                del rest[:end]
+                yield kind, channel, payload
+            await anyio.lowlevel.checkpoint()
+
+    async def _receive(self) -> bytes:
+        # Not by the stream: a cancelled `receive` of anyio's raises into the event loop if bytes come in the same turn.
+        while True:
+            try:
+                return self._socket.recv(_READ)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+            except OSError:
+                return b""
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -10,13 +10,15 @@ import json
 import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import anyio
+from anyio.abc import SocketListener, SocketStream
 
 from ringfence.config.paths import make_private_dir, replace_state_file, state_dir
 from ringfence.errors import DeathReason, InfrastructureFault, RecordError, UsageError, next_step
@@ -156,46 +158,31 @@ class SandboxDirectory:
 
     # --- the socket
 
-    def listen(self) -> socket.socket:
+    async def listen(self) -> SocketListener:
         """Listen on the socket, which is for the supervisor's user alone. One that a dead supervisor left is replaced.
 
         Raises:
             InfrastructureFault: It cannot be created.
         """
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             with short_path(self.path / "socket") as path:
-                with suppress(FileNotFoundError):
-                    os.unlink(path)  # noqa: PTH108 -- a path of a descriptor
-                listening.bind(path)
-                os.chmod(path, 0o600)  # noqa: PTH101 -- as above
-            listening.listen(64)
+                return await anyio.create_unix_listener(path, mode=0o600, backlog=64)
         except OSError as exc:
-            listening.close()
             raise _fault("listen on a socket in", self.path, exc) from exc
-        return listening
 
     def remove_socket(self) -> None:
         """Let no further client connect."""
         with suppress(OSError):
             (self.path / "socket").unlink()
 
-    def connect(self) -> socket.socket:
-        """A connection to the supervisor, non-blocking.
+    async def connect(self) -> SocketStream:
+        """A connection to the supervisor.
 
         Raises:
             OSError: No supervisor listens.
         """
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(_PATIENCE_S)
-            with short_path(self.path / "socket") as path:
-                connection.connect(path)
-            connection.setblocking(False)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        with short_path(self.path / "socket") as path, anyio.fail_after(_PATIENCE_S):
+            return await anyio.connect_unix(path)
 
     # --- the state
 

@@ -76,7 +76,7 @@ async def serve_sandbox(
     """
     server = SandboxServer(sandbox, record, change_egress)
     directory.write_state(state)
-    listener = await SocketListener.from_socket(directory.listen())
+    listener = await directory.listen()
     try:
         async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(server.accept_forever, listener, tasks)
