@@ -257,7 +257,7 @@ async def finish(prepared: Prepared, out: ImportedCommits | None) -> Finished:
     record, after = await _closed(record, prepared.run_dir, store)
     notes = out.notes if out is not None else ()
     if out is not None and out.committed:
-        tree = await store.entries(after.id)
+        tree = {blob.path: (blob.git_mode, blob.id) for blob in await store.blobs(after.id)}
         committed, left_out = beside_tree(out.committed, tree, record.protect)
         record = msgspec.structs.replace(record, committed=committed)
         save_record(prepared.run_dir, record)

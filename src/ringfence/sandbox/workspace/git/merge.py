@@ -19,7 +19,7 @@ from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.protect.flags import flag, matches_any
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff, parse_entries
+from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff
 
 MAX_KEPT = 20_000
 """Files of commits in a record; those that run on the user's machine come first."""
@@ -69,7 +69,6 @@ async def committed_files(
     found: list[CommittedFile] = []
     for ref, tip in tips.items():
         output = await compare_trees(git, *await _merge(git, head, tip), output_limit_bytes=_LISTING_BYTES)
-        entries = parse_entries(output)
         files = parse_diff(output).files
         found += [
             CommittedFile(
@@ -79,8 +78,8 @@ async def committed_files(
                 insertions=change.insertions,
                 deletions=change.deletions,
                 binary=change.binary,
-                mode=entries[change.path][0],
-                id=entries[change.path][1],
+                mode=change.mode,
+                id=change.id,
             )
             for change in files
         ]

@@ -44,6 +44,10 @@ class FileChange:
     binary: bool
     mode_changed: bool
     """Whether the executable bit or the kind of file changed."""
+    mode: int = 0
+    """As git has it, afterwards; 0 where the file is gone."""
+    id: str = ""
+    """Of the contents afterwards; zeros where the file is gone."""
 
     @property
     def raw_path(self) -> bytes:
@@ -117,34 +121,23 @@ async def _compare(git: Git, earlier: str, later: str, limit_s: float, output_li
 def parse_diff(output: bytes) -> Diff:
     """Read the output of `git diff-tree -r -z --raw --numstat --no-renames`."""
     fields = output.split(b"\0")
-    raw: dict[bytes, tuple[ChangeKind, bool]] = {}
+    raw: dict[bytes, tuple[ChangeKind, bool, int, str]] = {}
     position = 0
     while position + 1 < len(fields) and fields[position].startswith(b":"):
-        old_mode, new_mode, _, _, letter = fields[position][1:].split(b" ")
-        exists = b"000000" not in (old_mode, new_mode)
-        raw[fields[position + 1]] = (_KINDS[letter[:1]], exists and old_mode != new_mode)
+        old_mode, new_mode, _, name, letter = fields[position][1:].split(b" ")
+        changed = b"000000" not in (old_mode, new_mode) and old_mode != new_mode
+        raw[fields[position + 1]] = _KINDS[letter[:1]], changed, int(new_mode, 8), name.decode()
         position += 2
     changes = []
     for line in fields[position:]:
         if not line:
             continue
         inserted, deleted, path = line.split(b"\t", 2)
-        kind, mode_changed = raw[path]
+        kind, mode_changed, mode, name_after = raw[path]
         binary = inserted == b"-"
         counts = (0, 0) if binary else (int(inserted), int(deleted))
-        changes.append(FileChange(os.fsdecode(path), kind, *counts, binary=binary, mode_changed=mode_changed))
+        changes.append(FileChange(os.fsdecode(path), kind, *counts, binary, mode_changed, mode, name_after))
     return Diff(tuple(changes))
-
-
-def parse_entries(output: bytes) -> dict[str, tuple[int, str]]:
-    """Mode and id that each changed file has afterwards, from what `parse_diff` reads; mode 0 where it is gone."""
-    fields = output.split(b"\0")
-    found, position = dict[str, tuple[int, str]](), 0
-    while position + 1 < len(fields) and fields[position].startswith(b":"):
-        _, mode, _, name, _ = fields[position][1:].split(b" ")
-        found[os.fsdecode(fields[position + 1])] = int(mode, 8), name.decode()
-        position += 2
-    return found
 
 
 def without_lines(paths: Iterable[bytes]) -> bytes:

@@ -97,7 +97,7 @@ class Repositories:
     def _copy(self, place: bytes, directory: Path) -> CopiedIndex | None:
         work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
         room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
-        copied = copy_index(work_tree, directory, room_bytes=room)
+        copied = copy_index(work_tree, directory, room_bytes=room, with_objects=not place)
         if copied is not None and place:
             self._room_within -= copied.size
         if copied is not None and copied.size:
@@ -119,8 +119,18 @@ class Repositories:
         return {place + path for path in paths} if place else set(paths)
 
 
-def copy_index(work_tree: Path, target: Path, *, room_bytes: int) -> CopiedIndex | None:
-    """Copy a repository's index, and the one it shares entries with, if there is room; None without a repository."""
+def copy_index(
+    work_tree: Path, target: Path, *, room_bytes: int, with_objects: bool = False
+) -> CopiedIndex | None:
+    """Copy a repository's index, and the one it shares entries with, if there is room; None without a repository.
+
+    Args:
+        work_tree: Of the repository.
+        target: The git directory of ours.
+        room_bytes: How much may be copied.
+        with_objects: Whether git may read the repository's objects: a sparse index names directories only, and git
+            finds the files in the objects. Not those of repositories within, which an agent can write.
+    """
     layout = find_git(work_tree)
     if layout is None:
         return None
@@ -136,8 +146,8 @@ def copy_index(work_tree: Path, target: Path, *, room_bytes: int) -> CopiedIndex
         "extensions.objectformat", "sha1"
     )
     write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
-    # A sparse index names directories only; git finds the files in the objects.
-    (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
+    if with_objects:
+        (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
     (target / "index").write_bytes(index)
     if name:
         (target / os.fsdecode(name)).write_bytes(shared)

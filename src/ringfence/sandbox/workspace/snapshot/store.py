@@ -237,14 +237,6 @@ class SnapshotStore:
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
-    async def entries(self, checkpoint: str) -> dict[bytes, tuple[int, str]]:
-        """Mode and id of every file of a snapshot."""
-        command = ("ls-tree", "-r", "-z", checkpoint)
-        result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
-        rows = (line.partition(b"\t") for line in result.stdout.split(b"\0") if line)
-        heads = ((head.split(b" "), path) for head, _, path in rows)
-        return {path: (int(words[0], 8), words[2].decode()) for words, path in heads}
-
     async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
         """Files of `later` that `earlier` does not have, or not so; and those that only `earlier` has.
 
