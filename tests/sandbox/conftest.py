@@ -19,6 +19,7 @@ from ringfence.sandbox.base import EndReason, Fence
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.session import Peer
+from ringfence.sandbox.protocol.stream import pipe_stream
 from ringfence.sandbox.registry import get_backend
 
 OTHER_UID = 1500
@@ -120,12 +121,10 @@ class PipeFence(Fence):
 
     def __init__(self) -> None:
         self.facts = Facts(backend="pipes", is_fence=False, environment={"PATH": "/bin"})
-        self.read_fd, self.peer_out = os.pipe()
-        self.peer_in, self.write_fd = os.pipe()
-        for descriptor in (self.read_fd, self.write_fd, self.peer_in, self.peer_out):
+        self.stream, self.peer_in, self.peer_out = pipe_stream()
+        for descriptor in (self.peer_in, self.peer_out):
             os.set_blocking(descriptor, False)
-        with suppress(OSError):  # an ordinary user's allowance may be used up
-            fcntl.fcntl(self.peer_out, fcntl.F_SETPIPE_SZ, 512 * 1024)
+        fcntl.fcntl(self.peer_in, fcntl.F_SETPIPE_SZ, 64 * 1024)  # little goes to a guest that does not read
         self.is_killed = False
         self.peer: Peer = "new guest"
         self.leaves_by_itself = True
@@ -137,12 +136,11 @@ class PipeFence(Fence):
             await anyio.sleep_forever()
         return EndReason("exited", "the test's guest is gone")
 
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """Close our ends."""
-        if not self.is_killed:
-            self.is_killed = True
-            os.close(self.read_fd)
-            os.close(self.write_fd)
+        self.is_killed = True
+        await self.stream.aclose()
+        return None
 
     def hang_up(self) -> None:
         """The guest closes its ends."""
@@ -183,6 +181,3 @@ def guest() -> Iterator[PipeFence]:
     fence = PipeFence()
     yield fence
     fence.hang_up()
-    if not fence.is_killed:
-        os.close(fence.read_fd)
-        os.close(fence.write_fd)

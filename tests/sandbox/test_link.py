@@ -22,6 +22,7 @@ from ringfence.errors import SandboxDied, SandboxFileError, SandboxStartFailed, 
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import session
+from ringfence.sandbox.protocol.stream import DescriptorStream
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 10.0
@@ -143,15 +144,18 @@ async def test_what_a_guest_says_of_refusals_is_not_believed(guest: PipeFence) -
 
 async def test_a_command_and_the_end_of_its_input_go_to_the_guest_together(guest: PipeFence) -> None:
     """In one write, for each wakes the guest; a packet pipe keeps writes apart."""
-    os.close(guest.write_fd)
-    guest.peer_in, guest.write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    await guest.stream.aclose()
+    read_fd, guest.peer_out = os.pipe()
+    guest.peer_in, write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    guest.stream = DescriptorStream(read_fd, write_fd)
     guest._kept.append(guest.peer_in)
     guest.peer = "running guest"  # it has its modules
     guest.greet()
     async with guest.open() as sandbox, anyio.create_task_group() as tasks:
+        await anyio.wait_readable(guest.peer_in)
         assert kinds(os.read(guest.peer_in, 65_536)) == [frames.CONFIG]
         tasks.start_soon(sandbox.run, ["x"])
-        await anyio.lowlevel.checkpoint()
+        await anyio.wait_readable(guest.peer_in)
         written = os.read(guest.peer_in, 65_536)
         exit_with(guest)()
     assert kinds(written) == [frames.OPEN, frames.STDIN_END]
@@ -312,6 +316,7 @@ async def test_no_protocol(said: bytes, guest: PipeFence) -> None:
 async def test_silent_guest(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that lets a command run past its deadline loses its sandbox."""
     monkeypatch.setattr(session, "_CLIENT_GRACE_S", 0.05)
+    monkeypatch.setattr(session, "_LOOK_S", 0.02)
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="past its deadline") as info:
@@ -322,13 +327,15 @@ async def test_silent_guest(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -
 async def test_no_heartbeat(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that answers nothing is noticed though nobody waits for a command."""
     monkeypatch.setattr(session, "_HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(session, "_LOOK_S", 0.02)
     monkeypatch.setattr(session, "_SILENCE_S", 0.05)
     assert "not answered" in str(await died(guest, lambda: None))
 
 
 async def test_guest_that_does_not_read(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that does not read its input loses its sandbox."""
-    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._STALL_S", 0.05)
+    monkeypatch.setattr(session, "_STALL_S", 0.05)
+    monkeypatch.setattr(session, "_LOOK_S", 0.02)
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="has not read"):
@@ -375,7 +382,9 @@ async def test_closed_sandbox_writes_nothing(guest: PipeFence) -> None:
     """After the end nothing is written to descriptors that may be somebody else's by now."""
     guest.greet()
     async with guest.open() as sandbox, sandbox.spawn(["x"]) as process:
-        write_fd = guest.write_fd
+        stream = guest.stream
+        assert isinstance(stream, DescriptorStream)
+        write_fd = stream._write_fd
         await guest.kill()
         sandbox._session.close()
         read, write = os.pipe()
@@ -384,6 +393,7 @@ async def test_closed_sandbox_writes_nothing(guest: PipeFence) -> None:
         await process.stdin.aclose()
         with pytest.raises(SandboxDied):
             await sandbox.run(["x"])
+        await anyio.lowlevel.checkpoint()
         os.close(write)
         assert os.read(read, 100) == b""
         os.close(read)
@@ -591,6 +601,7 @@ import anyio
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.protocol import session
+from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.guest import frames
 from tests.memory import peak_kib
 from tests.sandbox.conftest import PipeFence

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
-from ringfence.errors import DeathReason
+from anyio.abc import ByteStream
+
+from ringfence.errors import DeathReason, SandboxStartFailed
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Launch:
     """Arguments of the guest's interpreter, after the interpreter itself."""
     run_id: str | None = None
     """The run it belongs to; put on what a crash could leave behind."""
+    volume: "Volume | None" = None
+    """Of this backend, with the workspace in it; it is to be mounted where `placement` says."""
 
 
 @frozen
@@ -70,6 +74,11 @@ class EndReason:
 
     reason: DeathReason
     detail: str
+    stderr: str = ""
+    """The end of what the fence's own machinery, or the guest's interpreter, wrote on stderr, explained."""
+
+    def __str__(self) -> str:
+        return f"{self.detail}: {self.stderr}" if self.stderr else self.detail
 
 
 @frozen
@@ -121,49 +130,72 @@ class Facts:
 
 
 class Fence(ABC):
-    """One running fence with a guest in it. Owned by exactly one `Sandbox`."""
+    """One running fence with a guest in it. Owned by exactly one `Sandbox`, which kills it.
+
+    Attributes:
+        facts: What it turned out to be.
+        stream: The guest's stdin and stdout. Whoever reads it treats every byte as hostile. Only `kill` closes it.
+    """
 
     facts: Facts
-    read_fd: int
-    """The guest's stdout; non-blocking."""
-    write_fd: int
-    """The guest's stdin; non-blocking."""
+    stream: ByteStream
 
     @abstractmethod
     async def wait(self) -> EndReason:
-        """Wait until the fence is gone and say why."""
+        """Wait until the fence is gone and return why; after `kill` it returns at once."""
 
     @abstractmethod
-    async def kill(self) -> None:
-        """Kill everything inside and free what the fence held. Safe to call twice; a dead fence is fine."""
+    async def kill(self) -> str | None:
+        """Kill everything inside, close the stream and free what the fence held.
 
-    async def settle(self) -> tuple[str, ...]:
-        """End everything inside and bring back what was carried in; returns what the user should be told.
+        Bounded in time. May be called again, and returns the same then; a dead fence is fine.
 
-        Raises:
-            RingfenceError: It could not be brought back; the host's directory is as it was.
+        Returns:
+            None: everything inside is dead. Else what may still live, and why, for the user.
         """
-        return ()
-
-    def wrap(self, data: bytes) -> bytes:
-        """Bytes for the guest as the fence's transport carries them."""
-        return data
-
-    def unwrap(self, data: bytes) -> bytes:
-        """What the guest sent in bytes that were read: a transport's own headers are taken off.
-
-        Raises:
-            ProtocolError: They are no such bytes.
-        """
-        return data
-
-    async def last_words(self) -> str:
-        """What the fence's own machinery said on stderr, for errors; bounded."""
-        return ""
 
     async def usage(self) -> Usage:
-        """What it uses now, by the kernel's account."""
+        """What everything inside uses now, by the kernel's account; empty where the kernel does not say."""
         return Usage()
+
+
+class Volume(ABC):
+    """A place of a backend that does not see the host's files, where a workspace is while its sandbox is open.
+
+    `put` and `get` move tar streams with one directory `tar.TOP` in them. The code above packs and unpacks those; a
+    volume only moves bytes, which it bounds in time. It belongs to whoever had it made, and is removed after its
+    sandbox.
+
+    Attributes:
+        name: By which the backend finds it.
+        uid: Owner that the files in it should have, as the backend counts.
+        gid: Group that they should have.
+    """
+
+    name: str
+    uid: int
+    gid: int
+
+    @abstractmethod
+    async def put(self, file: BinaryIO) -> None:
+        """Unpack a tar file in the empty volume, with the owners that it names.
+
+        Raises:
+            InfrastructureFault: It did not arrive whole.
+        """
+
+    @abstractmethod
+    async def get(self, file: BinaryIO, *, limit_bytes: int) -> None:
+        """Write what is in the volume to a tar file. Called when everything in the sandbox is dead.
+
+        Raises:
+            LimitReached: It is larger than `limit_bytes`.
+            InfrastructureFault: It did not arrive whole.
+        """
+
+    @abstractmethod
+    async def remove(self) -> None:
+        """Remove the volume with what is in it; what cannot be removed now is left to `Backend.remove_leftovers`."""
 
 
 @frozen
@@ -235,6 +267,15 @@ class Backend(ABC):
             RingfenceError: What it depends on does not answer.
         """
         return self.traits
+
+    async def make_volume(self, launch: Launch) -> Volume:  # noqa: ARG002 -- for others
+        """Make an empty volume for a launch, where `examine` found that host files are not seen.
+
+        Raises:
+            PolicyRefused: It cannot do what the launch asks for.
+            SandboxStartFailed: It cannot be made.
+        """
+        raise SandboxStartFailed(f"backend {self.name!r} sees this machine's files, and makes no volumes")
 
     async def remove_leftovers(
         self,

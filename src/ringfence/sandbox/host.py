@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteStream, Process
 
 from ringfence.process import start_process
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
+from ringfence.sandbox.protocol.stream import pipe_stream
 from ringfence.sandbox.spec import SandboxSpec
 
 _LEAVE_S = 8.0
@@ -30,17 +31,13 @@ class HostBackend(Backend):
 
     async def start(self, launch: Launch) -> "HostFence":
         """Start the guest as an ordinary process in a session of its own."""
-        guest_stdin, write_fd = os.pipe()
-        read_fd, guest_stdout = os.pipe()
-        for descriptor in (read_fd, write_fd):
-            os.set_blocking(descriptor, False)
+        stream, guest_stdin, guest_stdout = pipe_stream()
         try:
             process = await start_process(
                 [sys.executable, *launch.argv], stdin=guest_stdin, stdout=guest_stdout, stderr=None
             )
         except BaseException:
-            os.close(read_fd)
-            os.close(write_fd)
+            await stream.aclose()
             raise
         finally:
             os.close(guest_stdin)
@@ -54,16 +51,15 @@ class HostBackend(Backend):
             watched_paths=(str(launch.placement.workspace),) if launch.placement.workspace else (),
             notes=("NO FENCE: commands run on this machine with your rights",),
         )
-        return HostFence(process, read_fd, write_fd, facts)
+        return HostFence(process, stream, facts)
 
 
 class HostFence(Fence):
     """A guest on the bare host."""
 
-    def __init__(self, process: Process, read_fd: int, write_fd: int, facts: Facts) -> None:
+    def __init__(self, process: Process, stream: ByteStream, facts: Facts) -> None:
         self.facts = facts
-        self.read_fd = read_fd
-        self.write_fd = write_fd
+        self.stream = stream
         self._process = process
         self._is_killed = False
 
@@ -74,15 +70,16 @@ class HostFence(Fence):
             return EndReason("killed", "it was closed")
         return EndReason("exited", f"the guest ended with code {self._process.returncode}")
 
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """Close the stream: the guest then kills everything it started and ends. One that does not is killed."""
         if self._is_killed:
-            return
+            return None
         self._is_killed = True
-        os.close(self.write_fd)
+        await self.stream.send_eof()
         with anyio.move_on_after(_LEAVE_S):
             await self._process.wait()
         if self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
-        os.close(self.read_fd)
+        await self.stream.aclose()
+        return None

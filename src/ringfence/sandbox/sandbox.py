@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ringfence.events import Event
     from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
     from ringfence.sandbox.workspace.sandbox import Changes, SandboxWorkspace
+    from ringfence.sandbox.workspace.upload import Upload
 
 _FLOOD_BYTES = 1024**3
 
@@ -55,6 +57,7 @@ class Sandbox:
         self._own: SandboxWorkspace | None = None
         self._changes: Changes | None = None
         self._is_ended = False
+        self._upload: Upload | None = None
         self.last_notes: tuple[str, ...] = ()
         """What the user should be told after its end."""
         self.refusals = Refusals()
@@ -158,8 +161,19 @@ class Sandbox:
                 if placement is None:
                     own = await stack.enter_async_context(open_for_sandbox(spec, name, state_dir()))
                     placement = own.view.placement
-                fence = await start(Launch(name, spec, placement, guest_arguments(), run_id))
-            opened = cls.from_fence(fence, spec, placement, sandbox_id=name, chosen_because=why)
+                launch = Launch(name, spec, placement, guest_arguments(), run_id)
+                upload = None
+                if placement.carry != "none":
+                    from ringfence.sandbox.workspace.upload import uploaded
+
+                    upload = await stack.enter_async_context(uploaded(backend, launch))
+                    launch = replace(launch, volume=upload.volume)
+                fence = await start(launch)
+                if upload is not None:
+                    fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
+            opened = cls.from_fence(
+                fence, spec, placement, sandbox_id=name, chosen_because=why, upload=upload
+            )
             async with opened as sandbox:
                 sandbox._own = own
                 yield sandbox
@@ -175,11 +189,26 @@ class Sandbox:
         sandbox_id: str,
         chosen_because: str,
         peer: Peer = "new guest",
+        upload: "Upload | None" = None,
     ) -> AsyncIterator["Sandbox"]:
-        """A sandbox on a fence that was started, or connected to; leaving the context kills the fence."""
+        """A sandbox on a fence that was started, or connected to; leaving the context kills the fence.
+
+        Args:
+            fence: The fence.
+            spec: What was asked for.
+            placement: Where its workspace is.
+            sandbox_id: Name of the sandbox.
+            chosen_because: Why this backend was chosen.
+            peer: What is at the other end of the fence's stream.
+            upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
+
+        Raises:
+            SandboxStartFailed: The guest does not come up.
+            RingfenceError: The workspace could not be downloaded.
+        """
         sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because, peer=peer)
+        sandbox._upload = upload
         error: Exception | None = None
-        is_begun = False
         # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.
         serving = anyio.CancelScope(shield=True)
 
@@ -192,7 +221,6 @@ class Sandbox:
                 tasks.start_soon(serve)
                 try:
                     await sandbox._begin()
-                    is_begun = True
                     yield sandbox
                 except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
                     error = exc
@@ -202,7 +230,7 @@ class Sandbox:
                 tasks.cancel_scope.cancel()
         finally:
             try:
-                await sandbox._end(is_begun=is_begun)
+                await sandbox._end()
             except RingfenceError as exc:
                 error = error or exc
         if error is not None:
@@ -222,7 +250,7 @@ class Sandbox:
         own = self._clone()
         if self._changes is None:
             self._session.close()
-            await self._end(is_begun=True)
+            await self._end()
             self._changes = await own.changes()
         return self._changes
 
@@ -248,21 +276,21 @@ class Sandbox:
             )
         return self._own
 
-    async def _end(self, *, is_begun: bool) -> None:
+    async def _end(self) -> None:
         """Kill everything inside, and bring back what was uploaded; what was lost is raised, once."""
         if self._is_ended:
             return
         self._is_ended = True
-        fence = self._session.fence
         with anyio.CancelScope(shield=True):
+            left = await self._session.fence.kill()
+            self.last_notes = (left,) if left else ()
+            if self._upload is None:
+                return
             try:
-                if is_begun:
-                    self.last_notes = await fence.settle()
+                self.last_notes += await self._upload.download(left)
             except RingfenceError as exc:
                 self.last_notes = (f"what was made inside is lost: {exc}",)
                 raise
-            finally:
-                await fence.kill()
 
     async def _begin(self) -> None:
         await self._session.greet()
@@ -331,9 +359,7 @@ class Sandbox:
                 channel.post(frames.KILL)
 
         with self.refusals.watched() as refused:
-            channel = self._session.open(
-                argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather, more=True
-            )
+            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
             end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             return self._not_started(tuple(argv), end, cwd)
@@ -490,7 +516,7 @@ class Sandbox:
         with anyio.move_on_after(timeout_s):
             await self._session.ping()
             return
-        self._session.condemn(f"has not answered for {timeout_s:g} s")
+        self._session.abort(f"has not answered for {timeout_s:g} s")
         raise await self._session.death()
 
     async def stats(self) -> Usage:

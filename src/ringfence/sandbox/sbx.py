@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteStream, Process
 
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
 from ringfence.process import host_program, kill_group, run_process, start_process
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits
 from ringfence.sandbox.enforcement import enforcement
+from ringfence.sandbox.protocol.stream import pipe_stream
 from ringfence.sandbox.spec import SandboxSpec
 
 _CREATE_S = 300.0
@@ -97,10 +98,18 @@ class SbxFence(Fence):
     """A virtual machine with the guest in it, and the `exec` that carries the stream."""
 
     def __init__(
-        self, program: tuple[str, ...], name: str, process: Process, pipes: tuple[int, int, int], facts: Facts
+        self,
+        program: tuple[str, ...],
+        name: str,
+        process: Process,
+        stream: ByteStream,
+        stderr_fd: int,
+        facts: Facts,
     ) -> None:
         self.facts = facts
-        self.read_fd, self.write_fd, self._stderr_fd = pipes
+        self.stream = stream
+        self._stderr_fd = stderr_fd
+        self._stderr = ""
         self._program, self._name, self._process = program, name, process
         self._is_killed = False
 
@@ -108,26 +117,27 @@ class SbxFence(Fence):
         """Wait until the `exec` ends; why the machine's own account does not say."""
         await self._process.wait()
         if self._is_killed:
-            return EndReason("killed", "it was closed")
-        words = await self.last_words()
-        code = self._process.returncode
-        return EndReason("exited", f"its `exec` ended with code {code}" + (f": {words}" if words else ""))
+            return EndReason("killed", "it was closed", self._stderr)
+        self._read_stderr()
+        return EndReason("exited", f"its `exec` ended with code {self._process.returncode}", self._stderr)
 
-    async def last_words(self) -> str:
-        """What `exec` or the guest's interpreter wrote on stderr."""
+    def _read_stderr(self) -> None:
+        """Keep the end of what `exec` or the guest's interpreter wrote there."""
         with suppress(OSError):
-            return os.read(self._stderr_fd, _LAST_WORDS).decode("utf-8", "replace").strip()
-        return ""
+            said = self._stderr + os.read(self._stderr_fd, _LAST_WORDS).decode("utf-8", "replace")
+            self._stderr = said.strip()[-_LAST_WORDS:]
 
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """End the `exec` and remove the machine."""
         if self._is_killed:
-            return
+            return None
         self._is_killed = True
+        self._read_stderr()
         await kill_group(self._process, grace_s=0.0)
-        for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
-            os.close(descriptor)
+        os.close(self._stderr_fd)
+        await self.stream.aclose()
         await _remove(self._program, self._name)
+        return None
 
 
 async def _find() -> tuple[str, ...] | None:
@@ -232,25 +242,22 @@ def _check_git(placement: Placement) -> None:
 
 
 async def _enter(program: tuple[str, ...], name: str, launch: Launch, notes: tuple[str, ...]) -> SbxFence:
-    guest_stdin, write_fd = os.pipe()
-    read_fd, guest_stdout = os.pipe()
+    stream, guest_stdin, guest_stdout = pipe_stream()
     stderr_fd, guest_stderr = os.pipe()
-    pipes = (read_fd, write_fd, stderr_fd)
-    for descriptor in pipes:
-        os.set_blocking(descriptor, False)
+    os.set_blocking(stderr_fd, False)
     words = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
     try:
         process = await start_process(
             words, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr, env=_environment()
         )
     except BaseException:
-        for descriptor in pipes:
-            os.close(descriptor)
+        os.close(stderr_fd)
+        await stream.aclose()
         raise
     finally:
         for descriptor in (guest_stdin, guest_stdout, guest_stderr):
             os.close(descriptor)
-    return SbxFence(program, name, process, pipes, _facts(launch, notes))
+    return SbxFence(program, name, process, stream, stderr_fd, _facts(launch, notes))
 
 
 def _facts(launch: Launch, notes: tuple[str, ...]) -> Facts:

@@ -178,7 +178,8 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
 
 async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a guest does not take our answers, nothing more of it is read, and in the end it dies."""
-    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._STALL_S", 0.3)
+    monkeypatch.setattr("ringfence.sandbox.protocol.session._STALL_S", 0.3)
+    monkeypatch.setattr("ringfence.sandbox.protocol.session._LOOK_S", 0.1)
     monkeypatch.setattr("ringfence.sandbox.protocol.link._OUTGOING_HIGH", 64 * 1024)
     guest.greet()
     sent = 0
@@ -189,13 +190,13 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
                 async with sandbox.listen(_answer, port=6379):
                     while not guest.is_killed:
                         sent += guest.say(_one_connection(FIRST + 1 + sent))
-                        assert len(sandbox._session.link._outflow) < 1024 * 1024
+                        assert sandbox._session.link.queued_bytes < 1024 * 1024
                         await anyio.lowlevel.checkpoint()
 
 
 async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on its way to a guest that does not read is bounded for all connections, not for each."""
-    monkeypatch.setattr("ringfence.sandbox.protocol.outflow._FULL", len(FULL))
+    monkeypatch.setattr("ringfence.sandbox.protocol.link._FULL", len(FULL))
     guest.greet()
     begun = 0
 
@@ -212,7 +213,7 @@ async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch
                     accept(guest, number)
                 while begun < 20:
                     await anyio.lowlevel.checkpoint()
-                assert len(sandbox._session.link._outflow) < 3 * len(FULL)
+                assert sandbox._session.link.queued_bytes < 3 * len(FULL)
 
 
 async def _answer(connection: Connection) -> None:

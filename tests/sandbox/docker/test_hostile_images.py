@@ -10,7 +10,6 @@ import pytest
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker.client import open_engine
-from ringfence.sandbox.docker.volumes import put_archive
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -30,7 +29,8 @@ async def flooding(image: str) -> AsyncIterator[str]:
     async with await open_engine() as engine:
         container = await engine.create({"Image": image, "NetworkDisabled": True}, "ringfence-test-flood")
         try:
-            await put_archive(engine, container, "/usr/local/bin", packed)
+            path = f"/containers/{container}/archive"
+            await engine.call("put", "PUT", path, params={"path": "/usr/local/bin"}, data=packed)
             asked = {"container": container, "repo": _NAME, "tag": "1"}
             await engine.call("commit", "POST", "/commit", params=asked, json={})
         finally:

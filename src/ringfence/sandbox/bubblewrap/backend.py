@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteStream, Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits, Usage
@@ -89,66 +89,65 @@ async def _go_on(start: Start, bwrap: Bwrap, launch: Launch) -> "BubblewrapFence
     _add_isolation(start.arguments, launch)
     add_mounts(start.arguments, launch, toolchains.roots)
     process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement, limits)
-    return BubblewrapFence(process, start.ends, _facts(launch, limits, toolchains), start.group)
+    return BubblewrapFence(
+        process, start.stream, start.stderr_fd, _facts(launch, limits, toolchains), start.group
+    )
 
 
 class BubblewrapFence(Fence):
     """A running bwrap with the guest in it."""
 
     def __init__(
-        self, process: Process, pipes: tuple[int, int, int], facts: Facts, group: Cgroup | None
+        self, process: Process, stream: ByteStream, stderr_fd: int, facts: Facts, group: Cgroup | None
     ) -> None:
         self.facts = facts
-        self.read_fd, self.write_fd, self._stderr_fd = pipes
+        self.stream = stream
+        self._stderr_fd = stderr_fd
         self._process = process
         self._group = group
         self._is_killed = False
-        self._last_use = Usage()
-        self._words = b""
+        self._last_usage = Usage()
+        self._stderr = b""
+        """The end of what bwrap or the guest's interpreter wrote there."""
 
     async def wait(self) -> EndReason:
         """Wait until bwrap is gone."""
         await self._process.wait()
-        if self._is_killed:
-            return EndReason("killed", "it was closed")
-        words = await self.last_words()
-        code = self._process.returncode or 0
-        if code < 0:
-            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}")
-        return EndReason(
-            "exited", f"its first process ended with code {code}" + (f": {words}" if words else "")
-        )
-
-    async def last_words(self) -> str:
-        """What bwrap or the guest's interpreter wrote on stderr, and what to do about it."""
         if not self._is_killed:
-            self._read_words()
-        return explain(self._words.decode("utf-8", "replace"))
+            self._read_stderr()
+        stderr = explain(self._stderr.decode("utf-8", "replace"))
+        code = self._process.returncode or 0
+        if self._is_killed:
+            return EndReason("killed", "it was closed", stderr)
+        if code < 0:
+            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}", stderr)
+        return EndReason("exited", f"its first process ended with code {code}", stderr)
 
-    def _read_words(self) -> None:
-        self._words = (self._words + read_words(self._stderr_fd))[-LAST_WORDS:]
+    def _read_stderr(self) -> None:
+        self._stderr = (self._stderr + read_words(self._stderr_fd))[-LAST_WORDS:]
 
     async def usage(self) -> Usage:
         """By the cgroup's account."""
         if self._group is not None and not self._is_killed:
-            self._last_use = self._group.usage()
-        return self._last_use
+            self._last_usage = self._group.usage()
+        return self._last_usage
 
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """Kill bwrap; the PID namespace goes with its first process."""
         if self._is_killed:
-            return
+            return None
         if self._group is not None:
-            self._last_use = self._group.usage()
-        self._read_words()
+            self._last_usage = self._group.usage()
+        self._read_stderr()
         self._is_killed = True
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        for descriptor in (self.read_fd, self.write_fd, self._stderr_fd):
-            os.close(descriptor)
+        os.close(self._stderr_fd)
+        await self.stream.aclose()
         if self._group is not None:
             await anyio.to_thread.run_sync(remove_group, self._group)
+        return None
 
 
 def _add_isolation(arguments: Arguments, launch: Launch) -> None:

@@ -1,6 +1,5 @@
 """A bwrap on its way up: its pipes, its process, its group; all are let go of if it does not come up."""
 
-import fcntl
 import os
 import select
 from collections.abc import AsyncIterator
@@ -17,10 +16,10 @@ from ringfence.sandbox.bubblewrap.limits import Limits
 from ringfence.sandbox.bubblewrap.mounts import Arguments
 from ringfence.sandbox.bubblewrap.stage import Staging
 from ringfence.sandbox.cgroup import Cgroup
+from ringfence.sandbox.protocol.stream import pipe_stream
 
 LAST_WORDS = 4096
 """Bytes kept of what was written last on stderr."""
-_PIPE_BYTES = 1024 * 1024
 
 
 class Start:
@@ -30,15 +29,11 @@ class Start:
         self.arguments = Arguments()
         self.group: Cgroup | None = None
         self._process: Process | None = None
-        guest_stdin, write_fd = _pipe()
-        read_fd, guest_stdout = _pipe()
-        stderr_fd, guest_stderr = _pipe()
+        self.stream, guest_stdin, guest_stdout = pipe_stream()
+        self.stderr_fd, guest_stderr = os.pipe()
+        os.set_blocking(self.stderr_fd, False)
         self._args_read, self._args_write = os.pipe()
-        self.ends = (read_fd, write_fd, stderr_fd)
-        """Ours of the guest's stdout, stdin and stderr; not blocking."""
         self._guest_ends = (guest_stdin, guest_stdout, guest_stderr)
-        for descriptor in self.ends:
-            os.set_blocking(descriptor, False)
 
     async def stage(self, interpreter: str) -> None:
         """Start the program that stages, for a caller who is root; it waits to be told what."""
@@ -94,9 +89,9 @@ class Start:
 
     async def undo(self) -> bytes:
         """It did not come up: end it all; what was said on stderr."""
-        said = read_words(self.ends[2])
-        for descriptor in self.ends:
-            os.close(descriptor)
+        said = read_words(self.stderr_fd)
+        os.close(self.stderr_fd)
+        await self.stream.aclose()
         with anyio.CancelScope(shield=True):
             if self._process is not None:
                 await kill_group(self._process, grace_s=0.0)
@@ -139,13 +134,6 @@ def remove_group(group: Cgroup) -> None:
     """End what is in a control group, and the group."""
     group.kill()
     group.remove()
-
-
-def _pipe() -> tuple[int, int]:
-    read, write = os.pipe()
-    with suppress(OSError):  # the user's pipe allowance is used up: slower, not wrong
-        fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    return read, write
 
 
 async def _hand_over(pipe: int, data: bytes) -> None:

@@ -1,7 +1,6 @@
 """The attached stream of a container: an upgraded HTTP connection, and the headers the engine puts on it.
 
-The connection itself is what the sandbox reads and writes: no task stands between. The engine's answer (101) must
-be there before the container is started, else what it says first is lost.
+The engine's answer (101) must be there before the container is started, else what it says first is lost.
 """
 
 import errno
@@ -9,18 +8,19 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import anyio
 import h11
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSStream
 
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import EngineError
-from ringfence.sandbox.docker.tls import Tls, receive, send
 from ringfence.sandbox.protocol.records import ProtocolError
+from ringfence.sandbox.protocol.stream import DescriptorStream
 
+_DOING = "attach to the container"
 _CONNECT_S = 20.0
 _RETRY_S = 0.005
 _ANSWER_BYTES = 64 * 1024
@@ -77,55 +77,42 @@ class Demultiplexer:
         return b"".join(stdout)
 
 
-class Attached:
-    """One attached container. Owns its connection; `close` it."""
+class AttachStream(ByteStream):
+    """The stdin and stdout of a container, and the end of its stderr.
 
-    def __init__(self, connection: socket.socket, tls: Tls | None) -> None:
+    `receive` raises `ProtocolError` also for bytes that are none of an engine.
+    """
+
+    def __init__(self, connection: ByteStream) -> None:
         self._connection = connection
-        self._tls = tls
         self._demultiplexer = Demultiplexer()
 
     @property
-    def fd(self) -> int:
-        """Of the connection; non-blocking, for both directions."""
-        return self._connection.fileno()
-
-    def wrap(self, data: bytes) -> bytes:
-        """What is written to `fd` for bytes to the container's stdin."""
-        return self._tls.encrypt(data) if self._tls else data
-
-    def unwrap(self, data: bytes) -> bytes:
-        """The container's stdout in bytes read from `fd`.
-
-        Raises:
-            ProtocolError: They are none of an engine.
-        """
-        return self._demultiplexer.feed(self._tls.decrypt(data) if self._tls else data)
-
-    @property
-    def last_words(self) -> bytes:
-        """The end of what came on stderr."""
+    def stderr(self) -> bytes:
+        """The end of what came on stderr so far."""
         return self._demultiplexer.stderr
 
-    def read_last_words(self) -> None:
-        """Take what came on stderr when nobody reads the stream any more."""
-        try:
-            while data := os.read(self.fd, _READ):
-                self.unwrap(data)
-        except (OSError, ProtocolError):
-            return  # no more, or nothing that can be read
+    async def receive(self, max_bytes: int = _READ) -> bytes:
+        """Receive what came on stdout."""
+        while True:
+            stdout = self._demultiplexer.feed(await self._connection.receive(max_bytes))
+            if stdout:
+                return stdout
 
-    def hang_up(self) -> None:
-        """Let the engine see that nobody takes anything more; the descriptor stays."""
-        with suppress(OSError):  # it has gone by itself
-            self._connection.shutdown(socket.SHUT_RDWR)
+    async def send(self, item: bytes) -> None:
+        """Send to stdin."""
+        await self._connection.send(item)
 
-    def close(self) -> None:
+    async def send_eof(self) -> None:
+        """End stdin."""
+        await self._connection.send_eof()
+
+    async def aclose(self) -> None:
         """End the connection: the container's stdin ends with it."""
-        self._connection.close()
+        await self._connection.aclose()
 
 
-async def attach(address: Address, container: str, api_version: str) -> Attached:
+async def attach(address: Address, container: str, api_version: str) -> AttachStream:
     """Attach to a container that was created and is not started yet.
 
     Args:
@@ -136,88 +123,62 @@ async def attach(address: Address, container: str, api_version: str) -> Attached
     Raises:
         EngineError: The engine cannot be reached or refuses.
     """
-    doing = "attach to the container"
-    connection: socket.socket | None = None
+    connection: ByteStream | None = None
     try:
         with anyio.fail_after(_CONNECT_S):
             connection = await _connect(address)
-            tls = None
-            if address.tls is not None:
-                tls = Tls(address.tls.context(), address.host)
-                await tls.shake_hands(connection)
-            await _upgrade(connection, tls, address.host or "docker", container, api_version)
+            await _upgrade(connection, address.host or "docker", container, api_version)
     except BaseException as exc:
         if connection is not None:
-            connection.close()
+            await anyio.aclose_forcefully(connection)
         if isinstance(exc, TimeoutError):
-            raise EngineError(doing, f"no answer within {_CONNECT_S:g} s", status=None) from exc
-        if isinstance(exc, OSError | h11.ProtocolError | ProtocolError):
-            raise EngineError(doing, str(exc), status=None) from exc
+            raise EngineError(_DOING, f"no answer within {_CONNECT_S:g} s", status=None) from exc
+        if isinstance(exc, OSError | h11.ProtocolError):
+            raise EngineError(_DOING, str(exc.__cause__ or exc), status=None) from exc
+        if isinstance(exc, anyio.EndOfStream | anyio.BrokenResourceError):
+            raise EngineError(_DOING, "the engine closed the connection", status=None) from exc
         raise
-    return Attached(connection, tls)
+    return AttachStream(connection)
 
 
-async def _connect(address: Address) -> socket.socket:
-    """A raw connection, non-blocking."""
+async def _connect(address: Address) -> ByteStream:
     if address.kind == "unix":
-        connection = await _connected(socket.AF_UNIX, str(address.path))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        return await _connect_unix(str(address.path))
+    connection = await anyio.connect_tcp(address.host, address.port)
+    raw = connection.extra(SocketAttribute.raw_socket)  # noqa: S610 -- of a socket
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if address.tls is None:
         return connection
-    problem: OSError = OSError(f"no address of {address.host!r} is known")
-    for family, _, _, _, place in await anyio.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM
-    ):
-        try:
-            connection = await _connected(family, place)
-        except OSError as exc:
-            problem = exc
-            continue
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return connection
-    raise problem
+    return await TLSStream.wrap(
+        connection, hostname=address.host, ssl_context=address.tls.context(), standard_compatible=False
+    )
 
 
-async def _connected(family: int, place: Any) -> socket.socket:
-    connection = socket.socket(family, socket.SOCK_STREAM)
-    try:
+async def _connect_unix(path: str) -> ByteStream:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
-        number = connection.connect_ex(place)
-        while number == errno.EAGAIN:  # a Unix socket whose queue is full
+        while (number := connection.connect_ex(path)) == errno.EAGAIN:  # noqa: ASYNC110 -- no event: its queue is full
             await anyio.sleep(_RETRY_S)
-            number = connection.connect_ex(place)
-        if number == errno.EINPROGRESS:
-            await anyio.wait_writable(connection)
-            number = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             raise OSError(number, os.strerror(number))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        descriptor = connection.detach()
+    return DescriptorStream(descriptor, descriptor)
 
 
-async def _upgrade(
-    connection: socket.socket, tls: Tls | None, host: str, container: str, api_version: str
-) -> None:
+async def _upgrade(connection: ByteStream, host: str, container: str, api_version: str) -> None:
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_ANSWER_BYTES)
     request = h11.Request(
         method="POST",
         target=f"/v{api_version}/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1",
         headers=[("Host", host), ("Connection", "Upgrade"), ("Upgrade", "tcp"), ("Content-Length", "0")],
     )
-    wrap: Callable[[bytes], bytes] = tls.encrypt if tls else bytes
-    unwrap: Callable[[bytes], bytes] = tls.decrypt if tls else bytes
-    await send(connection, wrap((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b"")))
+    await connection.send((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
     body, status = b"", 0
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            data = await receive(connection)
-            if not data:
-                raise ConnectionResetError("the engine closed the connection")
-            if plain := unwrap(data):  # TLS has words of its own, and nothing is the end to h11
-                http.receive_data(plain)
+            http.receive_data(await connection.receive(_READ))
         elif isinstance(event, h11.InformationalResponse) and event.status_code == 101:
             break
         elif isinstance(event, h11.Response):
@@ -225,9 +186,9 @@ async def _upgrade(
         elif isinstance(event, h11.Data):
             body = (body + bytes(event.data))[:_ANSWER_BYTES]
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-            raise EngineError("attach to the container", _message(body, status), status=status)
+            raise EngineError(_DOING, _message(body, status), status=status)
     if http.trailing_data[0]:
-        raise EngineError("attach to the container", "it spoke before the container was started", status=101)
+        raise EngineError(_DOING, "it spoke before the container was started", status=101)
 
 
 def _message(body: bytes, status: int) -> str:

@@ -3,7 +3,8 @@
 import os
 import time
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,8 +16,7 @@ from ringfence.sandbox.container.end import end_processes, end_reason
 from ringfence.sandbox.container.hardened import SILENCE_LIMIT_S, HardenedContainer, harden, started_facts
 from ringfence.sandbox.container.limits import plan_limits, unenforced_limits
 from ringfence.sandbox.docker.address import Product
-from ringfence.sandbox.docker.attach import Attached, attach
-from ringfence.sandbox.docker.carrier import Carrier
+from ringfence.sandbox.docker.attach import AttachStream, attach
 from ringfence.sandbox.docker.cleanup import clean_up_once, remember, remove_leftovers
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.create import (
@@ -29,12 +29,13 @@ from ringfence.sandbox.docker.create import (
 )
 from ringfence.sandbox.docker.failure import explain
 from ringfence.sandbox.docker.labels import container_name, labels_for
+from ringfence.sandbox.docker.volumes import DockerVolume
 from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
 _ANSWER_S = 20.0
-_LAST_WORDS_S = 1.0
+_LAST_OUTPUT_S = 1.0
 _USABLE_S = 60.0
 _SELF_END_S = SILENCE_LIMIT_S + 5.0
 """After so long a guest that nobody speaks to has ended itself."""
@@ -94,37 +95,84 @@ class DockerBackend(Backend):
     def _runtime(self, spec: SandboxSpec | None) -> str | None:
         return (spec.runtime if spec else None) or self.runtime
 
+    async def make_volume(self, launch: Launch) -> DockerVolume:
+        """Make a volume that has the sandbox's labels; the sandbox then uses its session on the engine."""
+        engine = await self._enter(launch)
+        with self._errors():
+            try:
+                launch = with_ids_inside(launch, engine.facts)
+                asked = await self._harden(engine, launch)
+                return await DockerVolume.make(
+                    engine,
+                    container_name(launch.sandbox_id),
+                    image=asked.image.id,
+                    labels=asked.labels,
+                    uid=launch.placement.uid,
+                    gid=launch.placement.gid,
+                )
+            except BaseException:
+                await engine.aclose()
+                raise
+
     async def start(self, launch: Launch) -> "DockerFence":
         """Create a container, see that it is what was asked for, attach to it, start it."""
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
         began = time.monotonic()
+        volume = launch.volume if isinstance(launch.volume, DockerVolume) else None
+        engine = await self._enter(launch) if volume is None else volume.engine
+        with self._errors():
+            try:
+                async with mounted_on_host(with_ids_inside(launch, engine.facts)) as shown:
+                    return await self._start(engine, shown, began)
+            except BaseException:
+                if volume is None:
+                    await engine.aclose()
+                raise
+
+    async def _enter(self, launch: Launch) -> Engine:
+        """A session on the engine of a launch, which a later process can find again."""
         engine = await open_engine(self.product, launch.spec.engine)
         try:
             remember(self.product, launch.spec.engine)
             await clean_up_once(engine)
-            async with mounted_on_host(with_ids_inside(launch, engine.facts)) as shown:
-                return await self._start(engine, shown, began)
-        except BaseException as exc:
+        except BaseException:
             await engine.aclose()
-            if isinstance(exc, EngineError):
-                raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
             raise
+        return engine
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except EngineError as exc:
+            raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
 
     async def _start(self, engine: Engine, launch: Launch, began: float) -> "DockerFence":
+        """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
         clock = _Clock(began)
         asked = await self._harden(engine, launch)
         clock.lap("connect")
-        carrier: Carrier | None = None
-        if launch.placement.carry != "none":
-            carrier = await Carrier.bring_in(engine, launch, image=asked.image.id, labels=asked.labels)
-            clock.lap("carry")
+        files = host_files(asked.files) if engine.address.shares_files else {}
+        configured = configuration(asked, engine.facts, files)
+        container = await engine.create(configured, container_name(launch.sandbox_id))
+        stream: AttachStream | None = None
         try:
-            container, attached = await self._contain(engine, asked, container_name(launch.sandbox_id), clock)
+            clock.lap("create")
+            wrong = list(mismatches(asked, engine.facts, files, await engine.inspect(container)))
+            if wrong:
+                raise SandboxStartFailed(
+                    f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
+                )
+            stream = await attach(engine.dialled, container, engine.facts.api_version)
+            clock.lap("attach")
+            await engine.start(container)
+            clock.lap("start")
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                if carrier is not None:
-                    await carrier.remove()
+            with anyio.CancelScope(shield=True), suppress(EngineError):
+                if stream is not None:
+                    await stream.aclose()
+                await engine.remove(container)
             raise
         facts = started_facts(
             asked,
@@ -133,35 +181,8 @@ class DockerBackend(Backend):
             engine=engine.facts.product,
             runtime=asked.runtime or engine.facts.default_runtime,
             laps_ms=clock.laps_ms,
-            notes=carrier.notes if carrier else (),
         )
-        return DockerFence(engine, container, attached, facts, carrier=carrier)
-
-    async def _contain(
-        self, engine: Engine, asked: HardenedContainer, name: str, clock: "_Clock"
-    ) -> tuple[str, Attached]:
-        """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
-        files = host_files(asked.files) if engine.address.shares_files else {}
-        container = await engine.create(configuration(asked, engine.facts, files), name)
-        attached: Attached | None = None
-        try:
-            clock.lap("create")
-            wrong = list(mismatches(asked, engine.facts, files, await engine.inspect(container)))
-            if wrong:
-                raise SandboxStartFailed(
-                    f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
-                )
-            attached = await attach(engine.dialled, container, engine.facts.api_version)
-            clock.lap("attach")
-            await engine.start(container)
-            clock.lap("start")
-        except BaseException:
-            with anyio.CancelScope(shield=True), suppress(EngineError):
-                if attached is not None:
-                    attached.close()
-                await engine.remove(container)
-            raise
-        return container, attached
+        return DockerFence(engine, container, stream, facts, is_engines_owner=launch.volume is None)
 
     async def _harden(self, engine: Engine, launch: Launch) -> HardenedContainer:
         spec, facts, runtime = launch.spec, engine.facts, self._runtime(launch.spec)
@@ -186,7 +207,7 @@ class DockerBackend(Backend):
             guest_filter=filter_bytes(facts.architecture),
             runtime=runtime,
             masks_guest=is_gvisor,
-            volume=container_name(launch.sandbox_id) if launch.placement.carry != "none" else None,
+            volume=launch.volume.name if launch.volume else None,
         )
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
@@ -212,64 +233,46 @@ class GvisorBackend(DockerBackend):
 class DockerFence(Fence):
     """A running container with the guest in it."""
 
+    stream: AttachStream
+
     def __init__(
-        self,
-        engine: Engine,
-        container: str,
-        attached: Attached,
-        facts: Facts,
-        *,
-        carrier: Carrier | None = None,
+        self, engine: Engine, container: str, stream: AttachStream, facts: Facts, *, is_engines_owner: bool
     ) -> None:
         self.facts = facts
-        self.read_fd = self.write_fd = attached.fd
+        self.stream = stream
         self.container = container
         self._engine = engine
-        self._attached = attached
-        self._carrier = carrier
+        self._is_engines_owner = is_engines_owner
         self._is_killed = False
         self._has_ended = False
-        self._notes: tuple[str, ...] = ()
-
-    def wrap(self, data: bytes) -> bytes:
-        """As the connection carries them."""
-        return self._attached.wrap(data)
-
-    def unwrap(self, data: bytes) -> bytes:
-        """Without the engine's headers."""
-        return self._attached.unwrap(data)
+        self._left: str | None = None
 
     async def wait(self) -> EndReason:
         """Wait until the container does not run."""
         if self._is_killed:
-            return EndReason("killed", "it was closed")
+            return EndReason("killed", "it was closed", self._stderr())
         try:
             await self._engine.wait(self.container)
             self._has_ended = True
             state = await self._engine.end_state(self.container)
         except EngineError as exc:
             if exc.is_absent:
-                return EndReason("killed", "its container was removed from outside")
+                return EndReason("killed", "its container was removed from outside", self._stderr())
             return EndReason("engine", f"the container engine is gone: {exc}")
-        said = "; ".join(filter(None, (str(state.get("Error") or ""), await self.last_words())))
-        is_out_of_memory = bool(state.get("OOMKilled"))
-        return end_reason(int(state.get("ExitCode") or 0), is_out_of_memory=is_out_of_memory, said=said)
+        end = end_reason(
+            int(state.get("ExitCode") or 0),
+            is_out_of_memory=bool(state.get("OOMKilled")),
+            said=str(state.get("Error") or ""),
+        )
+        return replace(end, stderr=self._stderr())
 
-    async def last_words(self) -> str:
-        """What the guest's interpreter wrote on stderr."""
-        if not self._is_killed:
-            self._attached.read_last_words()
-        return explain(self._attached.last_words.decode("utf-8", "replace"))
+    def _stderr(self) -> str:
+        return explain(self.stream.stderr.decode("utf-8", "replace"))
 
-    async def settle(self) -> tuple[str, ...]:
-        """What was carried in is back, once everything inside is dead, or a note says that it may not be."""
-        await self.kill()
-        return (*self._notes, *(self._carrier.came_back() if self._carrier is not None else ()))
-
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
         if self._is_killed:
-            return
+            return self._left
         self._is_killed = True
         failure: EngineError | None = None
         try:
@@ -278,16 +281,16 @@ class DockerFence(Fence):
                 failure = await self._remove()
                 tasks.cancel_scope.cancel()
             if failure is not None and not self._has_ended:
-                self._notes = (await self._end_without_engine(failure),)
-            if self._carrier is not None:
-                await self._carrier.end(failure)
+                self._left = await self._end_without_engine(failure)
         finally:
-            self._attached.close()
-            await self._engine.aclose()
+            await self.stream.aclose()
+            if self._is_engines_owner:
+                await self._engine.aclose()
+        return self._left
 
     async def _end_without_engine(self, failure: EngineError) -> str:
         """Wait until nothing in the container can write any more; a note that says how far that is known."""
-        self._attached.hang_up()
+        await self.stream.aclose()
         name = self.container[:12]
         is_local = self._engine.address.shares_files
         if is_local and await end_processes(self.container, within_s=_SELF_END_S) == "ended":
@@ -299,9 +302,9 @@ class DockerFence(Fence):
         )
 
     async def _hang_up(self) -> None:
-        """An engine does not end a container as long as it has words of it that nobody takes."""
-        await anyio.sleep(_LAST_WORDS_S)
-        self._attached.hang_up()
+        """An engine does not end a container as long as it has output of it that nobody takes."""
+        await anyio.sleep(_LAST_OUTPUT_S)
+        await self.stream.aclose()
 
     async def _remove(self) -> EngineError | None:
         """Remove the container; why something in it may still live, if so."""

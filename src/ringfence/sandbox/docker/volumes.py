@@ -1,24 +1,123 @@
-"""Volumes of an engine, and what is put in them and taken out through a container that need not run."""
+"""A workspace on an engine that does not see this machine's files.
+
+The volume is reached through a second container, which is made and never started. So what the agent wrote is read when
+everything of it is dead, by the engine, and also where the sandbox did not end in order; and the volume's own directory
+can be given to the sandbox's user, which nobody in the sandbox could do.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import aiohttp
+import anyio
 import anyio.to_thread
 
 from ringfence.errors import LimitReached
-from ringfence.sandbox.docker.client import Engine
+from ringfence.sandbox.base import Volume
+from ringfence.sandbox.docker.client import Engine, EngineError
+from ringfence.sandbox.docker.create import volume_mount
+from ringfence.sandbox.docker.labels import carrier_name
+from ringfence.sandbox.tar import TOP
 
+_FOLDER = "/carried"
 _TRANSFER_S = 1800.0
 _STALLED_S = 120.0
 _CHUNK = 1024**2
 
 
-async def create_volume(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
-    """Make an empty volume."""
-    asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
-    await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
+class DockerVolume(Volume):
+    """A volume and the container through which it is reached. Owns its session on the engine.
+
+    Made by `make`; `remove` it, which also ends the session.
+    """
+
+    def __init__(self, engine: Engine, name: str, container: str, *, uid: int, gid: int) -> None:
+        self.engine = engine
+        self.name = name
+        self.uid = uid
+        self.gid = gid
+        self._container = container
+
+    @classmethod
+    async def make(
+        cls, engine: Engine, name: str, *, image: str, labels: Mapping[str, str], uid: int, gid: int
+    ) -> "DockerVolume":
+        """Make an empty volume.
+
+        Args:
+            engine: Where.
+            name: Of the volume, and part of the container's.
+            image: An image's digest; nothing of it is run.
+            labels: For volume and container.
+            uid: As `Volume`.
+            gid: As `Volume`.
+
+        Raises:
+            EngineError: The engine does not do it; nothing is left of it.
+        """
+        asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
+        await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
+        try:
+            container = await engine.create(_never_run(name, image, labels), carrier_name(name))
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(EngineError):
+                await remove_volume(engine, name)
+            raise
+        return cls(engine, name, container, uid=uid, gid=gid)
+
+    async def put(self, file: BinaryIO) -> None:
+        """Unpack a tar file (`PUT /containers/{id}/archive`, Docker Engine API 1.41)."""
+        await self.engine.call(
+            "carry the workspace to the engine",
+            "PUT",
+            f"/containers/{self._container}/archive",
+            params={"path": _FOLDER, "noOverwriteDirNonDir": "true"},
+            data=file,
+            headers={"Content-Type": "application/x-tar"},
+            timeout_s=_TRANSFER_S,
+        )
+
+    async def get(self, file: BinaryIO, *, limit_bytes: int) -> None:
+        """Write what is in it to a tar file (`GET /containers/{id}/archive`)."""
+        size = 0
+        async with self.engine.stream(
+            "carry the workspace back from the engine",
+            "GET",
+            f"/containers/{self._container}/archive",
+            params={"path": f"{_FOLDER}/{TOP}"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=_STALLED_S),
+            timeout_s=_TRANSFER_S,
+        ) as content:
+            async for chunk in content.iter_chunked(_CHUNK):
+                size += len(chunk)
+                if size > limit_bytes:
+                    raise LimitReached("disk", allowed=limit_bytes, used=size)
+                await anyio.to_thread.run_sync(file.write, chunk)
+
+    async def remove(self) -> None:
+        """Remove volume and container; by their labels what cannot be removed now is found later."""
+        with suppress(EngineError):
+            await self.engine.remove(self._container)
+            await remove_volume(self.engine, self.name)
+        await self.engine.aclose()
+
+
+def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "Image": image,
+        "Entrypoint": ["/nothing"],
+        "Cmd": [],
+        "Labels": dict(labels),
+        "NetworkDisabled": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "NetworkMode": "none",
+            "LogConfig": {"Type": "none"},
+            "Mounts": [volume_mount(volume, f"{_FOLDER}/{TOP}", read_only=False)],
+        },
+    }
 
 
 async def remove_volume(engine: Engine, name: str) -> None:
@@ -35,42 +134,3 @@ async def volumes(engine: Engine, labels: Sequence[str]) -> list[Mapping[str, An
     asked = {"filters": json.dumps({"label": list(labels)})}
     found = await engine.call("list volumes", "GET", "/volumes", params=asked)
     return list(found.get("Volumes") or ())
-
-
-async def put_archive(engine: Engine, container: str, folder: str, file: BinaryIO) -> None:
-    """Unpack a tar file in a directory of a container (`PUT /containers/{id}/archive`, Docker Engine API 1.41).
-
-    Owners are those in the file.
-    """
-    await engine.call(
-        "carry the workspace to the engine",
-        "PUT",
-        f"/containers/{container}/archive",
-        params={"path": folder, "noOverwriteDirNonDir": "true"},
-        data=file,
-        headers={"Content-Type": "application/x-tar"},
-        timeout_s=_TRANSFER_S,
-    )
-
-
-async def get_archive(engine: Engine, container: str, path: str, file: BinaryIO, *, limit_bytes: int) -> None:
-    """Write what is at a path of a container to a file, as tar (`GET /containers/{id}/archive`).
-
-    Raises:
-        LimitReached: It is larger than `limit_bytes`.
-        EngineError: It did not come whole.
-    """
-    size = 0
-    async with engine.stream(
-        "carry the workspace back from the engine",
-        "GET",
-        f"/containers/{container}/archive",
-        params={"path": path},
-        timeout=aiohttp.ClientTimeout(total=None, sock_read=_STALLED_S),
-        timeout_s=_TRANSFER_S,
-    ) as content:
-        async for chunk in content.iter_chunked(_CHUNK):
-            size += len(chunk)
-            if size > limit_bytes:
-                raise LimitReached("disk", allowed=limit_bytes, used=size)
-            await anyio.to_thread.run_sync(file.write, chunk)

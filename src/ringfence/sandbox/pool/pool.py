@@ -278,7 +278,7 @@ async def _adopted(
 class WarmFence(SupervisedFence):
     """A fence that a warm sandbox's supervisor holds; the run that adopted it speaks with the guest itself."""
 
-    async def kill(self) -> None:
+    async def kill(self) -> str | None:
         """Close the connection and wait until everything inside is dead and the supervisor gone.
 
         Raises:
@@ -286,7 +286,7 @@ class WarmFence(SupervisedFence):
         """
         await super().kill()
         if await self._has_ended():
-            return
+            return None
         with suppress(ProcessLookupError):
             os.kill(self.state.pid, signal.SIGKILL)  # nothing inside survives the supervisor
         if not await self._has_ended():
@@ -294,6 +294,7 @@ class WarmFence(SupervisedFence):
                 f"sandbox {self.state.sandbox_id} does not end: its supervisor, process {self.state.pid}, lives on"
             )
         await get_backend(self.facts.backend).remove_leftovers(frozenset({self.state.sandbox_id}))
+        return None
 
     async def _has_ended(self) -> bool:
         with anyio.move_on_after(_END_S):

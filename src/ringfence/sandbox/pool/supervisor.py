@@ -132,7 +132,8 @@ class _WarmSandbox:
 
     async def _watch_guest(self) -> None:
         """A guest that sends anything before it was sent anything, its own end included, is of no use."""
-        await anyio.wait_readable(self._fence.read_fd)
+        with suppress(*LOST):
+            await self._fence.stream.receive()
         self._ended.set()
 
     async def _follow_signals(self) -> None:
@@ -171,36 +172,30 @@ class _WarmSandbox:
         """From the run to the guest; when the run leaves, that is the end."""
         with suppress(*LOST):
             while True:
-                view = memoryview(self._fence.wrap(await run.receive(_CHUNK)))
-                while view:
-                    try:
-                        view = view[os.write(self._fence.write_fd, view) :]
-                    except BlockingIOError:
-                        await anyio.wait_writable(self._fence.write_fd)
-                    except OSError:
-                        return  # the guest is gone, and the other direction sees it too
+                data = await run.receive(_CHUNK)
+                try:
+                    await self._fence.stream.send(data)
+                except LOST:
+                    return  # the guest is gone, and the other direction sees it too
         scope.cancel()
 
     async def _pass_to_run(self, run: SocketStream, scope: anyio.CancelScope) -> None:
         """From the guest to the run, as fast as that reads; when the guest leaves, why is written down first."""
         with suppress(*LOST):
             while data := await self._receive():
-                await run.send(self._fence.unwrap(data))
+                await run.send(data)
             end = EndReason("protocol", "the guest closed the stream and did not go")
             with anyio.move_on_after(_END_REASON_S):
                 end = await self._fence.wait()
-            detail = f"sandbox {self._state.sandbox_id} is gone: {end.detail}"
+            detail = f"sandbox {self._state.sandbox_id} is gone: {end}"
             self._directory.note_end(self._state, end.reason, detail)
         scope.cancel()
 
     async def _receive(self) -> bytes:
-        while True:
-            try:
-                return os.read(self._fence.read_fd, _CHUNK)
-            except BlockingIOError:
-                await anyio.wait_readable(self._fence.read_fd)
-            except OSError:
-                return b""
+        """The guest's next bytes; none at its end, however that comes."""
+        with suppress(*LOST):
+            return await self._fence.stream.receive(_CHUNK)
+        return b""
 
 
 async def _receive_request(client: SocketStream) -> int | None:

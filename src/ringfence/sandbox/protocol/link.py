@@ -4,15 +4,15 @@ A guest that breaks the protocol (an unknown frame, a channel nobody opened, mor
 frame after the last) loses its sandbox. What it can make us hold is bounded by the open channels' credit.
 """
 
-from collections.abc import Callable
+import time
+from collections import deque
 from typing import Protocol
 
 import anyio
+from anyio.abc import ByteStream
 
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.channels.command import Channel, Sink
-from ringfence.sandbox.protocol.inflow import Inflow
-from ringfence.sandbox.protocol.outflow import Outflow
 from ringfence.sandbox.protocol.records import ProtocolError, parse_record
 
 _READ = 68 * 1024
@@ -20,10 +20,12 @@ _READ = 68 * 1024
 
 _OUTGOING_HIGH = 4 * 1024 * 1024
 """With so much to be sent, nothing is read: a guest that only sends cannot pile up our answers."""
+_FULL = 1024 * 1024
+"""With so much to be sent, connections wait for a turn to send more."""
+_PIECE = 128 * 1024
+"""Sent at a time. Each must be taken within `session._STALL_S`."""
 MOST_CONNECTIONS = 256
 """Connections at once in one sandbox; the guest refuses further ones."""
-
-Translation = Callable[[bytes], bytes]
 
 
 class Endpoint(Protocol):
@@ -44,31 +46,24 @@ class GuestLink:
     """Both directions of the stream, and the channels on it.
 
     Args:
-        read_fd: Non-blocking; the guest's stdout.
-        write_fd: Non-blocking; the guest's stdin.
-        wrap: What is written to `write_fd` for bytes to the guest.
-        unwrap: What the guest sent in bytes from `read_fd`.
+        stream: To the guest and from it.
     """
 
-    def __init__(
-        self,
-        read_fd: int,
-        write_fd: int,
-        *,
-        wrap: Translation | None = None,
-        unwrap: Translation | None = None,
-    ) -> None:
-        self._read_fd = read_fd
-        self._wrap = wrap or _same
-        self._unwrap = unwrap or _same
-        self._outflow = Outflow(write_fd, self._on_sent)
-        self._inflow: Inflow | None = None
-        self._rest = b""
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._outgoing = bytearray()
+        self._has_outgoing = anyio.Event()
+        self._has_sent = anyio.Event()
+        self._turns = anyio.Lock(fast_acquire=True)
+        self.sending_since: float | None = None
+        """When the piece that is being sent was begun (`time.monotonic`); None: nothing is."""
+        self._rest = bytearray()
+        """The beginning of a frame."""
         self._channels: dict[int, Endpoint] = {}
         self._commands = 0
         self._accepted = 0
         self._last_number = 0
-        self._replies: dict[int, list[tuple[anyio.Event, list[bytes]]]] = {}
+        self._replies: dict[int, deque[_Reply]] = {}
         self.hello: dict[str, str] | None = None
         self.bye: str | None = None
         self.frames_seen = 0
@@ -77,43 +72,62 @@ class GuestLink:
 
     # --- out
 
-    def post(self, kind: int, channel: int, payload: bytes = b"", *, more: bool = False) -> None:
-        """Queue a frame, send at once what the stream takes; the queue is bounded by the guest's grants.
+    def post(self, kind: int, channel: int, payload: bytes = b"") -> None:
+        """Queue a frame. The queue is bounded by the guest's grants; what is posted in one turn goes out together.
 
         Args:
             kind: One of `frames`.
             channel: Whose it is.
             payload: Its bytes.
-            more: Another is posted at once, and both shall go together: each write wakes the guest.
         """
-        if self.error is not None:
-            return  # the descriptors may be somebody else's by now
-        self._outflow.send(self._wrap(frames.HEADER.pack(len(payload), channel, kind) + payload), more=more)
+        if self.error is None:
+            self._outgoing += frames.HEADER.pack(len(payload), channel, kind)
+            self._outgoing += payload
+            self._has_outgoing.set()
 
     def post_raw(self, data: bytes) -> None:
-        """Send bytes before the first frame: the guest's own modules."""
-        self._outflow.send(self._wrap(data))
+        """Queue bytes before the first frame: the guest's own modules."""
+        self._outgoing += data
+        self._has_outgoing.set()
 
     async def write_forever(self) -> None:
-        """Send what `post` could not send at once.
+        """Send what was posted. What nobody reads any more is dropped: that the guest is gone is seen by the reader."""
+        while True:
+            await self._has_outgoing.wait()
+            while self._outgoing:
+                with memoryview(self._outgoing) as queued:
+                    piece = bytes(queued[:_PIECE])
+                del self._outgoing[:_PIECE]
+                self.sending_since = time.monotonic()
+                try:
+                    await self._stream.send(piece)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    self._outgoing.clear()
+                self.sending_since = None
+                self._has_sent.set()
+            self._has_outgoing = anyio.Event()
 
-        Raises:
-            ProtocolError: The guest has not read for 30 s.
-        """
-        await self._outflow.run()
+    async def _wait_until_sent(self) -> None:
+        """Wait until more of what is queued has gone out."""
+        if self._has_sent.is_set():
+            self._has_sent = anyio.Event()
+        await self._has_sent.wait()
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much waits to be sent."""
+        return len(self._outgoing)
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the guest that a connection must wait for its turn to send more."""
-        return self._outflow.is_full
+        return len(self._outgoing) >= _FULL
 
     async def wait_for_turn(self) -> None:
         """Wait until there may be room, or the sandbox is gone. Look again then, and send at once or not at all."""
-        await self._outflow.wait_for_turn()
-
-    def _on_sent(self) -> None:
-        if self._inflow is not None and len(self._outflow) <= _OUTGOING_HIGH:
-            self._inflow.go_on()
+        async with self._turns:
+            while self.is_full:
+                await self._wait_until_sent()
 
     # --- channels
 
@@ -151,14 +165,13 @@ class GuestLink:
         if self._channels.pop(number, None) is not None and number >= frames.GUEST_NUMBERS:
             self._accepted -= 1
 
-    def open(self, record: bytes, *, window: int, sink: Sink, more: bool = False) -> Channel:
+    def open(self, record: bytes, *, window: int, sink: Sink) -> Channel:
         """Open a channel with an OPEN record.
 
         Args:
             record: Its fields, but for the window.
             window: Bytes of each output that may be on their way.
             sink: Takes the output.
-            more: As in `post`.
 
         Raises:
             SandboxDied: The sandbox is gone.
@@ -167,21 +180,49 @@ class GuestLink:
         self.attach(channel.number, channel)
         self._commands += 1
         record += frames.encode_record([("window", window)])
-        self.post(frames.OPEN, channel.number, record, more=more)
+        self.post(frames.OPEN, channel.number, record)
         return channel
 
     async def ask(self, question: int, answer: int) -> bytes:
-        """Send a question on channel 0 and wait for its answer."""
+        """Send a question on channel 0 and wait for its answer.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
         if self.error is not None:
             raise self.error
-        event, box = anyio.Event(), list[bytes]()
-        self._replies.setdefault(answer, []).append((event, box))
+        reply = self._expect(answer)
         self.post(question, 0)
-        await event.wait()
-        if not box:
+        return await self._answer_of(reply)
+
+    def ping(self) -> None:
+        """Ask the guest for a sign of life, which `frames_seen` counts."""
+        self._expect(frames.PONG)
+        self.post(frames.PING, 0)
+
+    async def wait_for_hello(self) -> dict[str, str]:
+        """The guest's first frame.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        if self.hello is None:
+            await self._answer_of(self._expect(frames.HELLO))
+        assert self.hello is not None
+        return self.hello
+
+    def _expect(self, answer: int) -> "_Reply":
+        reply = _Reply()
+        self._replies.setdefault(answer, deque()).append(reply)
+        return reply
+
+    async def _answer_of(self, reply: "_Reply") -> bytes:
+        if self.error is None:
+            await reply.came.wait()
+        if reply.payload is None:
             assert self.error is not None
             raise self.error
-        return box[0]
+        return reply.payload
 
     async def death(self) -> BaseException:
         """Wait until the sandbox is gone; return what `fail` was told."""
@@ -198,36 +239,43 @@ class GuestLink:
         for channel in list(self._channels.values()):
             channel.fail(error)
         self._channels.clear()
-        for waiters in self._replies.values():
-            for event, _box in waiters:
-                event.set()
+        for replies in self._replies.values():
+            for reply in replies:
+                reply.came.set()
         self._replies.clear()
-        self._outflow.drop()
+        self._outgoing.clear()
+        self._has_sent.set()
         self._failed.set()
 
     # --- in
 
     async def read_forever(self) -> None:
-        """Read frames until the guest closes the stream.
+        """Read frames until the guest closes the stream, or has sent its last frame.
 
         Raises:
             ProtocolError: It sent what it must not.
         """
-        self._inflow = Inflow(self._read_fd, self._take, most_bytes=_READ)
-        await self._inflow.run()
+        while self.bye is None:
+            try:
+                data = await self._stream.receive(_READ)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+            self._take(data)
+            while len(self._outgoing) > _OUTGOING_HIGH:
+                await self._wait_until_sent()
 
     def _take(self, data: bytes) -> None:
-        """The next bytes of the stream."""
-        data = self._unwrap(data)
-        self._rest = self._parse(self._rest + data if self._rest else data)
-        assert self._inflow is not None
-        if self.bye is not None:
-            self._inflow.stop()
-        elif len(self._outflow) > _OUTGOING_HIGH:
-            self._inflow.pause()
+        """Handle the next bytes of the stream; what is no whole frame yet is kept."""
+        if not self._rest:
+            self._rest += data[self._parse(data) :]
+            return
+        self._rest += data
+        with memoryview(self._rest) as view:
+            position = self._parse(view)
+        del self._rest[:position]
 
-    def _parse(self, data: bytes) -> bytes:
-        """Handle the whole frames in `data`; return what is left."""
+    def _parse(self, data: bytes | memoryview) -> int:
+        """Handle the whole frames in `data`; return where they end."""
         header, position, end = frames.HEADER, 0, len(data)
         while end - position >= header.size:
             length, number, kind = header.unpack_from(data, position)
@@ -237,8 +285,8 @@ class GuestLink:
                 break
             position += header.size + length
             self.frames_seen += 1
-            self._dispatch(number, kind, data[position - length : position])
-        return data[position:]
+            self._dispatch(number, kind, bytes(data[position - length : position]))
+        return position
 
     def _dispatch(self, number: int, kind: int, payload: bytes) -> None:
         if self.bye is not None:
@@ -264,25 +312,18 @@ class GuestLink:
             return
         elif kind not in (frames.PONG, frames.STATS_REPLY):
             raise ProtocolError(f"sent frame kind {kind} on channel 0")
-        waiters = self._replies.get(kind)
-        if kind != frames.HELLO and not waiters:
+        replies = self._replies.get(kind)
+        if kind != frames.HELLO and not replies:
             raise ProtocolError(f"answered what was not asked (kind {kind})")
-        if waiters:
-            event, box = waiters.pop(0)
-            box.append(payload)
-            event.set()
-
-    async def wait_for_hello(self) -> dict[str, str]:
-        """The guest's first frame."""
-        if self.hello is None and self.error is None:
-            event, box = anyio.Event(), list[bytes]()
-            self._replies.setdefault(frames.HELLO, []).append((event, box))
-            await event.wait()
-        if self.hello is None:
-            assert self.error is not None
-            raise self.error
-        return self.hello
+        if replies:
+            reply = replies.popleft()
+            reply.payload = payload
+            reply.came.set()
 
 
-def _same(data: bytes) -> bytes:
-    return data
+class _Reply:
+    """What the guest answers to one question."""
+
+    def __init__(self) -> None:
+        self.came = anyio.Event()
+        self.payload: bytes | None = None

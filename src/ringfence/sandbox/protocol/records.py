@@ -73,7 +73,7 @@ def parse_exit(payload: bytes) -> Exit:
     return end
 
 
-def parse_use(payload: bytes) -> tuple[int, float, int, int | None]:
+def parse_usage(payload: bytes) -> tuple[int, float, int, int | None]:
     """(memory in bytes, processor seconds, processes, kills for lack of memory) of a STATS_REPLY.
 
     Raises:

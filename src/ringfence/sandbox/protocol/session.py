@@ -1,7 +1,7 @@
 """The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
 
-import asyncio
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +14,7 @@ from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.channels.command import Channel, Sink
 from ringfence.sandbox.protocol.link import GuestLink
 from ringfence.sandbox.protocol.process import WINDOW
-from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_use
+from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_usage
 from ringfence.sandbox.result import EndedBy
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
 """Several times in a fence's `silence_limit_s`: the guest takes a host that sends nothing for dead."""
 _SILENCE_S = 30.0
+_STALL_S = 30.0
+_LOOK_S = 1.0
+"""Between two looks of the watch: so much later than its limit something may be noticed."""
 _LEAVE_S = 10.0
 _MAX_COMMANDS = 200
 """Each takes four descriptors of the guest's, which usually has 1024."""
@@ -67,61 +70,90 @@ class GuestSession:
         self._id = sandbox_id
         self._directory = directory
         self._peer = peer
-        self._link = GuestLink(fence.read_fd, fence.write_fd, wrap=fence.wrap, unwrap=fence.unwrap)
+        self._link = GuestLink(fence.stream)
         self._environment: dict[str, str] = {}
         self._encoded_environment = b""
         self._oom_kills = 0
-        self._sentence: str | None = None
-        self._sentenced = anyio.Event()
+        self._deadlines: dict[Channel, float] = {}
+        """Until when the guest has to have ended a command."""
+        self._broken_promise = ""
+        self._serving = anyio.CancelScope()
 
     # --- life
 
     async def serve(self) -> None:
-        """Read, write and watch until the sandbox is gone; then tell everyone why."""
+        """Read, write and watch until the sandbox is gone; then report why to everyone."""
         try:
-            await self._serve()
+            with self._serving:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._link.write_forever)
+                    tasks.start_soon(self._watch)
+                    try:
+                        await self._link.read_forever()
+                    except ProtocolError as exc:
+                        self.abort(str(exc))
+                    tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                self._report(await self._find_end())
+                await self.fence.kill()
         finally:
             self.close()  # cancelled: nobody reads any more, and who waits for a last frame waits in vain
 
-    async def _serve(self) -> None:
-        broken = ""
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._link.write_forever)
-                tasks.start_soon(self._beat)
-                tasks.start_soon(self._execute)
-                await self._link.read_forever()
-                tasks.cancel_scope.cancel()
-        except* ProtocolError as group:
-            broken = str(_first(group))
-        with anyio.CancelScope(shield=True):
-            death = EndReason("protocol", f"the guest {broken}") if broken else await self._natural_death()
-            self._tell(death)
-            await self.fence.kill()
+    def abort(self, reason: str) -> None:
+        """The guest broke a promise: its sandbox is killed for it."""
+        self._broken_promise = self._broken_promise or reason
+        self._serving.cancel()
 
-    async def _natural_death(self) -> EndReason:
+    async def _watch(self) -> None:
+        """Abort a guest that does not read, does not answer, or does not end a command in time."""
+        asked_at, seen = time.monotonic(), -1
+        while True:
+            await anyio.sleep(_LOOK_S)
+            now = time.monotonic()
+            sending_since = self._link.sending_since
+            if sending_since is not None and now - sending_since > _STALL_S:
+                self.abort(f"has not read its input for {_STALL_S:g} s")
+            if seen == self._link.frames_seen:
+                if now - asked_at > _SILENCE_S:
+                    self.abort(f"has not answered for {_SILENCE_S:g} s")
+            elif now - asked_at > _HEARTBEAT_S:
+                asked_at, seen = now, self._link.frames_seen
+                self._link.ping()
+            self._end_late(now)
+
+    def _end_late(self, now: float) -> None:
+        """Kill commands whose deadline is over; a guest that does not let one be killed loses its sandbox."""
+        for channel, deadline in self._deadlines.items():
+            if now > deadline + _CLIENT_GRACE_S:
+                self.abort("let a command run past its deadline")
+            elif now > deadline:
+                channel.post(frames.KILL)
+
+    async def _find_end(self) -> EndReason:
         """Why the stream came to its end. A guest that ends it and does not go is helped."""
+        if self._broken_promise:
+            return EndReason("protocol", f"the guest {self._broken_promise}")
         if self._link.bye == "ttl" and self._spec.ttl_s is not None:
             return EndReason("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
-        death = EndReason("protocol", "the guest closed the stream and did not go")
+        end = EndReason("protocol", "the guest closed the stream and did not go")
         with anyio.move_on_after(_LEAVE_S):
-            death = await self.fence.wait()
+            end = await self.fence.wait()
         if ((await self.fence.usage()).oom_kills or 0) > self._oom_kills:
             return EndReason("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
-        if death.reason == "memory" and self._oom_kills:
+        if end.reason == "memory" and self._oom_kills:
             # An engine's flag says that the limit killed something in the container, and that was told before.
             return EndReason(
                 "killed", "killed from outside, or by the memory limit, which had killed a command before"
             )
-        return death
+        return end
 
-    def _tell(self, death: EndReason) -> None:
-        text = f"sandbox {self._id} is gone: {death.detail}"
-        self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=death.reason))
+    def _report(self, end: EndReason) -> None:
+        text = f"sandbox {self._id} is gone: {end}"
+        self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
 
     def close(self) -> None:
         """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
-        self._tell(EndReason("killed", "it was closed"))
+        self._report(EndReason("killed", "it was closed"))
 
     @property
     def link(self) -> GuestLink:
@@ -150,26 +182,6 @@ class GuestSession:
         """
         await self._link.ask(frames.PING, frames.PONG)
 
-    def condemn(self, reason: str) -> None:
-        """The guest broke a promise: its sandbox dies of it. Only `serve` may let go of the descriptors."""
-        self._sentence = reason
-        self._sentenced.set()
-
-    async def _execute(self) -> None:
-        await self._sentenced.wait()
-        raise ProtocolError(self._sentence)
-
-    async def _beat(self) -> None:
-        """Ask now and then whether the guest still answers; one that is frozen is dead."""
-        while True:
-            await anyio.sleep(_HEARTBEAT_S)
-            seen = self._link.frames_seen
-            # Gone meanwhile: whoever waits is told by `serve` or `close`.
-            with anyio.move_on_after(_SILENCE_S) as silence, suppress(SandboxDied):
-                await self._link.ask(frames.PING, frames.PONG)
-            if silence.cancelled_caught and self._link.frames_seen == seen:
-                raise ProtocolError(f"has not answered for {_SILENCE_S:g} s")
-
     async def greet(self) -> None:
         """Send the guest its modules and wait for its first frame.
 
@@ -186,8 +198,8 @@ class GuestSession:
         except TimeoutError:
             raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
         except SandboxDied as exc:
-            detail = await self.fence.last_words()
-            raise SandboxStartFailed(f"the sandbox did not start: {detail or exc}") from exc
+            said = (await self.fence.wait()).stderr  # of bwrap, an engine or an interpreter: it says more
+            raise SandboxStartFailed(f"the sandbox did not start: {said or exc}") from exc
         if hello.get("version") != frames.VERSION:
             raise SandboxStartFailed(
                 f"the guest speaks protocol {hello.get('version')!r}, not {frames.VERSION!r}"
@@ -236,11 +248,11 @@ class GuestSession:
         reason = f"has not answered for {_SILENCE_S:g} s"
         try:
             with anyio.move_on_after(_SILENCE_S):
-                use = parse_use(await self._link.ask(frames.STATS, frames.STATS_REPLY))
+                use = parse_usage(await self._link.ask(frames.STATS, frames.STATS_REPLY))
                 return Usage(*use)
         except ProtocolError as exc:
             reason = str(exc)
-        self.condemn(reason)
+        self.abort(reason)
         raise await self._link.death()
 
     # --- opening channels
@@ -255,9 +267,8 @@ class GuestSession:
         window: int,
         sink: Sink,
         extra: Sequence[tuple[str, object]] = (),
-        more: bool = False,
     ) -> Channel:
-        """Open a channel for a command. Arguments and errors as `Sandbox.run`; `more` as in `GuestLink.post`."""
+        """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
         if isinstance(argv, str) or not argv or not argv[0] or not all(is_word(word) for word in argv):
             raise UsageError(f"a command is a list of words without NUL, not {argv!r}")
         for name, value in (env or {}).items():
@@ -275,7 +286,7 @@ class GuestSession:
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
         record = frames.encode_record([*fields, *extra]) + self._variables(env or {})
-        return self._open(record, window, sink, more=more)
+        return self._open(record, window, sink)
 
     def _variables(self, env: Mapping[str, str]) -> bytes:
         """The environment of a command; most have that of the one before."""
@@ -319,12 +330,12 @@ class GuestSession:
         """
         return self._open(frames.encode_record(fields), window, sink)
 
-    def _open(self, record: bytes, window: int, sink: Sink, *, more: bool = False) -> Channel:
+    def _open(self, record: bytes, window: int, sink: Sink) -> Channel:
         if self._link.open_commands >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
-        channel = self._link.open(record, window=window, sink=sink, more=more)
+        channel = self._link.open(record, window=window, sink=sink)
         if self._peer == "supervisor":
             channel.on_refused = self.on_refused
         return channel
@@ -337,28 +348,18 @@ class GuestSession:
 
     async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
         """Send stdin and wait for the end; a guest that does not keep the deadline loses its sandbox."""
-        clock = None
-        if timeout_s is not None:  # a timer alone: a cancel scope takes as long as all else that is done here
-            loop = asyncio.get_running_loop()
-            clock = loop.call_later(timeout_s + _CLIENT_GRACE_S, self._end_late, channel, loop)
+        if (
+            timeout_s is not None
+        ):  # watched for all: a cancel scope for each takes as long as the rest of this
+            self._deadlines[channel] = time.monotonic() + timeout_s + _CLIENT_GRACE_S
         try:
             if stdin:
                 await channel.send_stdin(stdin)
             channel.post(frames.STDIN_END)
             return await channel.wait()
         finally:
-            if clock is not None:
-                clock.cancel()
+            self._deadlines.pop(channel, None)
             await self.abandon(channel)
-
-    def _end_late(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
-        """A command's end has not come in time: kill it, and a moment later whoever does not let it be killed."""
-        channel.post(frames.KILL)
-        loop.call_later(_CLIENT_GRACE_S, self._condemn_late, channel)
-
-    def _condemn_late(self, channel: Channel) -> None:
-        if channel.end is None and channel.error is None:
-            self.condemn("let a command run past its deadline")
 
     async def abandon(self, channel: Channel) -> None:
         """Kill what still runs on a channel and wait a moment for its end."""
@@ -403,8 +404,3 @@ def is_word(text: object) -> bool:
         return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
-
-
-def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

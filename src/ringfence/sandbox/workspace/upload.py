@@ -1,0 +1,143 @@
+"""A workspace in a backend's volume: uploaded before the sandbox starts, downloaded when everything in it is dead."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import anyio
+import anyio.to_thread
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.removal import put_in_place, remove_tree
+from ringfence.sandbox.base import Backend, Launch, Placement, Volume
+from ringfence.sandbox.tar import Bounds, Transfer, pack_workspace, unpack_workspace
+from ringfence.sandbox.workspace.run_as import Actor, owner_of
+
+_MOST = Bounds(16 * 1024**3, 1_000_000)
+_REMOVE_S = 20.0
+_NOTED = 20
+_HEADERS_BYTES = 2048
+"""Of a file's headers in a stream, with the filling up to whole blocks; on average."""
+
+
+class Upload:
+    """A workspace that was uploaded to a volume; made by `uploaded`."""
+
+    def __init__(self, launch: Launch, volume: Volume, packed: Transfer) -> None:
+        self.volume = volume
+        self._launch = launch
+        self._packed = packed
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know when the sandbox starts."""
+        left_out = self._packed.left_out
+        return (f"not carried to the engine: {', '.join(left_out[:_NOTED])}",) if left_out else ()
+
+    async def download(self, left: str | None) -> tuple[str, ...]:
+        """Put what is in the volume in the place of what was uploaded, where that is wanted.
+
+        Args:
+            left: What of the sandbox may still live and write (`Fence.kill`): then nothing is downloaded.
+
+        Returns:
+            What the user should know of it.
+
+        Raises:
+            LimitReached: There is more than may come back.
+            InfrastructureFault: It did not arrive whole, is no workspace, or could not be written. The workspace here is
+                as it was.
+        """
+        placement = self._launch.placement
+        if placement.carry != "both":
+            return ()
+        if left is not None:
+            raise InfrastructureFault(left)
+        bounds = Bounds(self._packed.size_bytes + int(self._launch.spec.disk), _MOST.entries)
+        with _spool() as file:
+            limit = bounds.size_bytes + _MOST.entries * _HEADERS_BYTES
+            await self.volume.get(file, limit_bytes=limit)
+            file.seek(0)
+            unpacked = await anyio.to_thread.run_sync(lambda: _put_back(placement, file, bounds))
+        return unpacked.notes
+
+
+@asynccontextmanager
+async def uploaded(backend: Backend, launch: Launch) -> AsyncIterator[Upload]:
+    """A volume with the workspace of a launch, which is removed when the context is left.
+
+    Args:
+        backend: Makes the volume.
+        launch: Its placement says what is uploaded.
+
+    Raises:
+        PolicyRefused, SandboxStartFailed: As `Backend.make_volume`.
+        InfrastructureFault: The workspace cannot be read, is too large, or did not arrive.
+    """
+    volume = await backend.make_volume(launch)
+    try:
+        with _spool() as file:
+            packed = await _pack(launch.placement, file, volume)
+            await volume.put(file)
+        yield Upload(launch, volume, packed)
+    finally:
+        with anyio.move_on_after(_REMOVE_S, shield=True):
+            await volume.remove()
+
+
+async def _pack(placement: Placement, file: BinaryIO, volume: Volume) -> Transfer:
+    source = placement.workspace_source
+    assert source is not None
+    # A clone lies where only the caller can walk to; the user's own files are read as theirs.
+    is_users = source == placement.workspace and os.geteuid() == 0
+    actor = owner_of(source) if is_users else Actor.current()
+
+    def work() -> Transfer:
+        only = b".git" if placement.carry == "git" else None
+        packed = pack_workspace(source, file.write, uid=volume.uid, gid=volume.gid, bounds=_MOST, only=only)
+        file.seek(0)
+        return packed
+
+    return await actor.call(work)
+
+
+def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
+    source, workspace = placement.workspace_source, placement.workspace
+    assert source is not None
+    assert workspace is not None
+    protected = [
+        os.fsencode(overlay.target.relative_to(workspace))
+        for overlay in placement.overlays
+        if overlay.read_only
+    ]
+    fresh = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=source.parent))
+    try:
+        unpacked = unpack_workspace(file.read, fresh, original=source, protected=protected, bounds=bounds)
+        put_in_place(fresh, source)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not put what the engine carried back in the place of {str(source)!r}: {exc.strerror}; "
+            f"{next_step(exc, is_state=True)}"
+        ) from exc
+    finally:
+        if fresh.exists():
+            with suppress(OSError):  # it goes with the run
+                remove_tree(fresh)
+    return unpacked
+
+
+@contextmanager
+def _spool() -> Iterator[BinaryIO]:
+    """A file without a name: a transfer that ends early has touched nothing."""
+    try:
+        with tempfile.TemporaryFile(dir=make_private_dir(state_dir() / "tmp")) as file:
+            yield cast("BinaryIO", file)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not keep what is carried below {str(state_dir())!r}: {exc.strerror or exc}; "
+            f"{next_step(exc, is_state=True)}"
+        ) from exc
