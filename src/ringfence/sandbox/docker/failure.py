@@ -28,96 +28,97 @@ class Cause:
     advice: str
 
 
-def _row(name: str, said: str, advice: str) -> Cause:
+def row(name: str, said: str, advice: str) -> Cause:
+    """A row of a table of causes."""
     return Cause(name, re.compile(said, re.IGNORECASE | re.DOTALL), advice)
 
 
 CAUSES = (
-    _row(
+    row(
         "ssh",
         r"\bssh: |Permission denied \(|Host key verification failed|ssh said nothing",
         "`ssh` to that machine must work without a question: check keys, agent and known_hosts",
     ),
-    _row(
+    row(
         "podman-socket-permission",
         r"permission denied.*podman[^ ]*\.sock|podman[^ ]*\.sock\b.*permission denied",
         "that engine is not yours: use one of your own (`systemctl --user start podman.socket`), or "
         "`--sandbox bubblewrap`",
     ),
-    _row(
+    row(
         "socket-permission",
         r"permission denied.*docker[^ ]*\.sock|\.sock\b.*permission denied",
         "you may not use the engine's socket: `sudo usermod -aG docker $USER` and a new login allow it (whoever may, "
         "is root of this machine), or use a rootless engine, or `--sandbox bubblewrap`",
     ),
-    _row(
+    row(
         "tls",
         r"certificate verify failed|tlsv1|\[SSL: |bad certificate|x509",
         "check the engine's certificates: DOCKER_CERT_PATH, DOCKER_TLS_VERIFY, or the docker context",
     ),
-    _row(
+    row(
         "not-running",
         r"no such file or directory.*\.sock|\.sock\b.*no such file|connection refused|Cannot connect to",
         "start it: `systemctl start docker`, or for Podman `systemctl --user start podman.socket`",
     ),
-    _row(
+    row(
         "no-image",
         r"no such image|image not known|unable to find image|pull access denied|manifest unknown",
         "build it with `ringfence image build`, or fetch it with `docker pull` (for Podman `ringfence image build "
         "--podman`, `podman pull`); ringfence fetches nothing by itself",
     ),
-    _row("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
-    _row(
+    row("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
+    row(
         "no-interpreter",
         r"python3\W.{0,40}(executable file not found|no such file or directory)|"
         r"(executable file not found|no such file).{0,60}python3|error finding executable .{0,5}python3",
         "the guest needs python3 (3.9 or newer) in the image: install it there, or take one of `ringfence image ls`",
     ),
-    _row(
+    row(
         "no-runtime",
         r"unknown or invalid runtime name|unknown runtime specified|"
         r"runtime .{0,80}(not found|not configured|no such file)|"
         r"default OCI runtime .{0,80}not found",
         "the engine does not know this runtime; for gVisor install runsc, run `runsc install`, restart the engine",
     ),
-    _row(
+    row(
         "source-gone",
         r"bind source path does not exist|statfs .{0,300}no such file or directory",
         "the engine does not see this directory: it is gone, or the engine runs on another machine or in a container",
     ),
-    _row(
+    row(
         "processors",
         r"requested CPUs are not available|range of CPUs is from",
         "the engine has fewer processors: ask for fewer with `--cpus`",
     ),
-    _row(
+    row(
         "memory-too-small",
         r"minimum memory limit|unable to start container process: container init was OOM-killed",
         "give it more with `--memory`",
     ),
-    _row(
+    row(
         "disk-full",
         r"no space left on device",
         "the engine's disk is full: `docker system df` shows what takes it",
     ),
-    _row(
+    row(
         "no-seccomp",
         r"seccomp is not enabled|seccomp profile.{0,80}(not supported|unable)",
         "the engine's kernel or runtime has no seccomp filters; use another engine",
     ),
-    _row(
+    row(
         "no-apparmor",
         r"apparmor.{0,120}(not loaded|failed to apply|not supported)",
         "the engine's AppArmor profile is not loaded; restart the engine, it loads it at start",
     ),
-    _row(
+    row(
         "cgroup",
         r"cgroups? .{0,120}(not supported|permission denied|read-only file system|not mounted)|"
         r"crun: .{0,120}cgroup|invalid slice name",
         "the engine cannot use this machine's control groups; have systemd delegate them to a rootless engine, run the "
         "engine as root, or use `--sandbox bubblewrap`",
     ),
-    _row(
+    row(
         "rlimit",
         r"setrlimit|rlimits? .{0,80}operation not permitted",
         "the engine may not raise this limit of processes; set `default_ulimits` in its configuration",

@@ -7,43 +7,29 @@ only documented: dpkg of a full disk, and "Error processing tar file".
 import re
 
 from ringfence.errors import InfrastructureFault
-from ringfence.frozen import frozen
-
-
-@frozen
-class Cause:
-    """One row: what is written, and what to do about it."""
-
-    name: str
-    said: re.Pattern[str]
-    advice: str
-
-
-def _row(name: str, said: str, advice: str) -> Cause:
-    return Cause(name, re.compile(said, re.IGNORECASE), advice)
-
+from ringfence.sandbox.docker.failure import Cause, row
 
 CAUSES = (
-    _row(
+    row(
         "disk-full",
         r"no space left on device|not enough free space|don't have enough free space|ENOSPC",
         "the disk is full: `docker system df` and `df` show what takes it; nothing was kept of this build",
     ),
-    _row(
+    row(
         "certificate",
         r"certificate verify failed|self[- ]signed certificate|SELF_SIGNED_CERT_IN_CHAIN|certificate is NOT trusted|"
         r"x509: certificate signed by unknown authority",
         "something on the way opens TLS: put its authority (.crt) into /usr/local/share/ca-certificates, run "
         "`update-ca-certificates`, and build without --without-host-ca",
     ),
-    _row(
+    row(
         "no-registry",
         r"Get \"https?://[^\"]+/v2/|pinging container registry|"
         r"pull access denied|manifest (for \S+ )?(unknown|not found)|"
         r"initializing source docker://|error pulling image|dial tcp: lookup|Client\.Timeout exceeded",
         "the image below could not be fetched; where no registry can be reached, build with --bootstrap",
     ),
-    _row(
+    row(
         "no-network",
         r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|"
         r"ENOTFOUND|Network is unreachable|No route to host|Could not connect to|Connection (refused|timed out)|"
@@ -51,24 +37,24 @@ CAUSES = (
         "the build reaches no package server: check the network of this machine and of the engine's containers, "
         "and HTTP_PROXY/HTTPS_PROXY if there is a proxy",
     ),
-    _row(
+    row(
         "damaged",
         r"Hash Sum mismatch|THESE PACKAGES DO NOT MATCH THE HASHES|EINTEGRITY|File has unexpected size",
         "what arrived is not what was pinned: try again, and if it stays so, somebody changes it on the way",
     ),
-    _row(
+    row(
         "untrusted",
         r"signatures (couldn't|could not) be verified|NO_PUBKEY|is not signed|EXPKEYSIG",
         "the packages are not signed by a key that is known here: install debian-archive-keyring, check the clock "
         "and --mirror",
     ),
-    _row(
+    row(
         "no-package",
         r"Unable to locate package|has no installation candidate|No matching distribution found|ETARGET|"
         r"does not have a Release file|unmet dependencies",
         "the package server lacks what the image needs: is --mirror a complete mirror of Debian?",
     ),
-    _row(
+    row(
         "no-privileges",
         r"/etc/sub[ug]id|newuidmap|newgidmap",
         "packages cannot be unpacked as this user: install uidmap and give the user a range in /etc/subuid and "
