@@ -13,8 +13,8 @@ from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.hardened import HardenedContainer, ImageFacts, harden
 from ringfence.sandbox.container.limits import plan_limits
+from ringfence.sandbox.docker.client import EngineFacts
 from ringfence.sandbox.docker.create import configuration
-from ringfence.sandbox.docker.facts import EngineFacts
 
 SOCKET = "/var/run/docker.sock"
 

@@ -6,7 +6,7 @@ from tests.sandbox.docker.conftest import engine_facts
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import SandboxSpec
 from ringfence.sandbox.container.limits import ContainerLimits, plan_limits
-from ringfence.sandbox.docker.facts import EngineFacts
+from ringfence.sandbox.docker.client import EngineFacts
 
 
 def plan(spec: SandboxSpec, facts: EngineFacts, *, is_gvisor: bool = False, key: int = 0) -> ContainerLimits:

@@ -17,8 +17,7 @@ from ringfence.sandbox.container.hardened import (
     MemoryMount,
     stands_in_closed,
 )
-from ringfence.sandbox.docker.client import Engine
-from ringfence.sandbox.docker.facts import EngineFacts
+from ringfence.sandbox.docker.client import Engine, EngineFacts
 
 _IDS_IN_A_NAMESPACE = 65_536
 """As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""
