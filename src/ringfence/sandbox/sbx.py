@@ -25,7 +25,7 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _CREATE_S = 300.0
 _REMOVE_S = 60.0
-_LAST_WORDS = 4096
+_STDERR_BYTES = 4096
 _GIT_CONFIG_BYTES = 1024**2
 _GIT_SECRET = re.compile(rb"://[^/\s@]+:[^/\s@]+@|extraheader", re.IGNORECASE)
 _MB = 1024**2
@@ -69,8 +69,8 @@ class SbxBackend(Backend):
                 [*program, *_create(launch, name)], env=_environment(), timeout_s=_CREATE_S
             )
             if not done.ok:
-                words = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
-                raise SandboxStartFailed(f"`{' '.join(program)} create` failed: {words[-_LAST_WORDS:]}")
+                reason = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
+                raise SandboxStartFailed(f"`{' '.join(program)} create` failed: {reason[-_STDERR_BYTES:]}")
             return await _enter(program, name, launch, tuple(notes))
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -95,7 +95,7 @@ _NOTES = (
 
 
 class SbxFence(Fence):
-    """A virtual machine with the guest in it, and the `exec` that carries the stream."""
+    """A virtual machine with the guest in it, and the `exec` whose pipes are the stream."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class SbxFence(Fence):
         self._is_killed = False
 
     async def wait(self) -> EndReason:
-        """Wait until the `exec` ends; why the machine's own account does not say."""
+        """Wait until the `exec` ends; the machine does not report a reason."""
         await self._process.wait()
         if self._is_killed:
             return EndReason("killed", "it was closed", self._stderr)
@@ -124,8 +124,8 @@ class SbxFence(Fence):
     def _read_stderr(self) -> None:
         """Keep the end of what `exec` or the guest's interpreter wrote there."""
         with suppress(OSError):
-            said = self._stderr + os.read(self._stderr_fd, _LAST_WORDS).decode("utf-8", "replace")
-            self._stderr = said.strip()[-_LAST_WORDS:]
+            text = self._stderr + os.read(self._stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
+            self._stderr = text.strip()[-_STDERR_BYTES:]
 
     async def kill(self) -> str | None:
         """End the `exec` and remove the machine."""
@@ -245,10 +245,10 @@ async def _enter(program: tuple[str, ...], name: str, launch: Launch, notes: tup
     stream, guest_stdin, guest_stdout = pipe_stream()
     stderr_fd, guest_stderr = os.pipe()
     os.set_blocking(stderr_fd, False)
-    words = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
+    command = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
     try:
         process = await start_process(
-            words, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr, env=_environment()
+            command, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr, env=_environment()
         )
     except BaseException:
         os.close(stderr_fd)
