@@ -25,6 +25,7 @@ from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import count
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
+from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.supervisor.connection import (
@@ -32,6 +33,7 @@ from ringfence.sandbox.supervisor.connection import (
     END,
     LOST,
     USAGE,
+    descriptor_stream,
     encode_frame,
     may_connect,
     peer_uid,
@@ -104,7 +106,8 @@ class _WarmSandbox:
         self._state = state
         self._fence = fence
         self._hello = hello
-        self._run: SocketStream | None = None
+        self._run: DescriptorStream | None = None
+        self._is_taken = False
         self._adopted = anyio.Event()
         self._ended = anyio.Event()
 
@@ -126,8 +129,8 @@ class _WarmSandbox:
                 await self._adopted.wait()
                 tasks.cancel_scope.cancel()
         if self._run is not None:
-            await self._adopted.wait()
             await self._pass_bytes(self._run)
+            await self._run.aclose()
         self._ended.set()
 
     async def _watch_guest(self) -> None:
@@ -147,13 +150,13 @@ class _WarmSandbox:
         async with client:
             with suppress(*LOST):
                 kind = await _receive_request(client)
-                if kind == ADOPT and self._run is None:
-                    self._run = client
+                if kind == ADOPT and not self._is_taken:
+                    self._is_taken = True
                     try:
                         await client.send(self._hello)
+                        self._run = descriptor_stream(client)
                     finally:
                         self._adopted.set()
-                    await self._ended.wait()
                 elif kind == USAGE:
                     usage = asdict(await self._fence.usage())
                     fields = [(name, value) for name, value in usage.items() if value is not None]
@@ -163,12 +166,12 @@ class _WarmSandbox:
 
     # --- the run that has adopted it
 
-    async def _pass_bytes(self, run: SocketStream) -> None:
+    async def _pass_bytes(self, run: DescriptorStream) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_to_guest, run, tasks.cancel_scope)
             tasks.start_soon(self._pass_to_run, run, tasks.cancel_scope)
 
-    async def _pass_to_guest(self, run: SocketStream, scope: anyio.CancelScope) -> None:
+    async def _pass_to_guest(self, run: DescriptorStream, scope: anyio.CancelScope) -> None:
         """From the run to the guest; when the run leaves, that is the end."""
         with suppress(*LOST):
             while True:
@@ -179,7 +182,7 @@ class _WarmSandbox:
                     return  # the guest is gone, and the other direction sees it too
         scope.cancel()
 
-    async def _pass_to_run(self, run: SocketStream, scope: anyio.CancelScope) -> None:
+    async def _pass_to_run(self, run: DescriptorStream, scope: anyio.CancelScope) -> None:
         """From the guest to the run, as fast as that reads; when the guest leaves, why is written down first."""
         with suppress(*LOST):
             while data := await self._receive():
