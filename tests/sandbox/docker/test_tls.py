@@ -106,9 +106,9 @@ async def test_a_workspace_to_be_read(image: str, certificates: Path, workspace:
 
 
 async def test_workspace_is_refused(image: str, certificates: Path, workspace: Path) -> None:
-    """An engine that is reached by a network does not see our files: without a run, none are shown to be written."""
+    """An engine that is reached by a network does not see our files: they are not shown themselves."""
     async with behind_tls(certificates) as url:
-        spec = SandboxSpec(backend="docker", image=image, engine=url, workspace=workspace)
+        spec = SandboxSpec(backend="docker", image=image, engine=url, workspace=workspace, mode="bind")
         with pytest.raises(PolicyRefused, match="does not see this machine's files"):
             async with Sandbox.open(spec):
                 pass
