@@ -46,15 +46,15 @@ class Coverage:
 class _Evaluator:
     """Asks git which paths the rules ignore; once that took too long, nothing is ignored."""
 
-    def __init__(self, empty: Path) -> None:
-        self._empty = empty
+    def __init__(self) -> None:
         self.notes: list[str] = []
 
     async def ignored(self, paths: set[bytes], rules: Rules, *, are_folders: bool = False) -> set[bytes]:
         if not paths or self.notes:
             return set()
         try:
-            return await ignored_among(paths, rules, self._empty, are_folders=are_folders)
+            async with scratch_directory(Actor.current()) as scratch:
+                return await ignored_among(paths, rules, scratch, are_folders=are_folders)
         except InfrastructureFault as exc:
             self.notes.append(f"new files that are ignored are covered, too: {exc}")
             return set()
@@ -72,10 +72,10 @@ async def cover_before(
         cache: What it compares with.
         excludes: The user's own ignore rules, that hold everywhere.
     """
-    async with scratch_directory(actor) as scratch, scratch_directory(Actor.current()) as empty:
+    async with scratch_directory(actor) as scratch:
         repositories = Repositories(root, actor, scratch)
         found, _ = await both(look, lambda: repositories.read(b""))
-        evaluator = _Evaluator(empty)
+        evaluator = _Evaluator()
         reader = _RuleReader(repositories, found, excludes, evaluator)
         folders = await reader.read_all()
         coverage = await _choose(found, cache, repositories.tracked, reader.rules(), folders, evaluator)
@@ -96,10 +96,9 @@ async def cover_after(found: Walk, cache: StatCache, known: Collection[bytes], e
         known: Files of that time, which are covered whatever the rules.
         earlier: What was known then.
     """
-    async with scratch_directory(Actor.current()) as empty:
-        evaluator = _Evaluator(empty)
-        folders = await evaluator.ignored(found.new_folders(), earlier.rules, are_folders=True)
-        coverage = await _choose(found, cache, known, earlier.rules, folders, evaluator)
+    evaluator = _Evaluator()
+    folders = await evaluator.ignored(found.new_folders(), earlier.rules, are_folders=True)
+    coverage = await _choose(found, cache, known, earlier.rules, folders, evaluator)
     coverage.new -= {path for path in coverage.new & earlier.ignored if path not in known}
     coverage.ignored = earlier.ignored
     return coverage

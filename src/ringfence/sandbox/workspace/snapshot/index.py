@@ -109,14 +109,15 @@ class Repositories:
         answer = await git.run(
             "ls-files", "-z", "-c", timeout_s=_TIMEOUT_S, output_limit_bytes=MAX_NAMES_BYTES
         )
-        paths = [path for path in answer.stdout.split(b"\0") if path]
+        paths = set(answer.stdout.split(b"\0"))
+        paths.discard(b"")
         if with_submodules:
             staged = await git.run(
                 "ls-files", "-z", "-s", timeout_s=_TIMEOUT_S, output_limit_bytes=2 * MAX_NAMES_BYTES
             )
             links = [line for line in staged.stdout.split(b"\0") if line.startswith(b"160000 ")]
             self.submodules |= {place + line.partition(b"\t")[2] + b"/" for line in links}
-        return {place + path for path in paths} if place else set(paths)
+        return {place + path for path in paths} if place else paths
 
 
 def copy_index(
