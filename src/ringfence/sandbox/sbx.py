@@ -7,6 +7,7 @@ It shows directories only at their own paths: so mode `clone` is refused, and `.
 network follows its own policy: so it is used only with `unsafe: [network]`.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -14,13 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from anyio.abc import ByteStream, Process
 
 from ringfence.errors import InfrastructureFault, PolicyRefused, SandboxStartFailed
-from ringfence.process import host_program, kill_group, run_process, start_process
-from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits
+from ringfence.process import host_program, run_process
+from ringfence.sandbox.base import Backend, Facts, Fence, Launch, Placement, Traits
 from ringfence.sandbox.enforcement import enforcement
-from ringfence.sandbox.protocol.stream import pipe_stream
+from ringfence.sandbox.process_fence import ProcessFence
 from ringfence.sandbox.spec import SandboxSpec
 
 _CREATE_S = 300.0
@@ -56,7 +56,7 @@ class SbxBackend(Backend):
     async def _program(self) -> tuple[str, ...] | None:
         return self._named or await _find()
 
-    async def start(self, launch: Launch) -> "SbxFence":
+    async def start(self, launch: Launch) -> Fence:
         """Create the machine, then start the guest in it by `exec -i`."""
         program = await self._program()
         if program is None:
@@ -71,7 +71,13 @@ class SbxBackend(Backend):
             if not done.ok:
                 reason = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
                 raise SandboxStartFailed(f"`{' '.join(program)} create` failed: {reason[-_STDERR_BYTES:]}")
-            return await _enter(program, name, launch, tuple(notes))
+            return await ProcessFence.start(
+                [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv],
+                _facts(launch, tuple(notes)),
+                called="its `exec`",
+                env=_environment(),
+                release=functools.partial(_remove, program, name),
+            )
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await _remove(program, name)
@@ -92,52 +98,6 @@ _NOTES = (
     "limit disk is soft",
     "limit pids is soft",
 )
-
-
-class SbxFence(Fence):
-    """A virtual machine with the guest in it, and the `exec` whose pipes are the stream."""
-
-    def __init__(
-        self,
-        program: tuple[str, ...],
-        name: str,
-        process: Process,
-        stream: ByteStream,
-        stderr_fd: int,
-        facts: Facts,
-    ) -> None:
-        self.facts = facts
-        self.stream = stream
-        self._stderr_fd = stderr_fd
-        self._stderr = ""
-        self._program, self._name, self._process = program, name, process
-        self._is_killed = False
-
-    async def wait(self) -> EndReason:
-        """Wait until the `exec` ends; the machine does not report a reason."""
-        await self._process.wait()
-        if self._is_killed:
-            return EndReason("killed", "it was closed", self._stderr)
-        self._read_stderr()
-        return EndReason("exited", f"its `exec` ended with code {self._process.returncode}", self._stderr)
-
-    def _read_stderr(self) -> None:
-        """Keep the end of what `exec` or the guest's interpreter wrote there."""
-        with suppress(OSError):
-            text = self._stderr + os.read(self._stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
-            self._stderr = text.strip()[-_STDERR_BYTES:]
-
-    async def kill(self) -> str | None:
-        """End the `exec` and remove the machine."""
-        if self._is_killed:
-            return None
-        self._is_killed = True
-        self._read_stderr()
-        await kill_group(self._process, grace_s=0.0)
-        os.close(self._stderr_fd)
-        await self.stream.aclose()
-        await _remove(self._program, self._name)
-        return None
 
 
 async def _find() -> tuple[str, ...] | None:
@@ -239,25 +199,6 @@ def _check_git(placement: Placement) -> None:
                         "helper, or use --sandbox docker or bubblewrap",
                         rule="sbx-git-credential",
                     )
-
-
-async def _enter(program: tuple[str, ...], name: str, launch: Launch, notes: tuple[str, ...]) -> SbxFence:
-    stream, guest_stdin, guest_stdout = pipe_stream()
-    stderr_fd, guest_stderr = os.pipe()
-    os.set_blocking(stderr_fd, False)
-    command = [*program, "exec", "-i", "-w", "/", name, "python3", *launch.argv]
-    try:
-        process = await start_process(
-            command, stdin=guest_stdin, stdout=guest_stdout, stderr=guest_stderr, env=_environment()
-        )
-    except BaseException:
-        os.close(stderr_fd)
-        await stream.aclose()
-        raise
-    finally:
-        for descriptor in (guest_stdin, guest_stdout, guest_stderr):
-            os.close(descriptor)
-    return SbxFence(program, name, process, stream, stderr_fd, _facts(launch, notes))
 
 
 def _facts(launch: Launch, notes: tuple[str, ...]) -> Facts:

@@ -1,6 +1,5 @@
 """A way to an engine on another machine: `ssh -N -L` from a socket of ours to the engine's."""
 
-import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -10,24 +9,23 @@ import anyio
 from anyio.abc import Process
 
 from ringfence.errors import InfrastructureFault
-from ringfence.process import kill_group, start_process
+from ringfence.process import DEVNULL, PIPE, kill_group, start_process
 from ringfence.sandbox.docker.failure import explain
 
 _START_S = 20.0
 _POLL_S = 0.02
-_WORDS = 4096
+_WORDS, _WORDS_S = 4096, 0.5
+_SOCKET = "engine.sock"
 _REMOTE_SOCKET = "/var/run/docker.sock"
 
 
 class SshTunnel:
     """A running `ssh`, and the socket on which it takes connections. Ends with `aclose`, or with ssh."""
 
-    def __init__(self, process: Process, folder: Path, stderr_fd: int) -> None:
-        self.socket = folder / "engine.sock"
+    def __init__(self, process: Process, folder: tempfile.TemporaryDirectory[str]) -> None:
+        self.socket = Path(folder.name) / _SOCKET
         self._process = process
         self._folder = folder
-        self._stderr_fd = stderr_fd
-        self._words = b""
 
     @classmethod
     async def start(cls, url: str) -> "SshTunnel":
@@ -36,21 +34,14 @@ class SshTunnel:
         Raises:
             InfrastructureFault: There is no ssh, or it did not come up; its words are in the text.
         """
-        folder = Path(tempfile.mkdtemp(prefix="ringfence-ssh-"))
-        stderr_fd, theirs = os.pipe()
-        os.set_blocking(stderr_fd, False)
-        null = os.open(os.devnull, os.O_RDWR)
+        folder = tempfile.TemporaryDirectory(prefix="ringfence-ssh-")
         try:
-            argv = tunnel_command(url, folder / "engine.sock")
-            process = await start_process(argv, stdin=null, stdout=null, stderr=theirs)
+            command = tunnel_command(url, Path(folder.name) / _SOCKET)
+            process = await start_process(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
         except BaseException:
-            os.close(stderr_fd)
-            os.rmdir(folder)  # noqa: PTH106 -- empty, and of ours
+            folder.cleanup()
             raise
-        finally:
-            os.close(theirs)
-            os.close(null)
-        tunnel = cls(process, folder, stderr_fd)
+        tunnel = cls(process, folder)
         try:
             await tunnel._wait_until_open(url)
         except BaseException:
@@ -65,22 +56,17 @@ class SshTunnel:
                 if self.socket.exists():
                     return
                 await anyio.sleep(_POLL_S)
-        raise InfrastructureFault(
-            f"no ssh tunnel to {url!r}: {explain(self.last_words() or 'ssh said nothing')}"
-        )
-
-    def last_words(self) -> str:
-        """What ssh said on stderr; bounded."""
-        with suppress(BlockingIOError):  # nothing new
-            self._words = (self._words + os.read(self._stderr_fd, _WORDS))[-_WORDS:]
-        return self._words.decode("utf-8", "replace").strip()
+        said = b""
+        with anyio.move_on_after(_WORDS_S), suppress(anyio.EndOfStream):
+            while self._process.stderr is not None:
+                said = (said + await self._process.stderr.receive())[-_WORDS:]
+        words = said.decode("utf-8", "replace").strip() or "ssh said nothing"
+        raise InfrastructureFault(f"no ssh tunnel to {url!r}: {explain(words)}")
 
     async def aclose(self) -> None:
         """End ssh and remove the socket."""
         await kill_group(self._process)
-        os.close(self._stderr_fd)
-        self.socket.unlink(missing_ok=True)
-        self._folder.rmdir()
+        self._folder.cleanup()
 
 
 def tunnel_command(url: str, socket: Path) -> list[str]:

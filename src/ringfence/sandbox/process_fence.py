@@ -1,0 +1,105 @@
+"""A fence that is a host process with the guest at its pipes."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+import anyio
+from anyio.abc import ByteStream, Process
+
+from ringfence.process import kill_group, start_process
+from ringfence.sandbox.base import EndReason, Facts, Fence
+from ringfence.sandbox.protocol.stream import pipe_stream
+
+_STDERR_BYTES = 4096
+
+
+class ProcessFence(Fence):
+    """A running process whose stdin and stdout are the guest's; made by `start`."""
+
+    def __init__(
+        self,
+        process: Process,
+        stream: ByteStream,
+        stderr_fd: int,
+        facts: Facts,
+        *,
+        called: str,
+        leave_s: float,
+        release: Callable[[], Awaitable[object]] | None,
+    ) -> None:
+        self.facts = facts
+        self.stream = stream
+        self._process = process
+        self._stderr_fd = stderr_fd
+        self._stderr = ""
+        self._called, self._leave_s, self._release = called, leave_s, release
+        self._is_killed = False
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        facts: Facts,
+        *,
+        called: str,
+        env: Mapping[str, str] | None = None,
+        leave_s: float = 0.0,
+        release: Callable[[], Awaitable[object]] | None = None,
+    ) -> "ProcessFence":
+        """Start the process.
+
+        Args:
+            argv: Its command.
+            facts: Of the fence.
+            called: What messages call the process.
+            env: Its whole environment; None inherits ours.
+            leave_s: How long it may take to end by itself, once its stdin has ended, before it is killed.
+            release: Called once by `kill`, when the process is dead.
+
+        Raises:
+            InfrastructureFault: It cannot be started.
+        """
+        stream, stdin, stdout = pipe_stream()
+        stderr_fd, stderr = os.pipe()
+        os.set_blocking(stderr_fd, False)
+        try:
+            process = await start_process(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+        except BaseException:
+            os.close(stderr_fd)
+            await stream.aclose()
+            raise
+        finally:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+        return cls(process, stream, stderr_fd, facts, called=called, leave_s=leave_s, release=release)
+
+    async def wait(self) -> EndReason:
+        """Wait until the process ends."""
+        await self._process.wait()
+        if self._is_killed:
+            return EndReason("killed", "it was closed", self._stderr)
+        self._read_stderr()
+        return EndReason("exited", f"{self._called} ended with code {self._process.returncode}", self._stderr)
+
+    def _read_stderr(self) -> None:
+        """Keep the end of what the process, or the guest's interpreter, wrote there."""
+        with suppress(OSError):
+            text = self._stderr + os.read(self._stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
+            self._stderr = text.strip()[-_STDERR_BYTES:]
+
+    async def kill(self) -> str | None:
+        """End stdin, upon which the guest kills what it started and ends; kill a process that does not end in time."""
+        if self._is_killed:
+            return None
+        self._is_killed = True
+        self._read_stderr()
+        await self.stream.send_eof()
+        with anyio.move_on_after(self._leave_s):
+            await self._process.wait()
+        await kill_group(self._process, grace_s=0.0)
+        os.close(self._stderr_fd)
+        await self.stream.aclose()
+        if self._release is not None:
+            await self._release()
+        return None
