@@ -121,8 +121,8 @@ class Facts:
     silence_limit_s: float | None = None
     """The guest ends itself when the host has sent nothing for so long: where the stream passes through a program
     that can die without the stream coming to an end. None: the kernel tells the guest."""
-    covers_guest: bool = False
-    """The guest has to cover its files below /proc; one that could not is refused."""
+    masks_guest: bool = False
+    """The guest has to mask its files below /proc; one that could not is refused."""
     filters_guest: bool = False
     """The guest has to put a system call filter on itself; one that could not is refused."""
     laps_ms: Mapping[str, float] = field(default_factory=dict)

@@ -42,7 +42,6 @@ def engine_facts(**changes: object) -> EngineFacts:
         "runtimes": frozenset({"runc", "runsc"}),
         "default_runtime": "runc",
         "processors": 8,
-        "memory_bytes": 2**34,
         "architecture": "x86_64",
     }
     return EngineFacts(**{**facts, **changes})  # type: ignore[arg-type]

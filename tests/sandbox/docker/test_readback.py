@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sandbox.docker.conftest import FILES, asked, engine_facts, hardened
+from tests.sandbox.docker.conftest import asked
 
 from ringfence.sandbox.docker import create
 
@@ -14,7 +14,7 @@ ASKED = asked(runtime="runc")
 
 def mismatches(answer: dict[str, Any]) -> list[str]:
     """What is found to differ."""
-    return list(create.mismatches(hardened(runtime="runc"), engine_facts(), FILES, answer))
+    return list(create.mismatches(ASKED, answer))
 
 
 def made(change: Callable[[dict[str, Any]], object] = lambda _one: None) -> dict[str, Any]:

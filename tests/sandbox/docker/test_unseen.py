@@ -18,7 +18,7 @@ _HERE, _THERE = "unix:///var/run/docker.sock", "ssh://build@elsewhere"
 
 def engine(url: str = _HERE, **facts: object) -> Engine:
     """An engine that nobody speaks to."""
-    made = Engine(None, Address(url, "asked for"), None)  # type: ignore[arg-type]
+    made = Engine(Address(url, "asked for"))
     made.facts = engine_facts(**facts)
     return made
 

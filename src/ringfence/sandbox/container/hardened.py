@@ -122,7 +122,7 @@ def harden(
     volumes = sorted(set(map(_normal, image.volumes)) - taken)
     return HardenedContainer(
         image=image,
-        argv=("python3", *launch.argv, *(("cover",) if masks_guest else ()), guest_filter.hex()),
+        argv=("python3", *launch.argv, *(("mask",) if masks_guest else ()), guest_filter.hex()),
         uid=placement.uid,
         gid=placement.gid,
         labels=labels,
@@ -232,7 +232,7 @@ def started_facts(
         engine=engine,
         laps_ms=dict(laps_ms),
         silence_limit_s=SILENCE_LIMIT_S,
-        covers_guest=container.masks_guest,
+        masks_guest=container.masks_guest,
         filters_guest=True,
     )
 

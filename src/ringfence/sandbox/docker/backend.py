@@ -1,6 +1,5 @@
 """Starts the guest as the first process of a hardened container."""
 
-import os
 import time
 import zlib
 from collections.abc import Iterator
@@ -36,14 +35,8 @@ from ringfence.sandbox.spec import SandboxSpec
 
 _ANSWER_S = 20.0
 _LAST_OUTPUT_S = 1.0
-_USABLE_S = 60.0
 _SELF_END_S = SILENCE_LIMIT_S + 5.0
 """After so long a guest that nobody speaks to has ended itself."""
-_NAMING = ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
-"""Variables that decide which engine is meant."""
-_Key = tuple[str | None, ...]
-_usable: dict[_Key, tuple[float, Traits]] = {}
-"""When an engine was last seen to work, and what it can do."""
 
 
 class DockerBackend(Backend):
@@ -63,34 +56,28 @@ class DockerBackend(Backend):
                 "that were built, `ringfence image build` builds one"
             )
         try:
-            await self._look(spec)  # one that went meanwhile is told of by the start
+            async with await open_engine(self.product, spec.engine if spec else None) as engine:
+                _check_runtime(engine, self._runtime(spec))
         except RingfenceError as exc:
             return str(exc)
         return None
 
     async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:
         """What the spec's engine and runtime can do, and which image a container would be made from now."""
-        found = await self._look(spec)
-        image_id = None
-        if with_image and spec.image is not None:
-            with suppress(RingfenceError):  # a cold start reports it
-                async with await open_engine(self.product, spec.engine) as engine:
+        runtime = self._runtime(spec)
+        async with await open_engine(self.product, spec.engine) as engine:
+            _check_runtime(engine, runtime)
+            is_gvisor = engine.facts.is_gvisor(runtime)
+            image_id = None
+            if with_image and spec.image is not None:
+                with suppress(RingfenceError):  # a cold start reports it
                     image_id = str((await engine.image(spec.image))["Id"])
-        return replace(found, image_id=image_id)
-
-    async def _look(self, spec: SandboxSpec | None) -> Traits:
-        """See that an engine can be used, and what it can do."""
-        asked, runtime = spec.engine if spec else None, self._runtime(spec)
-        key: _Key = (self.product, asked, runtime, *map(os.environ.get, _NAMING))
-        seen_s, found = _usable.get(key, (-_USABLE_S, self.traits))
-        if time.monotonic() - seen_s >= _USABLE_S:
-            async with await open_engine(self.product, asked) as engine:
-                _check_runtime(engine, runtime)
-                gvisor = engine.facts.is_gvisor(runtime)
-                unenforced = unenforced_limits(engine.facts.unset_limits, is_gvisor=gvisor)
-                found = replace(self.traits, unseen=engine.unseen, unenforced=unenforced)
-            _usable[key] = (time.monotonic(), found)
-        return found
+            return replace(
+                self.traits,
+                unseen=engine.unseen,
+                unenforced=unenforced_limits(engine.facts.unset_limits, is_gvisor=is_gvisor),
+                image_id=image_id,
+            )
 
     def _runtime(self, spec: SandboxSpec | None) -> str | None:
         return (spec.runtime if spec else None) or self.runtime
@@ -159,7 +146,7 @@ class DockerBackend(Backend):
         stream: AttachStream | None = None
         try:
             clock.lap("create")
-            wrong = list(mismatches(asked, engine.facts, files, await engine.inspect(container)))
+            wrong = list(mismatches(configured, await engine.inspect(container)))
             if wrong:
                 raise SandboxStartFailed(
                     f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
@@ -212,7 +199,8 @@ class DockerBackend(Backend):
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
         """Remove what these sandboxes, and all whose process is dead, left on every engine that was used."""
-        names = [] if dry_run else await anyio.to_thread.run_sync(_unmount_all, sandbox_ids)
+        mounted = () if dry_run else sandbox_ids
+        names = [f"mount of {one}" for one in mounted if await anyio.to_thread.run_sync(unmount, one)]
         return names + await remove_leftovers(self.product, sandbox_ids, dry_run=dry_run)
 
 
@@ -315,10 +303,6 @@ class DockerFence(Fence):
         except EngineError as exc:
             return exc
         return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
-
-
-def _unmount_all(sandbox_ids: frozenset[str]) -> list[str]:
-    return [f"mount of {sandbox_id}" for sandbox_id in sandbox_ids if unmount(sandbox_id)]
 
 
 class _Clock:

@@ -4,11 +4,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import InfrastructureFault, RingfenceError, next_step
+from ringfence.config.paths import replace_state_file, state_dir
+from ringfence.errors import RingfenceError
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.labels import (
@@ -33,14 +32,8 @@ def remember(product: Product, asked: str | None) -> None:
     """
     text = json.dumps({"product": product, "engine": asked})
     file = state_dir().joinpath(*_FOLDER) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    try:
-        if not file.is_file():
-            make_private_dir(file.parent)
-            file.write_text(text)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
+    if not file.is_file():
+        replace_state_file(file, text.encode())
 
 
 async def remove_leftovers(
@@ -104,14 +97,8 @@ def _is_to_go(row: Mapping[str, Any], sandbox_ids: frozenset[str]) -> bool:
 
 
 def _remembered(product: Product) -> Iterator[str | None]:
-    folder = state_dir().joinpath(*_FOLDER)
-    for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        yield from _read(file, product)
-
-
-def _read(file: Path, product: Product) -> Iterator[str | None]:
-    with suppress(OSError, ValueError):
-        found = json.loads(file.read_text())
-        if isinstance(found, dict) and found.get("product") == product:
-            asked = found.get("engine")
-            yield asked if isinstance(asked, str) else None
+    for file in sorted(state_dir().joinpath(*_FOLDER).glob("*.json")):
+        with suppress(OSError, ValueError):
+            found = json.loads(file.read_text())
+            if found.get("product") == product:
+                yield found.get("engine")

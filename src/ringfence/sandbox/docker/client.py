@@ -55,7 +55,6 @@ class EngineFacts:
     runtimes: frozenset[str]
     default_runtime: str
     processors: int
-    memory_bytes: int
     architecture: str
 
     @property
@@ -107,7 +106,6 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
         runtimes=frozenset(info.get("Runtimes") or ()),
         default_runtime=str(info.get("DefaultRuntime") or "runc"),
         processors=int(info.get("NCPU") or 0),
-        memory_bytes=int(info.get("MemTotal") or 0),
         architecture=str(info.get("Architecture", "")),
     )
 
@@ -139,50 +137,69 @@ _known_facts: dict[str, tuple[float, EngineFacts]] = {}
 
 
 class Engine:
-    """A session on one engine: `call` and `stream` send requests, the other methods are the common ones."""
+    """A session on one engine: `call` and `stream` send requests, the other methods are the common ones.
 
-    def __init__(self, http: aiohttp.ClientSession, address: Address, tunnel: SshTunnel | None) -> None:
+    It connects with its first request. Where the engine's facts are known, `open` sends none.
+    """
+
+    facts: EngineFacts
+
+    def __init__(self, address: Address) -> None:
         self.address = address
-        self.facts: EngineFacts
-        self._http = http
-        self._tunnel = tunnel
-        self._base = "http://localhost"
-        if self.dialled.kind == "tcp":
-            self._base = f"{'https' if address.tls else 'http'}://{address.authority}"
+        self._version = ""
+        """The start of every path, once the engine's interface is known."""
+        self._http: aiohttp.ClientSession | None = None
+        self._tunnel: SshTunnel | None = None
+        self._connecting = anyio.Lock()
 
     @classmethod
     async def open(cls, address: Address) -> "Engine":
-        """Connect to an engine; `aclose` it, or use it as a context.
+        """Find out what the engine is; `aclose` the session, or use it as a context.
 
         Raises:
             EngineError: It is not there, or does not let us.
             SandboxStartFailed: Its certificates cannot be used.
             InfrastructureFault: There is no way to its machine.
         """
-        tunnel = await SshTunnel.start(address.url) if address.kind == "ssh" else None
-        engine: Engine | None = None
+        engine = cls(address)
         try:
-            engine = cls(_session(address, tunnel), address, tunnel)
-            await engine._learn_facts()
+            engine.facts = await engine._find_facts()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                if engine is not None:
-                    await engine.aclose()
-                elif tunnel is not None:
-                    await tunnel.aclose()
+            await engine.aclose()
             raise
+        engine._version = f"/v{engine.facts.api_version}"
         return engine
 
-    async def _learn_facts(self) -> None:
-        """Find out what the engine is; ask again when the last answer is a minute old."""
-        kept = _known_facts.get(self.address.url)
-        if kept is None or time.monotonic() - kept[0] >= _FACTS_S:
-            doing = f"reach the engine at {self.address}"
-            version = await self._json(doing, "GET", "/version", timeout_s=_CONNECT_S)
-            path = f"/v{version.get('ApiVersion')}/info"
-            info = await self._json(doing, "GET", path, timeout_s=_CONNECT_S)
-            kept = _known_facts[self.address.url] = time.monotonic(), parse_facts(version, info)
-        self.facts = kept[1]
+    async def _find_facts(self) -> EngineFacts:
+        """Ask the engine what it is, unless the last answer is less than a minute old."""
+        known = _known_facts.get(self.address.url)
+        if known is not None and time.monotonic() - known[0] < _FACTS_S:
+            return known[1]
+        doing = f"reach the engine at {self.address}"
+        version = await self.call(doing, "GET", "/version", timeout_s=_CONNECT_S)
+        facts = parse_facts(version, await self.call(doing, "GET", "/info", timeout_s=_CONNECT_S))
+        _known_facts[self.address.url] = time.monotonic(), facts
+        return facts
+
+    async def _connect(self) -> aiohttp.ClientSession:
+        async with self._connecting:
+            if self._http is None:
+                address = self.address
+                if address.kind == "ssh":
+                    self._tunnel = await SshTunnel.start(address.url)
+                connector = (
+                    aiohttp.TCPConnector(ssl=address.tls.context() if address.tls else True)
+                    if address.kind == "tcp"
+                    else aiohttp.UnixConnector(str(self.dialled.path))
+                )
+                scheme = "https" if address.tls else "http"
+                self._http = aiohttp.ClientSession(
+                    f"{scheme}://{address.authority}" if address.kind == "tcp" else "http://localhost",
+                    connector=connector,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                    read_bufsize=_LINE_BYTES,
+                )
+            return self._http
 
     async def __aenter__(self) -> Self:
         return self
@@ -195,7 +212,8 @@ class Engine:
     async def aclose(self) -> None:
         """End the session, and the tunnel if there is one."""
         with anyio.CancelScope(shield=True):
-            await self._http.close()
+            if self._http is not None:
+                await self._http.close()
             if self._tunnel is not None:
                 await self._tunnel.aclose()
 
@@ -234,13 +252,8 @@ class Engine:
         Raises:
             EngineError: The engine refuses, or cannot be reached in time.
         """
-        return await self._json(
-            doing, method, f"/v{self.facts.api_version}{path}", timeout_s=timeout_s, **options
-        )
-
-    async def _json(self, doing: str, method: str, path: str, *, timeout_s: float, **options: Any) -> Any:
-        async with self._request(doing, method, path, timeout_s=timeout_s, **options) as response:
-            body = await response.read()
+        async with self.stream(doing, method, path, timeout_s=timeout_s, **options) as content:
+            body = await content.read()
             return json.loads(body) if body.strip() else None
 
     @asynccontextmanager
@@ -252,13 +265,23 @@ class Engine:
         Raises:
             EngineError: As `call`; also for what goes wrong while the answer is read.
         """
-        path = f"/v{self.facts.api_version}{path}"
-        async with self._request(doing, method, path, timeout_s=timeout_s, **options) as response:
-            try:
-                yield response.content
-            finally:
-                # By nothing else does an engine know that nobody waits for a build any more.
-                response.close()
+        http = await self._connect()
+        try:
+            with anyio.fail_after(timeout_s):
+                async with http.request(method, f"{self._version}{path}", **options) as response:
+                    if response.status >= 400:
+                        raise EngineError(doing, _message(await response.read()), status=response.status)
+                    try:
+                        yield response.content
+                    finally:
+                        # By nothing else does an engine know that nobody waits for a build any more.
+                        response.close()
+        except aiohttp.ClientConnectorError as exc:
+            raise EngineError(doing, _reason(exc.os_error), status=None, url=self.address.url) from exc
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            is_late = type(exc) is TimeoutError  # of ours: aiohttp's own say what took so long
+            said = f"no answer within {timeout_s:g} s" if is_late else str(exc) or type(exc).__name__
+            raise EngineError(doing, said, status=None) from exc
 
     async def messages(
         self, doing: str, method: str, path: str, **options: Any
@@ -274,23 +297,6 @@ class Engine:
                 if "error" in message:
                     raise EngineError(doing, str(message["error"]), status=None)
                 yield message
-
-    @asynccontextmanager
-    async def _request(
-        self, doing: str, method: str, path: str, *, timeout_s: float, **options: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        try:
-            with anyio.fail_after(timeout_s):
-                async with self._http.request(method, f"{self._base}{path}", **options) as response:
-                    if response.status >= 400:
-                        raise EngineError(doing, _message(await response.read()), status=response.status)
-                    yield response
-        except aiohttp.ClientConnectorError as exc:
-            raise EngineError(doing, _reason(exc.os_error), status=None, url=self.address.url) from exc
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
-            is_late = type(exc) is TimeoutError  # of ours: aiohttp's own say what took so long
-            said = f"no answer within {timeout_s:g} s" if is_late else str(exc) or type(exc).__name__
-            raise EngineError(doing, said, status=None) from exc
 
     # --- containers
 
@@ -334,15 +340,14 @@ class Engine:
             return state
         try:
             began, ended = (datetime.fromisoformat(str(state[name])) for name in ("StartedAt", "FinishedAt"))
-            until_s = ended.timestamp() + _LATE_S
-            is_late = await self.has_event(container, "oom", since_s=began.timestamp(), until_s=until_s)
+            is_late = await self._ran_out_of_memory(container, began.timestamp(), ended.timestamp() + _LATE_S)
         except (KeyError, ValueError, EngineError):
             return state  # an engine that reports neither time
         return {**state, "OOMKilled": is_late}
 
-    async def has_event(self, container: str, event: str, *, since_s: float, until_s: float) -> bool:
-        """Whether something happened to a container between two times of the engine's; waits for one to come."""
-        filters = json.dumps({"container": [container], "event": [event]})
+    async def _ran_out_of_memory(self, container: str, since_s: float, until_s: float) -> bool:
+        """Whether an event between two times of the engine's says so; waits for one to come."""
+        filters = json.dumps({"container": [container], "event": ["oom"]})
         asked = {"since": f"{since_s:.6f}", "until": f"{until_s:.6f}", "filters": filters}
         async with self.stream("ask for the container's events", "GET", "/events", params=asked) as lines:
             return bool(await lines.readline())
@@ -401,17 +406,6 @@ class Engine:
         await self.call(f"remove image {reference!r}", "DELETE", path)
 
 
-def _session(address: Address, tunnel: SshTunnel | None) -> aiohttp.ClientSession:
-    path = str(address.path) if address.kind == "unix" else str(tunnel.socket) if tunnel else None
-    connector = (
-        aiohttp.UnixConnector(path)
-        if path is not None
-        else aiohttp.TCPConnector(ssl=address.tls.context() if address.tls else True)
-    )
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES)
-
-
 def _message(body: bytes) -> str:
     """What an engine says of an error."""
     try:
@@ -445,9 +439,6 @@ async def open_engine(
     addresses = find_addresses(product, asked, env, home=Path.home(), uid=os.getuid())
     reasons = []
     for address in addresses:
-        if address.kind == "unix" and address.origin == "default socket" and not _is_there(address.path):
-            reasons.append(f"{address.url}: no such socket")
-            continue
         try:
             return await Engine.open(address)
         except InfrastructureFault as exc:
@@ -465,12 +456,5 @@ async def open_engine(
 def _why(error: InfrastructureFault, address: Address) -> str:
     """An error's text; where nothing listens, without its advice: that comes once, for all addresses."""
     if isinstance(error, EngineError) and error.cause is not None and error.cause.name == "not-running":
-        return f"could not reach the engine at {address}: {plain(error.said)}"
+        return f"{address}: {plain(error.said)}"
     return str(error)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.is_socket()
-    except OSError:
-        return True  # hidden from us: the attempt tells why

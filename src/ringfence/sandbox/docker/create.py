@@ -1,14 +1,13 @@
 """A hardened container in the engine's words, and what the engine made of it held against what was asked for."""
 
 import hashlib
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
+from ringfence.config.paths import replace_state_file, state_dir
+from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.hardened import (
     ContainerMount,
@@ -22,6 +21,8 @@ from ringfence.sandbox.docker.client import Engine, EngineFacts
 _IDS_IN_A_NAMESPACE = 65_536
 """As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""
 _ID_INSIDE = 1000
+_READABLE = 0o444
+_APPARMOR = "apparmor=docker-default"
 _PODMAN_PROCESSES = 16_384
 """RLIMIT_NPROC of one user: else Podman raises it to its own ceiling, which fails where it lacks CAP_SYS_RESOURCE."""
 
@@ -92,23 +93,13 @@ def host_files(texts: Mapping[str, str]) -> dict[str, Path]:
     """
     digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
     folder = state_dir() / "docker" / "etc" / digest
-    return {place: _kept(folder / Path(place).name, text) for place, text in texts.items()}
-
-
-def _kept(file: Path, text: str) -> Path:
-    """A file with this text; one that is there already is not written again, for it may be mounted."""
-    try:
-        if not file.is_file() or file.read_text() != text:
-            make_private_dir(file.parent)
-            fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-            fresh.write_text(text)
-            fresh.chmod(0o444)
-            fresh.replace(file)
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
-    return file
+    files = {place: folder / Path(place).name for place in texts}
+    for place, file in files.items():
+        if not file.is_file() or file.read_text() != texts[place]:  # one that is there may be mounted
+            replace_state_file(file, texts[place].encode())
+        if file.stat().st_mode & 0o777 != _READABLE:  # by the container's user, whatever our umask
+            file.chmod(_READABLE)
+    return files
 
 
 # --- asking
@@ -154,6 +145,16 @@ def _host_configuration(
     container: HardenedContainer, facts: EngineFacts, files: Mapping[str, Path]
 ) -> dict[str, Any]:
     shown = [ContainerMount(place, file, read_only=True) for place, file in files.items()]
+    limits = container.limits
+    optional = {
+        "UsernsMode": "keep-id" if facts.is_podman and facts.is_rootless else None,
+        "Runtime": container.runtime,
+        "Memory": limits.memory,
+        "MemorySwap": limits.memory,
+        "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
+        "PidsLimit": limits.pids,
+        "CpusetCpus": limits.cpuset,
+    }
     return {
         "NetworkMode": container.network,
         "ReadonlyRootfs": container.read_only_root,
@@ -173,23 +174,8 @@ def _host_configuration(
         "Ulimits": list(_resource_limits(container, facts)),
         "Tmpfs": {one.target: _memory_options(one, container, facts) for one in container.memory},
         "Mounts": [_mount(one, container.labels) for one in (*shown, *container.mounts)],
-        **({"UsernsMode": "keep-id"} if facts.is_podman and facts.is_rootless else {}),
-        **_limits(container),
+        **{name: value for name, value in optional.items() if value is not None},
     }
-
-
-def _limits(container: HardenedContainer) -> dict[str, Any]:
-    """Limits and runtime as they are asked for, and as they are told afterwards."""
-    limits = container.limits
-    found = {
-        "Runtime": container.runtime,
-        "Memory": limits.memory,
-        "MemorySwap": limits.memory,
-        "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
-        "PidsLimit": limits.pids,
-        "CpusetCpus": limits.cpuset,
-    }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _resource_limits(container: HardenedContainer, facts: EngineFacts) -> Iterator[dict[str, Any]]:
@@ -204,7 +190,7 @@ def _security_options(container: HardenedContainer, facts: EngineFacts) -> Itera
     if container.no_new_privileges:
         yield "no-new-privileges:true"
     if facts.has_apparmor and not facts.is_podman:
-        yield "apparmor=docker-default"
+        yield _APPARMOR
 
 
 def _memory_options(memory: MemoryMount, container: HardenedContainer, facts: EngineFacts) -> str:
@@ -250,27 +236,21 @@ def volume_mount(volume: str, target: str, *, read_only: bool) -> dict[str, Any]
 
 # --- reading back: an engine that drops a limit in silence is found out
 
+_HARDENING = ("ReadonlyRootfs", "Privileged", "Init", "NetworkMode", "Runtime")
+_LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit", "CpusetCpus")
 
-def mismatches(
-    container: HardenedContainer, facts: EngineFacts, files: Mapping[str, Path], made: Mapping[str, Any]
-) -> Iterator[str]:
-    """What differs between what was asked for and `GET /containers/{id}/json`, in words."""
-    got = made.get("HostConfig") or {}
-    wanted = {
-        "ReadonlyRootfs": container.read_only_root,
-        "Privileged": False,
-        "Init": False,
-        "NetworkMode": container.network,
-        **_limits(container),
-    }
-    for key, value in wanted.items():
-        if not _is_same(key, value, got):
-            yield f"{key} is {got.get(key)!r}, not {value!r}"
-    user, wanted_user = (made.get("Config") or {}).get("User"), f"{container.uid}:{container.gid}"
-    if user != wanted_user:
-        yield f"User is {user!r}, not {wanted_user!r}"
-    yield from _wrong_privileges(container, facts, got)
-    yield from _wrong_mounts(container, files, made)
+
+def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between a `configuration` and `GET /containers/{id}/json`, in words."""
+    wanted, got = asked["HostConfig"], made.get("HostConfig") or {}
+    for key in (*_HARDENING, *_LIMITS):
+        if key in wanted and not _is_same(key, wanted[key], got):
+            yield f"{key} is {got.get(key)!r}, not {wanted[key]!r}"
+    user = (made.get("Config") or {}).get("User")
+    if user != asked["User"]:
+        yield f"User is {user!r}, not {asked['User']!r}"
+    yield from _wrong_privileges(wanted, got)
+    yield from _wrong_mounts(wanted, made.get("Mounts") or ())
 
 
 def _is_same(key: str, wanted: Any, got: Mapping[str, Any]) -> bool:
@@ -283,10 +263,8 @@ def _is_same(key: str, wanted: Any, got: Mapping[str, Any]) -> bool:
     return bool(found == wanted)
 
 
-def _wrong_privileges(
-    container: HardenedContainer, facts: EngineFacts, got: Mapping[str, Any]
-) -> Iterator[str]:
-    if set(got.get("CapAdd") or ()) - set(container.capabilities):
+def _wrong_privileges(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    if set(got.get("CapAdd") or ()) - set(wanted["CapAdd"]):
         yield f"capabilities {got['CapAdd']!r} were added"
     dropped = {str(one).upper().removeprefix("CAP_") for one in got.get("CapDrop") or ()}
     # Podman writes out the ones it would have given.
@@ -297,7 +275,7 @@ def _wrong_privileges(
         yield "no-new-privileges is not set"
     if "seccomp=unconfined" in found:
         yield "the engine's own system call filter is off"
-    if "apparmor=docker-default" in set(_security_options(container, facts)) - set(found):
+    if _APPARMOR in set(wanted["SecurityOpt"]) - set(found):
         yield "the AppArmor profile is not set"
     for key in ("PidMode", "IpcMode", "UTSMode", "CgroupnsMode", "UsernsMode"):
         if got.get(key) == "host":
@@ -306,17 +284,14 @@ def _wrong_privileges(
         yield f"devices {got['Devices']!r} were added"
 
 
-def _wrong_mounts(
-    container: HardenedContainer, files: Mapping[str, Path], made: Mapping[str, Any]
-) -> Iterator[str]:
-    found = {str(one.get("Destination")): one for one in made.get("Mounts") or ()}
-    asked = {**dict.fromkeys(files, True), **{one.target: one.read_only for one in container.mounts}}
-    memory = {one.target for one in container.memory}
+def _wrong_mounts(wanted: Mapping[str, Any], mounts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    found = {str(one.get("Destination")): one for one in mounts}
+    asked = {one["Target"]: one["ReadOnly"] for one in wanted["Mounts"]}
     for target, read_only in asked.items():
         if target not in found:
             yield f"nothing is mounted on {target!r}"
         elif bool(found[target].get("RW")) == read_only:
             yield f"the mount on {target!r} is {'writable' if read_only else 'read-only'}"
     for target, other in found.items():
-        if target not in asked and target not in memory and other.get("Type") != "tmpfs":
+        if target not in asked and target not in wanted["Tmpfs"] and other.get("Type") != "tmpfs":
             yield f"{other.get('Source')!r} is mounted on {target!r}, which was not asked for"

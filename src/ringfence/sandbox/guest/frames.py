@@ -44,7 +44,7 @@ LISTEN = 12  # record: port (0: any) or path, limit (connections at once); opens
 CONNECT = 13  # record: port; opens a connection's channel
 
 # from the guest to the host
-HELLO = 32  # record: version, python, pid, uid, undumpable, covered, filtered
+HELLO = 32  # record: version, python, pid, uid, undumpable, masked, filtered
 STDOUT = 33  # bytes
 STDERR = 34  # bytes
 CREDIT_IN = 35  # u32: more bytes of stdin

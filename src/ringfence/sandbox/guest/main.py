@@ -63,7 +63,7 @@ class Guest:
             ("pid", os.getpid()),
             ("uid", os.getuid()),
             ("undumpable", int(undumpable)),
-            ("covered", int(self._is_masked)),
+            ("masked", int(self._is_masked)),
             ("filtered", int(self._is_filtered)),
         ]
         self._stream.send(frames.HELLO, 0, frames.encode_record(fields))
@@ -133,8 +133,8 @@ def main() -> NoReturn:
     # A shim that is not ready yet for the end of its file operation finds the signal pending.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (processes.SIGTERM,))
     os.umask(0o022)
-    is_masked = "cover" in sys.argv[1:] and kernel.mask_guest((stream_in, stream_out))
-    filters = [bytes.fromhex(word) for word in sys.argv[1:] if word != "cover"]
+    is_masked = "mask" in sys.argv[1:] and kernel.mask_guest((stream_in, stream_out))
+    filters = [bytes.fromhex(word) for word in sys.argv[1:] if word != "mask"]
     is_filtered = bool(filters) and kernel.install_filter(filters[0])
     gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
     guest = Guest(stream_in, stream_out, is_masked=is_masked, is_filtered=is_filtered)

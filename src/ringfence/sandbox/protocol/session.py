@@ -215,7 +215,7 @@ class GuestSession:
                 "would have run without it; the engine's kernel or runtime has no seccomp filters, or python3 in "
                 "the image has no ctypes: use another engine or image"
             )
-        if self.fence.facts.covers_guest and hello.get("covered") != "1":
+        if self.fence.facts.masks_guest and hello.get("masked") != "1":
             raise SandboxStartFailed(
                 "the sandbox did not start: in this version of the container's runtime every command can open the "
                 "guest's descriptors in /proc/1/fd, and so forge what others came to; install gVisor's runsc of "
