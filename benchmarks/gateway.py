@@ -29,7 +29,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provided import PORT_INSIDE, Provided
 from ringfence.journal import Journal
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.protocol.process import SandboxProcess
+from ringfence.sandbox.protocol.command import SandboxProcess
 from ringfence.secret import Credential
 
 _ROUNDS, _REQUESTS, _STREAMS, _SETUPS = 12, 25, 200, 15

@@ -1,6 +1,6 @@
 """What the gate refused, given to the commands that ran meanwhile."""
 
-from ringfence.sandbox.protocol.refusals import Refusals
+from ringfence.sandbox.protocol.command import Refusals
 
 
 def test_each_line_once_for_all_that_watch() -> None:

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
-from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
 
+from ringfence.background_tasks import background_tasks
 from ringfence.egress.pump import Exchange, exchange
 from ringfence.errors import SandboxDied, SandboxPortError, UsageError
 from ringfence.events import Event, PortPublished, PortWithdrawn
@@ -94,22 +95,9 @@ async def published(
         chosen = listener.extra(SocketAttribute.local_port)  # noqa: S610 -- anyio's, not Django's
         await emit(PortPublished(sandbox_id=sandbox.id, port=port, host_port=chosen))
         try:
-            async with _serving(listener, publication):
+            async with background_tasks() as tasks:
+                tasks.start_soon(listener.serve, publication.serve)
                 yield chosen
         finally:
             with anyio.move_on_after(_TELL_S, shield=True):
                 await emit(publication.withdrawn(sandbox.id, chosen))
-
-
-@asynccontextmanager
-async def _serving(listener: Listener[SocketStream], publication: _Publication) -> AsyncIterator[None]:
-    error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, publication.serve)
-        try:
-            yield
-        except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-            error = exc
-        tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error

@@ -15,7 +15,7 @@ from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import JobState
 from ringfence.sandbox import ExecResult, ProcessEnd, Sandbox, SandboxProcess
-from ringfence.sandbox.protocol.process import OutputStream
+from ringfence.sandbox.protocol.command import OutputStream
 from ringfence.sandbox.result import BoundedOutput
 
 if TYPE_CHECKING:

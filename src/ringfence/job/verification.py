@@ -24,11 +24,11 @@ from ringfence.job.outcome import Outcome
 from ringfence.job.recorder import Recorder
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.workspace.protect.flags import matches_any
 from ringfence.sandbox.workspace.record import WorkRecord
 from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
+from ringfence.tool.output_feed import output_feed
 
 TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence.sandbox.base import Facts, Placement, Usage
     from ringfence.sandbox.blocking import BlockingProcess, BlockingSandbox, open_sandbox
-    from ringfence.sandbox.protocol.channels.connection import Connection
+    from ringfence.sandbox.protocol.command import ProcessEnd, SandboxProcess
+    from ringfence.sandbox.protocol.connection import Connection
     from ringfence.sandbox.protocol.files import DirEntry
-    from ringfence.sandbox.protocol.process import ProcessEnd, SandboxProcess
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
@@ -36,17 +36,17 @@ _MODULES = {
     "BlockingProcess": "blocking",
     "BlockingSandbox": "blocking",
     "Changes": "workspace.sandbox",
-    "Connection": "protocol.channels.connection",
+    "Connection": "protocol.connection",
     "DirEntry": "protocol.files",
     "EndedBy": "result",
     "ExecResult": "result",
     "Facts": "base",
     "Mount": "spec",
     "Placement": "base",
-    "ProcessEnd": "protocol.process",
+    "ProcessEnd": "protocol.command",
     "Usage": "base",
     "Sandbox": "sandbox",
-    "SandboxProcess": "protocol.process",
+    "SandboxProcess": "protocol.command",
     "SandboxSpec": "spec",
     "open_sandbox": "blocking",
 }

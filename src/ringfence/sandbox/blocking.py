@@ -11,7 +11,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ringfence.sandbox.base import Facts
-from ringfence.sandbox.protocol.process import InputStream, OutputStream, SandboxProcess
+from ringfence.sandbox.protocol.command import InputStream, OutputStream, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
 

@@ -1,7 +1,7 @@
 """`Sandbox`: everything one can do with an open sandbox, written once on the guest's protocol."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,16 +9,15 @@ from uuid import uuid4
 
 import anyio
 
+from ringfence.background_tasks import background_tasks
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
-from ringfence.sandbox.protocol.channels.connection import Connection, dial
-from ringfence.sandbox.protocol.channels.listener import Listener, Serve, listening
+from ringfence.sandbox.protocol.command import WINDOW, Refusals, SandboxProcess, check_size, process_end
+from ringfence.sandbox.protocol.connection import Connection, Listener, Serve, dial, listening
 from ringfence.sandbox.protocol.link import MOST_CONNECTIONS
-from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess, check_size, process_end
 from ringfence.sandbox.protocol.records import Failure, errno_name
-from ringfence.sandbox.protocol.refusals import Refusals
 from ringfence.sandbox.protocol.session import GuestSession, Peer, is_word
 from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 
@@ -208,7 +207,6 @@ class Sandbox:
         """
         sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because, peer=peer)
         sandbox._upload = upload
-        error: Exception | None = None
         # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.
         serving = anyio.CancelScope(shield=True)
 
@@ -217,24 +215,19 @@ class Sandbox:
                 await sandbox._session.serve()
 
         try:
-            async with anyio.create_task_group() as tasks:
+            async with background_tasks() as tasks:
                 tasks.start_soon(serve)
                 try:
                     await sandbox._begin()
                     yield sandbox
-                except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-                    error = exc
                 finally:
                     sandbox._session.close()
                     serving.cancel()
-                tasks.cancel_scope.cancel()
-        finally:
-            try:
+        except BaseException:
+            with suppress(RingfenceError):  # what came first is raised
                 await sandbox._end()
-            except RingfenceError as exc:
-                error = error or exc
-        if error is not None:
-            raise error
+            raise
+        await sandbox._end()
 
     async def changes(self) -> "Changes":
         """End everything inside, and say what was changed in the private copy of mode `clone`.

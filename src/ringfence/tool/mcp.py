@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
+from ringfence.background_tasks import background_tasks
 from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, SandboxFileError, UsageError
 from ringfence.sandbox import Sandbox, SandboxProcess
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
@@ -49,20 +50,13 @@ async def open_mcp_servers(servers: Sequence[McpServer], sandbox: Sandbox) -> As
         ConfigurationError: A server did not start or offers something that cannot be used.
         SandboxDied: While they were started.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
-        try:
-            tools: list[Tool] = []
-            for server in servers:
-                link = _Link(server)
-                await group.start(link.serve, sandbox)
-                tools += link.tools
-            yield tools
-        except Exception as error:  # noqa: BLE001 - raised below: out of here it would come wrapped in a group
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    async with background_tasks() as group:
+        tools: list[Tool] = []
+        for server in servers:
+            link = _Link(server)
+            await group.start(link.serve, sandbox)
+            tools += link.tools
+        yield tools
 
 
 class _Link:

@@ -9,10 +9,10 @@ import math
 from functools import partial
 
 from ringfence.sandbox import ExecResult, Sandbox
-from ringfence.sandbox.protocol.output_feed import output_feed
 from ringfence.sandbox.result import OnOutput
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.cut import cut_json_text
+from ringfence.tool.output_feed import output_feed
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0

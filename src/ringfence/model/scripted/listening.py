@@ -10,6 +10,7 @@ import anyio
 import uvicorn
 from starlette.applications import Starlette
 
+from ringfence.background_tasks import background_tasks
 from ringfence.errors import InfrastructureFault
 
 
@@ -89,18 +90,13 @@ async def running(
         server_header=False,
     )
     server = _Server(config, closing)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks(wait=True) as tasks:
         tasks.start_soon(_serve, server, listener)
         try:
             yield
-        except Exception as exc:  # noqa: BLE001  # raised below: a task group would wrap the caller's error
-            failure = exc
         finally:
             server.should_exit = True
             closing.set()
-    if failure is not None:
-        raise failure
 
 
 async def _serve(server: _Server, listener: socket.socket) -> None:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import anyio
 import anyio.to_thread
 
+from ringfence.background_tasks import background_tasks
 from ringfence.errors import RingfenceError, SandboxDied, SandboxFileError
 from ringfence.runtime.session.home import MAX_BYTES, MAX_DEPTH, MAX_FILES, SessionHome, checked_name
 from ringfence.sandbox import Sandbox
@@ -72,14 +73,11 @@ class SessionKeeper:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Bring out what grows until the context is left, and then once more."""
-        async with anyio.create_task_group() as tasks:
+        async with background_tasks() as tasks:
             ended = anyio.Event()
             tasks.start_soon(self._follow, ended)
-            failure: Exception | None = None
             try:
                 yield
-            except Exception as exc:  # noqa: BLE001 -- raised below, out of the group that would wrap it
-                failure = exc
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.move_on_after(_LAST_PULL_S, shield=True) as last:
@@ -89,8 +87,6 @@ class SessionKeeper:
                     await self._try_pull()
                 if last.cancelled_caught:
                     self.problem = f"the last of it did not come within {_LAST_PULL_S:g} s"
-        if failure is not None:
-            raise failure
 
     async def _follow(self, ended: anyio.Event) -> None:
         try:

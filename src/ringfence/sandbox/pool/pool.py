@@ -8,7 +8,7 @@ does not fit, is no reason for a run to fail: it starts cold.
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +16,7 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 
+from ringfence.background_tasks import background_tasks
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement, Usage
@@ -92,7 +93,8 @@ class Pool:
             if sandbox is None:
                 cold = Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
-            async with _beside(lambda: self.refill(spec, placement, run_dir)):
+            async with background_tasks(wait=True) as tasks:
+                tasks.start_soon(self.refill, spec, placement, run_dir)
                 yield sandbox
 
     async def _adopt(
@@ -314,21 +316,3 @@ class WarmFence(SupervisedFence):
             numbers = {name: int(value) for name, value in fields.items()}
             return Usage(cpu_s=None if cpu_s is None else float(cpu_s), **numbers)
         return Usage()
-
-
-@asynccontextmanager
-async def _beside(act: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Do something beside the body, and see it through. An error of the body is raised as it is, not in a group."""
-    error: Exception | None = None
-
-    async def run() -> None:
-        await act()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        try:
-            yield
-        except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
-            error = exc
-    if error is not None:
-        raise error

@@ -6,7 +6,7 @@ from typing import Literal, cast
 from ringfence.errors import SandboxFileError
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess
+from ringfence.sandbox.protocol.command import WINDOW, SandboxProcess
 from ringfence.sandbox.protocol.records import Exit, Failure, errno_name
 from ringfence.sandbox.protocol.session import GuestSession
 

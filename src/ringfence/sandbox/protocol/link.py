@@ -12,8 +12,9 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.channels.command import Channel, Sink
+from ringfence.sandbox.protocol.command import Channel, Sink
 from ringfence.sandbox.protocol.records import ProtocolError, parse_record
+from ringfence.sandbox.protocol.stream import Wakeup
 
 _READ = 68 * 1024
 """A frame of what a connection carries, whole; memory for more would be had from the kernel anew for each piece."""
@@ -51,9 +52,11 @@ class GuestLink:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._outgoing = bytearray()
-        self._has_outgoing = anyio.Event()
-        self._has_sent = anyio.Event()
+        self._outgoing: deque[bytes | memoryview] = deque()
+        self.queued_bytes = 0
+        """How much waits to be sent."""
+        self._has_outgoing = Wakeup()
+        self._has_sent = Wakeup()
         self._turns = anyio.Lock(fast_acquire=True)
         self.sending_since: float | None = None
         """When the piece that is being sent was begun (`time.monotonic`); None: nothing is."""
@@ -72,62 +75,63 @@ class GuestLink:
 
     # --- out
 
-    def post(self, kind: int, channel: int, payload: bytes = b"") -> None:
+    def post(self, kind: int, channel: int, payload: bytes | memoryview = b"") -> None:
         """Queue a frame. The queue is bounded by the guest's grants; what is posted in one turn goes out together.
 
         Args:
             kind: One of `frames`.
             channel: Whose it is.
-            payload: Its bytes.
+            payload: Its bytes, which do not change any more.
         """
         if self.error is None:
-            self._outgoing += frames.HEADER.pack(len(payload), channel, kind)
-            self._outgoing += payload
-            self._has_outgoing.set()
+            self.post_raw(frames.HEADER.pack(len(payload), channel, kind))
+            if payload:
+                self.post_raw(payload)
 
-    def post_raw(self, data: bytes) -> None:
+    def post_raw(self, data: bytes | memoryview) -> None:
         """Queue bytes before the first frame: the guest's own modules."""
-        self._outgoing += data
-        self._has_outgoing.set()
+        self._outgoing.append(data)
+        self.queued_bytes += len(data)
+        self._has_outgoing.notify_all()
 
     async def write_forever(self) -> None:
         """Send what was posted. What nobody reads any more is dropped: that the guest is gone is seen by the reader."""
         while True:
-            await self._has_outgoing.wait()
-            while self._outgoing:
-                with memoryview(self._outgoing) as queued:
-                    piece = bytes(queued[:_PIECE])
-                del self._outgoing[:_PIECE]
+            if not self._outgoing:
+                await self._has_outgoing.wait()
+            while piece := self._next_piece():
                 self.sending_since = time.monotonic()
                 try:
                     await self._stream.send(piece)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    self._outgoing.clear()
+                    self._drop_outgoing()
                 self.sending_since = None
-                self._has_sent.set()
-            self._has_outgoing = anyio.Event()
+                self._has_sent.notify_all()
 
-    async def _wait_until_sent(self) -> None:
-        """Wait until more of what is queued has gone out."""
-        if self._has_sent.is_set():
-            self._has_sent = anyio.Event()
-        await self._has_sent.wait()
+    def _next_piece(self) -> bytes:
+        """Take the next bytes from the queue, about `_PIECE` of them."""
+        parts: list[bytes | memoryview] = []
+        size = 0
+        while self._outgoing and size < _PIECE:
+            parts.append(self._outgoing.popleft())
+            size += len(parts[-1])
+        self.queued_bytes -= size
+        return b"".join(parts)
 
-    @property
-    def queued_bytes(self) -> int:
-        """How much waits to be sent."""
-        return len(self._outgoing)
+    def _drop_outgoing(self) -> None:
+        self._outgoing.clear()
+        self.queued_bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the guest that a connection must wait for its turn to send more."""
-        return len(self._outgoing) >= _FULL
+        return self.queued_bytes >= _FULL
 
     async def wait_for_turn(self) -> None:
         """Wait until there may be room, or the sandbox is gone. Look again then, and send at once or not at all."""
         async with self._turns:
             while self.is_full:
-                await self._wait_until_sent()
+                await self._has_sent.wait()
 
     # --- channels
 
@@ -243,8 +247,8 @@ class GuestLink:
             for reply in replies:
                 reply.came.set()
         self._replies.clear()
-        self._outgoing.clear()
-        self._has_sent.set()
+        self._drop_outgoing()
+        self._has_sent.notify_all()
         self._failed.set()
 
     # --- in
@@ -261,8 +265,8 @@ class GuestLink:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
             self._take(data)
-            while len(self._outgoing) > _OUTGOING_HIGH:
-                await self._wait_until_sent()
+            while self.queued_bytes > _OUTGOING_HIGH:
+                await self._has_sent.wait()
 
     def _take(self, data: bytes) -> None:
         """Handle the next bytes of the stream; what is no whole frame yet is kept."""

@@ -11,9 +11,8 @@ import anyio
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Usage
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.channels.command import Channel, Sink
+from ringfence.sandbox.protocol.command import WINDOW, Channel, Sink
 from ringfence.sandbox.protocol.link import GuestLink
-from ringfence.sandbox.protocol.process import WINDOW
 from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_usage
 from ringfence.sandbox.result import EndedBy
 

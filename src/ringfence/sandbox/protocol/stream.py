@@ -1,9 +1,10 @@
-"""A byte stream over pipes or a socket, as backends hand it over."""
+"""A byte stream over pipes or a socket, as backends hand it over; and what tasks wait with for its bytes."""
 
 import asyncio
 import fcntl
 import os
 import socket
+from collections import deque
 from contextlib import suppress
 
 import anyio
@@ -12,6 +13,7 @@ from anyio.abc import ByteStream
 _PIPE_BYTES = 1024 * 1024
 _LARGE = 32 * 1024
 _MOST_IN_A_ROW = 4
+_JOIN_BELOW = 4096
 
 
 class DescriptorStream(ByteStream):
@@ -165,3 +167,63 @@ def _pipe() -> tuple[int, int]:
     with suppress(OSError):  # the user's pipe allowance is used up: slower, not wrong
         fcntl.fcntl(read_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return read_fd, write_fd
+
+
+class Wakeup:
+    """Lets tasks wait for the next change of something.
+
+    Futures of asyncio, and not an `anyio.Event` for each change: with those a command takes 15 µs more processor time,
+    of 115.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Wait until `notify_all` is called."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._waiting:
+                self._waiting.remove(future)
+            raise
+
+    def notify_all(self) -> None:
+        """Wake all tasks that wait."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+
+class ByteQueue:
+    """Bytes that have come and wait for their reader. False while it is empty."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes | bytearray] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def append(self, chunk: bytes) -> None:
+        """Add bytes. Small pieces are joined: a window full of single bytes would weigh fifty times its size."""
+        last = self._chunks[-1] if self._chunks else None
+        if isinstance(last, bytearray) and len(last) < _JOIN_BELOW:
+            last += chunk
+        else:
+            self._chunks.append(bytearray(chunk) if len(chunk) < _JOIN_BELOW else chunk)
+
+    def pop(self, max_bytes: int) -> bytes:
+        """Take up to so many bytes from the front."""
+        chunk = self._chunks.popleft()
+        if len(chunk) > max_bytes:
+            self._chunks.appendleft(chunk[max_bytes:])
+            chunk = chunk[:max_bytes]
+        return bytes(chunk)
+
+    def clear(self) -> None:
+        """Drop all of it."""
+        self._chunks.clear()

@@ -18,7 +18,7 @@ import anyio.to_thread
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.removal import remove_tree
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.process import WINDOW, SandboxProcess
+from ringfence.sandbox.protocol.command import WINDOW, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.tar import DAMAGED, Bounds, Transfer, pack_copy, unpack_copy
 from ringfence.sandbox.workspace.tree import Tree

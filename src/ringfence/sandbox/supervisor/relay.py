@@ -14,7 +14,7 @@ import anyio
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.process import process_end
+from ringfence.sandbox.protocol.command import process_end
 from ringfence.sandbox.protocol.records import Exit, Failure
 from ringfence.sandbox.result import BoundedOutput
 from ringfence.sandbox.supervisor.connection import ClientError, FrameConnection

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from ringfence.background_tasks import background_tasks
 from ringfence.events import OutputStreamed
 
 _LIMIT_BYTES = 64 * 1024
@@ -72,14 +73,7 @@ class OutputFeed:
 async def output_feed(emit: Emit, call_id: str) -> AsyncIterator[OutputFeed]:
     """Forward a command's output while the context is open, and flush the rest on exit."""
     feed = OutputFeed(emit, call_id)
-    error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         tasks.start_soon(feed.forward)
-        try:
-            yield feed
-        except Exception as exc:  # noqa: BLE001 - task boundary: raised below, outside of a group
-            error = exc
-        tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
+        yield feed
     await feed.finish()

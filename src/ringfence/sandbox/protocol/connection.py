@@ -1,20 +1,26 @@
-"""The host's end of one connection to a process inside. Every byte from the guest is hostile."""
+"""Connections of processes inside, carried over the one stream; the host alone asks for them or listens for them.
 
-import asyncio
+Every byte from the guest is hostile.
+"""
+
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import anyio
 from anyio import lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, TaskGroup
 
-from ringfence.errors import SandboxPortError
+from ringfence.background_tasks import background_tasks
+from ringfence.errors import SandboxDied, SandboxPortError
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.link import GuestLink
-from ringfence.sandbox.protocol.records import Failure, ProtocolError, errno_name, parse_failure
+from ringfence.sandbox.protocol.records import Failure, ProtocolError, errno_name, parse_failure, parse_port
+from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
 
-_JOIN_BELOW = 4096
 _GRANT_BATCH = frames.CONNECTION_WINDOW // 2
+
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, SandboxDied)
 
 
 class Connection(ByteStream):
@@ -37,7 +43,7 @@ class Connection(ByteStream):
         """Why a connection that the host asked for could not be made."""
         self._link = link
         self._on_over = on_over
-        self._chunks: deque[bytes | bytearray] = deque()
+        self._unread = ByteQueue()
         self._granted = frames.CONNECTION_WINDOW
         self._owed = 0
         self._credit = frames.CONNECTION_WINDOW
@@ -47,8 +53,7 @@ class Connection(ByteStream):
         self._we_ended = False
         self._we_closed = False
         self._error: BaseException | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-        """Of who waits for a change: futures, for an `anyio.Event` takes five times as long to make and to set."""
+        self._changed = Wakeup()
 
     # --- frames
 
@@ -74,7 +79,7 @@ class Connection(ByteStream):
             self._credit = min(credit, frames.CONNECTION_WINDOW)
         else:
             raise ProtocolError(f"sent frame kind {kind} of {len(payload)} bytes on a connection")
-        self._wake()
+        self._changed.notify_all()
         if self.is_over:
             self._on_over()
 
@@ -95,30 +100,13 @@ class Connection(ByteStream):
         if self._we_closed:
             return
         self.received_bytes += len(payload)
-        last = self._chunks[-1] if self._chunks else None
-        if isinstance(last, bytearray) and len(last) < _JOIN_BELOW:
-            last += payload
-        else:
-            # Small ones are joined: a window full of single bytes would weigh fifty times its size.
-            self._chunks.append(bytearray(payload) if len(payload) < _JOIN_BELOW else payload)
+        self._unread.append(payload)
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
         self._error = error
-        self._wake()
+        self._changed.notify_all()
         self._on_over()
-
-    def _wake(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
-
-    async def _wait_for_change(self) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        await future
 
     # --- what the holder does
 
@@ -126,7 +114,7 @@ class Connection(ByteStream):
         """Wait until the guest has said whether the connection that was asked for is there."""
         while self._awaits_answer and not self._guest_closed:
             self._check()
-            await self._wait_for_change()
+            await self._changed.wait()
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
         """Bytes from inside, at least one.
@@ -136,22 +124,19 @@ class Connection(ByteStream):
             anyio.BrokenResourceError: The connection was cut off.
             SandboxDied: The sandbox is gone.
         """
-        if self._chunks:
+        if self._unread:
             # No turn for others: a window holds little, and more of it comes only in a turn of the reader's.
             await lowlevel.checkpoint_if_cancelled()
-        while not self._chunks:
+        while not self._unread:
             self._check()
             if self._guest_ended:
                 raise anyio.EndOfStream
             if self._guest_closed:
                 raise anyio.BrokenResourceError
-            await self._wait_for_change()
-        chunk = self._chunks.popleft()
-        if len(chunk) > max_bytes:
-            self._chunks.appendleft(chunk[max_bytes:])
-            chunk = chunk[:max_bytes]
+            await self._changed.wait()
+        chunk = self._unread.pop(max_bytes)
         self._grant(len(chunk))
-        return bytes(chunk)
+        return chunk
 
     def _grant(self, count: int) -> None:
         self._owed += count
@@ -167,7 +152,7 @@ class Connection(ByteStream):
             anyio.BrokenResourceError: Nobody inside takes them any more.
             SandboxDied: The sandbox is gone.
         """
-        view = memoryview(item)
+        view = memoryview(bytes(item))
         while view:
             self._check()
             if self._we_ended:
@@ -175,7 +160,7 @@ class Connection(ByteStream):
             if self._guest_closed:
                 raise anyio.BrokenResourceError
             if self._credit == 0:
-                await self._wait_for_change()
+                await self._changed.wait()
                 continue
             if self._link.is_full:
                 await self._link.wait_for_turn()
@@ -183,7 +168,7 @@ class Connection(ByteStream):
             piece = view[: min(self._credit, frames.MAX_PAYLOAD)]
             self._credit -= len(piece)
             self.sent_bytes += len(piece)
-            self._link.post(frames.DATA, self.number, bytes(piece))
+            self._link.post(frames.DATA, self.number, piece)
             view = view[len(piece) :]
 
     async def send_eof(self) -> None:
@@ -205,10 +190,10 @@ class Connection(ByteStream):
         if self._we_closed:
             return
         self._we_closed = self._we_ended = True
-        self._chunks.clear()
+        self._unread.clear()
         if self._error is None and self.failure is None:
             self._link.post(frames.CLOSE, self.number, payload)
-        self._wake()
+        self._changed.notify_all()
         if self._guest_closed:
             self._link.release(self.number)
             self._on_over()
@@ -251,3 +236,150 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
 
 def _nothing() -> None:
     """Nobody counts them."""
+
+
+Serve = Callable[[Connection], Awaitable[None]]
+"""Serves one connection to its end. It is closed when the function returns, reset when it raises."""
+
+
+class Listener:
+    """A socket inside that takes connections of processes there."""
+
+    def __init__(self, link: GuestLink, number: int, serve: Serve, *, limit: int, tasks: TaskGroup) -> None:
+        self.number = number
+        self.port = 0
+        """Port on the loopback inside; 0 for a Unix socket."""
+        self._link = link
+        self._serve = serve
+        self._limit = limit
+        self._tasks = tasks
+        self._accepted: deque[Connection] = deque()
+        self._count = 0
+        self._is_open = False
+        self._is_closing = False
+        self._is_closed = False
+        self._failure: Failure | None = None
+        self._error: BaseException | None = None
+        self._answered = anyio.Event()
+        self._changed = Wakeup()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the guest has said its last on this number."""
+        return self._failure is not None or self._is_closed
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """A frame of the guest for this listener."""
+        if kind == frames.ACCEPTED and self._is_open and len(payload) == frames.U32.size:
+            self._on_accepted(frames.U32.unpack(payload)[0])
+        elif kind == frames.CLOSE and not payload and self._is_closing:
+            self._is_closed = True
+        elif kind == frames.LISTENING and not self._is_open:
+            self.port = parse_port(payload)
+            self._is_open = True
+            self._answered.set()
+        elif kind == frames.FAIL and not self._is_open:
+            self._failure = parse_failure(payload)
+            self._answered.set()
+        else:
+            raise ProtocolError(f"sent frame kind {kind} of {len(payload)} bytes on a listener")
+
+    def _on_accepted(self, number: int) -> None:
+        if self._count >= self._limit:
+            raise ProtocolError(f"accepted more than {self._limit} connections at once")
+        self._count += 1
+        connection = Connection(self._link, number, on_over=self._on_one_over)
+        self._link.adopt(number, connection)
+        if self._is_closing:
+            connection.reset()
+        else:
+            self._accepted.append(connection)
+            self._changed.notify_all()
+
+    def _on_one_over(self) -> None:
+        self._count -= 1
+        self._changed.notify_all()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until all connections are over that the guest has told of, also those that are not served yet.
+
+        What a process inside opened before it ended was told of before its end.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        while self._count and self._error is None:
+            await self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def attend(self) -> None:
+        """Serve what is accepted. In a task, as frames come where none can be started."""
+        while True:
+            while not self._accepted:
+                await self._changed.wait()
+            self._tasks.start_soon(self._attend_one, self._accepted.popleft())
+
+    async def _attend_one(self, connection: Connection) -> None:
+        try:
+            await self._serve(connection)
+        except _GONE:
+            connection.reset()
+        except BaseException:
+            connection.reset()
+            raise
+        await connection.aclose()
+
+    def fail(self, error: BaseException) -> None:
+        """The sandbox is gone."""
+        self._error = error
+        self._answered.set()
+        self._changed.notify_all()
+
+    async def wait_until_open(self, where: str) -> None:
+        """Wait for the guest's answer.
+
+        Raises:
+            SandboxPortError: It cannot listen there.
+            SandboxDied: The sandbox is gone.
+        """
+        await self._answered.wait()
+        if self._error is not None:
+            raise self._error
+        if self._failure is not None:
+            raise SandboxPortError(
+                f"cannot listen on {where} inside the sandbox: {self._failure.message}",
+                where=where,
+                errno_name=errno_name(self._failure),
+            )
+
+    def close(self) -> None:
+        """Take no more connections."""
+        if not self._is_closing and self._failure is None:
+            self._is_closing = True
+            self._link.post(frames.CLOSE, self.number)
+        while self._accepted:
+            self._accepted.popleft().reset()
+
+
+@asynccontextmanager
+async def listening(
+    link: GuestLink, serve: Serve, where: tuple[str, object], *, limit: int
+) -> AsyncIterator[Listener]:
+    """A listener at `where` (a `port` or a `path`) until the context is left; then its connections are cut off.
+
+    Raises:
+        SandboxPortError: The guest cannot listen there.
+        SandboxDied: The sandbox is gone.
+    """
+    async with background_tasks() as tasks:
+        number = link.next_number()
+        listener = Listener(link, number, serve, limit=limit, tasks=tasks)
+        link.attach(number, listener)
+        tasks.start_soon(listener.attend)
+        try:
+            link.post(frames.LISTEN, number, frames.encode_record([where, ("limit", limit)]))
+            await listener.wait_until_open(f"{where[0]} {where[1]!r}")
+            yield listener
+        finally:
+            listener.close()

@@ -1,1 +1,0 @@
-"""Connections of processes inside, carried over the one stream: listened for, or asked for, by the host only."""

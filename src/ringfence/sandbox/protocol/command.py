@@ -1,0 +1,339 @@
+"""A command in a sandbox: its channel on the stream, its handle, and what the gate refused while it ran.
+
+Output comes as the host granted it, stdin goes as the guest grants it, and there is one end.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from ringfence.errors import SandboxFileError, UsageError
+from ringfence.frozen import frozen
+from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.records import (
+    Exit,
+    Failure,
+    ProtocolError,
+    errno_name,
+    parse_exit,
+    parse_failure,
+)
+from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
+from ringfence.sandbox.result import EndedBy
+
+WINDOW = 1024 * 1024
+"""Bytes of a command's output that may wait on the host unread."""
+_HIGHEST_SIGNAL = 64
+_LARGEST_SIDE = 65_535
+_MOST_REFUSALS = 20
+
+Sink = Callable[[int, bytes], None]
+"""Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
+
+
+class Poster(Protocol):
+    """The way to the guest."""
+
+    def post(self, kind: int, channel: int, payload: bytes | memoryview = b"") -> None:
+        """Queue a frame."""
+
+
+class Channel:
+    """One command's frames. `end` is set by the guest's last frame, `error` when the sandbox died first."""
+
+    def __init__(self, link: Poster, number: int, window: int, sink: Sink) -> None:
+        self.number = number
+        self.end: Exit | Failure | None = None
+        self.error: BaseException | None = None
+        self._link = link
+        self._sink = sink
+        self._granted = {frames.STDOUT: window, frames.STDERR: window}
+        self._owed = {frames.STDOUT: 0, frames.STDERR: 0}
+        self._batch = window // 2
+        self._stdin_credit = frames.STDIN_WINDOW
+        self._changed = Wakeup()
+        self.on_end: Callable[[], None] | None = None
+        """Called once when `end` or `error` is set."""
+        self.on_refused: Callable[[str], None] | None = None
+        """Is given what the end reports of refusals; None: it is not believed."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the guest's last frame has come."""
+        return self.end is not None
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """A frame of the guest for this channel."""
+        if kind in self._granted:
+            self._granted[kind] -= len(payload)
+            # Empty ones would cost no credit: a flood of them is held for nothing.
+            if self._granted[kind] < 0 or not payload:
+                raise ProtocolError("sent more output than was granted, or none in a frame for it")
+            self._sink(kind, payload)
+        elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
+            self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
+            self._changed.notify_all()
+        elif kind == frames.EXIT:
+            self._finish(parse_exit(payload))
+        elif kind == frames.FAIL:
+            self._finish(parse_failure(payload))
+        else:
+            raise ProtocolError(f"sent frame kind {kind} on a command's channel")
+
+    def _finish(self, end: Exit | Failure) -> None:
+        self.end = end
+        if self.on_refused is not None and isinstance(end, Exit):
+            for line in end.refused:
+                self.on_refused(line)
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """The sandbox is gone."""
+        self.error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.notify_all()
+        if self.on_end is not None:
+            self.on_end()
+
+    def consumed(self, kind: int, count: int) -> None:
+        """The consumer took `count` bytes; grant as many again, in batches."""
+        self._owed[kind] += count
+        if self._owed[kind] >= self._batch and self.end is None:
+            owed, self._owed[kind] = self._owed[kind], 0
+            self._granted[kind] += owed
+            credit = frames.CREDIT_OUT if kind == frames.STDOUT else frames.CREDIT_ERR
+            self._link.post(credit, self.number, frames.U32.pack(owed))
+
+    async def wait(self) -> Exit | Failure:
+        """Wait for the end.
+
+        Raises:
+            SandboxDied: The sandbox went first.
+        """
+        while self.end is None:
+            if self.error is not None:
+                raise self.error
+            await self._changed.wait()
+        return self.end
+
+    async def send_stdin(self, data: bytes) -> bool:
+        """Send as the guest grants; False if the command ended before it took all."""
+        view = memoryview(bytes(data))
+        while view and self.end is None:
+            if self.error is not None:
+                raise self.error
+            if self._stdin_credit == 0:
+                await self._changed.wait()
+                continue
+            piece = view[: min(self._stdin_credit, frames.MAX_PAYLOAD)]
+            self._stdin_credit -= len(piece)
+            self._link.post(frames.STDIN, self.number, piece)
+            view = view[len(piece) :]
+        return not view
+
+    def post(self, kind: int, payload: bytes = b"") -> None:
+        """Send a control frame on this channel, unless it is over."""
+        if self.end is None and self.error is None:
+            self._link.post(kind, self.number, payload)
+
+
+Blame = Callable[[EndedBy, int], Awaitable[EndedBy]]
+"""Who ended a command, by more than its guest could see of it (`GuestSession.blame`)."""
+
+
+@frozen
+class ProcessEnd:
+    """How a command ended; fields as in `ExecResult`."""
+
+    exit_code: int
+    signal: int | None
+    ended_by: EndedBy
+    duration_s: float
+
+
+class OutputStream:
+    """A command's stdout or stderr: an async iterator of bytes. What is not read makes the command wait."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+        self._unread = ByteQueue()
+        self._changed = Wakeup()
+        self._is_over = False
+        self._channel: Channel | None = None
+
+    def attach(self, channel: Channel) -> None:
+        """Say whom to grant credit."""
+        self._channel = channel
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes came."""
+        self._unread.append(chunk)
+        self._changed.notify_all()
+
+    def finish(self) -> None:
+        """No more bytes will come."""
+        self._is_over = True
+        self._changed.notify_all()
+
+    def __aiter__(self) -> "OutputStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._unread:
+            if self._is_over:
+                if self._channel is not None and self._channel.error is not None:
+                    raise self._channel.error
+                raise StopAsyncIteration
+            await self._changed.wait()
+        chunk = self._unread.pop(WINDOW)
+        if self._channel is not None:
+            self._channel.consumed(self._kind, len(chunk))
+        return chunk
+
+
+class InputStream:
+    """A command's stdin."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._is_closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, waiting while the command does not read; what an ended command did not read is lost."""
+        if self._is_closed:
+            raise UsageError("stdin of this process is closed already")
+        await self._channel.send_stdin(data)
+
+    async def aclose(self) -> None:
+        """Tell the command that nothing more comes."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._channel.post(frames.STDIN_END)
+
+
+class SandboxProcess:
+    """A running command. Made by `Sandbox.spawn`; leaving its context kills what is left of it.
+
+    Attributes:
+        argv: The program and its arguments.
+        stdin: Send it input by `send`, and end its input by `aclose`.
+        stdout: Its output, an async iterator of bytes. What is not read makes the command wait.
+        stderr: Its messages, likewise. Empty on a terminal, where everything comes by `stdout`.
+    """
+
+    def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None) -> None:
+        self.argv = argv
+        self._has_tty = has_tty
+        self._blame = blame
+        self._end: ProcessEnd | None = None
+        self.stdout = OutputStream(frames.STDOUT)
+        self.stderr = OutputStream(frames.STDERR)
+        self.stdin: InputStream
+
+    def attach(self, channel: Channel) -> None:
+        """Bind to the channel that was opened with `on_output` as its sink."""
+        self._channel = channel
+        self.stdin = InputStream(channel)
+        self.stdout.attach(channel)
+        self.stderr.attach(channel)
+        channel.on_end = self._on_end
+
+    def on_output(self, kind: int, chunk: bytes) -> None:
+        """Sink of the channel."""
+        (self.stdout if kind == frames.STDOUT else self.stderr).feed(chunk)
+
+    def _on_end(self) -> None:
+        self.stdout.finish()
+        self.stderr.finish()
+
+    async def wait(self) -> ProcessEnd:
+        """Wait for the end. Read the output meanwhile: a command whose output is not read waits for ever.
+
+        Raises:
+            SandboxDied: The sandbox went first.
+            SandboxFileError: The command could not be started.
+        """
+        end = await self._channel.wait()
+        if isinstance(end, Failure):
+            raise SandboxFileError(
+                f"could not start {self.argv[0]!r}: {end.message}",
+                path=self.argv[0],
+                errno_name=errno_name(end),
+            )
+        if self._end is None:
+            told = process_end(end)
+            if self._blame is not None:
+                told = replace(told, ended_by=await self._blame(told.ended_by, told.exit_code))
+            self._end = self._end or told
+        return self._end
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the command's process group.
+
+        Raises:
+            UsageError: There is no signal of this number.
+        """
+        if not 1 <= number <= _HIGHEST_SIGNAL:
+            raise UsageError(f"there is no signal {number!r}; they are numbered from 1 to {_HIGHEST_SIGNAL}")
+        self._channel.post(frames.SIGNAL, frames.U32.pack(int(number)))
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell the terminal's new size.
+
+        Raises:
+            UsageError: The command has no terminal, or no terminal has that size.
+        """
+        if not self._has_tty:
+            raise UsageError(f"{self.argv[0]!r} was not started on a terminal; give `tty` to `spawn`")
+        check_size(rows, columns)
+        self._channel.post(frames.RESIZE, frames.SIZE.pack(rows, columns))
+
+    async def kill(self) -> None:
+        """Kill the command with everything it started."""
+        self._channel.post(frames.KILL)
+
+
+def check_size(rows: int, columns: int) -> None:
+    """Refuse what is no size of a terminal.
+
+    Raises:
+        UsageError: A side is below 1 or above 65535.
+    """
+    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
+        raise UsageError(
+            f"a terminal has from 1 to {_LARGEST_SIDE} rows and columns, not {rows!r}, {columns!r}"
+        )
+
+
+def process_end(end: Exit) -> ProcessEnd:
+    """The public form of an EXIT frame."""
+    return ProcessEnd(end.exit_code, end.signal, end.ended_by, end.duration_s)  # type: ignore[arg-type]  # checked
+
+
+class Refusals:
+    """What the gate refused while commands ran, for whoever ran them: many programs do not say why they failed.
+
+    A line counts for all commands that run at the time: nobody knows whose it was.
+    """
+
+    def __init__(self) -> None:
+        self._watching: list[dict[str, None]] = []
+
+    def add(self, line: str) -> None:
+        """Take a line, for each command that runs."""
+        for lines in self._watching:
+            if len(lines) < _MOST_REFUSALS:
+                lines[line] = None
+
+    @contextmanager
+    def watched(self) -> Iterator[dict[str, None]]:
+        """The lines until the context is left, each once, in order, at most 20."""
+        lines: dict[str, None] = {}
+        self._watching.append(lines)
+        try:
+            yield lines
+        finally:
+            self._watching[:] = [others for others in self._watching if others is not lines]
