@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
+from ringfence.sandbox.workspace.protect.repositories import distrust
 from ringfence.sandbox.workspace.snapshot import index
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
@@ -166,6 +167,37 @@ async def test_a_split_index_is_used(repository: Path, store: SnapshotStore, git
     (repository / ".gitignore").write_text("*.log\n")
     taken = await store.take("r/x")
     assert b"x.log" in {blob.path for blob in await store.blobs(taken.id)}
+
+
+async def test_what_is_tracked_is_as_the_index_says_now(repository: Path, store: SnapshotStore, git):
+    """An ignored file is covered for as long as the user tracks it, though only the index changes."""
+    (repository / ".gitignore").write_text("*.log\n")
+    (repository / "x.log").touch()
+    covered = []
+    for command in ([], ["add", "-f", "x.log"], [], ["rm", "-q", "--cached", "x.log"]):
+        if command:
+            git(repository, *command)
+        taken = await store.take("r/x")
+        covered.append(b"x.log" in {blob.path for blob in await store.blobs(taken.id)})
+    assert covered == [False, True, True, False]
+
+
+async def test_objects_that_an_agent_could_write_are_not_read(
+    repository: Path, store: SnapshotStore, git, tmp_path: Path
+):
+    """What a sparse index leaves out git reads from the objects, but not of a repository that a run made."""
+    git(repository, "reset", "-q", "--hard")  # the status of a copied file is not that in the index
+    git(repository, "sparse-checkout", "set", "--cone", "--sparse-index", "nothing")
+    (repository / ".gitignore").write_text("sub/\n")
+    (repository / "sub").mkdir()
+    (repository / "sub" / "b.txt").write_text("tracked, and ignored")
+
+    async def covered(store: SnapshotStore) -> set[bytes]:
+        return {blob.path for blob in await store.blobs((await store.take("r/x")).id)}
+
+    distrust(repository, "a-run", store.state)
+    assert b"sub/b.txt" not in await covered(store)
+    assert b"sub/b.txt" in await covered(SnapshotStore(repository, tmp_path / "another-state"))
 
 
 async def test_rules_are_bounded_together(repository: Path, store: SnapshotStore):

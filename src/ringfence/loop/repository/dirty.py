@@ -9,7 +9,7 @@ from ringfence.loop.repository.source import Opened, Source
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, has_git
 from ringfence.sandbox.workspace.scratch import scratch_directory
-from ringfence.sandbox.workspace.snapshot.index import CopiedIndex, copy_index
+from ringfence.sandbox.workspace.snapshot.index import Index, read_index
 
 _COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")
 _HARMLESS = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1", "minimal", "default"})
@@ -80,21 +80,15 @@ def prepare_index(directory: Path, opened: Path, root: Path, excludes: bytes) ->
     Raises:
         InfrastructureFault: The index is larger than is copied.
     """
-    copied = copy_index(root, directory, room_bytes=INDEX_LIMIT) or CopiedIndex()
-    if copied.is_left_out:
+    index = read_index(root, room_bytes=INDEX_LIMIT) or Index()
+    if index.is_left_out:
         raise InfrastructureFault(f"the index of {str(root)!r} is too large to be looked at")
-    if not (directory / "HEAD").exists():
-        # There is no index yet: all files are untracked.
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in ("objects/info", "refs", "info"):
-            (directory / name).mkdir(parents=True, exist_ok=True)
-        (directory / "config").write_bytes((opened / "config").read_bytes())
-        (directory / "info/attributes").write_bytes((opened / "info/attributes").read_bytes())
+    index.write(directory)
     for name in ("HEAD", "packed-refs", "objects/info/alternates"):
         (directory / name).write_bytes((opened / name).read_bytes())
     config = (opened / "config").read_bytes().replace(b"bare = true", b"bare = false")
     (directory / "config").write_bytes(config)
-    (directory / "info" / "exclude").write_bytes(copied.excludes + b"\n" + excludes)
+    (directory / "info" / "exclude").write_bytes(index.excludes + b"\n" + excludes)
 
 
 def _sorted(listing: bytes, root: Path) -> Dirty:

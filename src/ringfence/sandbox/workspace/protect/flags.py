@@ -10,6 +10,10 @@ TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].casefold() for entry in 
 """What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
 _STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
 """Names by a pattern: one in any directory."""
+_BY_NAME = {
+    name: [entry for entry in PROTECTED if entry.path.casefold().rpartition("/")[2] == name]
+    for name in TRUSTED_NAMES
+}
 
 
 def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
@@ -68,8 +72,8 @@ def is_trusted(path: str) -> bool:
     parts = path.casefold().split("/")
     if ".git" in parts:
         return True
-    rows = _STARRED if TRUSTED_NAMES.isdisjoint(parts) else PROTECTED
-    return any(_matches(path, entry) for entry in rows)
+    rows = [entry for part in parts for entry in _BY_NAME.get(part, ())]
+    return any(_matches(path, entry) for entry in (*rows, *_STARRED))
 
 
 def is_run(path: str) -> bool:

@@ -12,6 +12,7 @@ from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.protect.hard_links import links_note
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.coverage import Coverage, cover_after, cover_before
+from ringfence.sandbox.workspace.snapshot.index import Repositories
 from ringfence.sandbox.workspace.snapshot.memo import (
     Memo,
     marks_of,
@@ -41,6 +42,7 @@ class Capture:
         actor: On whose behalf it is read.
         cache: Of the workspace's last snapshot; becomes that of this one.
         is_clone: Whether the directory is not the workspace itself: the status of its files says nothing of theirs.
+        is_trusted: Whether git may read the objects of the workspace's own repository.
         base: After a run: what is known of the snapshot before it. Rights that the owner was deprived of are given
             back then, and files beyond the total limit are skipped; before a run such files are refused.
         began_ns: When the work began.
@@ -52,11 +54,12 @@ class Capture:
     actor: Actor
     cache: StatCache
     is_clone: bool
+    is_trusted: bool
     base: Memo | None
     began_ns: int
     commit: str = ""
     tree: str = ""
-    is_news: bool = True
+    is_news: bool = False
     """Whether the cache changed."""
     found: Walk = field(default_factory=Walk)
     coverage: Coverage = field(default_factory=Coverage)
@@ -83,9 +86,12 @@ class Capture:
             shut=self._shut,
         )
         if self.base is None:
+            repositories = Repositories(self.root, self.actor, self.cache.tracked, self.is_trusted)
             self.found, self.coverage = await cover_before(
-                self.root, self.actor, partial(self.actor.call, look), compared, excludes
+                repositories, partial(self.actor.call, look), compared, excludes
             )
+            self.is_news = repositories.found != self.cache.tracked
+            self.cache.tracked = repositories.found
         else:
             self.found = await self.actor.call(look)
             self.coverage = await cover_after(self.found, compared, known, self.base)
@@ -110,7 +116,7 @@ class Capture:
             if not self.cache.tree:
                 raise
             paths = (set(self.cache) - self.found.lost) | self.found.suspects.keys()
-            self.cache = StatCache({})
+            self.cache = StatCache({}, tracked=self.cache.tracked)
             self.found.lost, self._read = set(), {}
             await self._in_tree(lambda tree: self.found.look_at(tree, paths))
             self._bound()
@@ -118,8 +124,8 @@ class Capture:
         set_id = self._changed_set_id()
         if set_id:
             self._notes = await self._in_tree(lambda tree: _disarm(tree, set_id))
-        self.is_news = bool(self.found.lost or self._read) or self.tree != self.cache.tree
-        if self.is_news:
+        if self.found.lost or self._read or self.tree != self.cache.tree:
+            self.is_news = True
             self.cache.update(self.found.lost, self._read, self.tree)
         if self.base is None:
             ignored = self.coverage.ignored

@@ -6,7 +6,6 @@ nor make files of the user look like its own.
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.run_as import Actor, both
@@ -61,24 +60,21 @@ class _Evaluator:
 
 
 async def cover_before(
-    root: Path, actor: Actor, look: Callable[[], Awaitable[Walk]], cache: StatCache, excludes: bytes
+    repositories: Repositories, look: Callable[[], Awaitable[Walk]], cache: StatCache, excludes: bytes
 ) -> tuple[Walk, Coverage]:
     """Walk over a workspace before a run, and choose its files by the rules that are in it now.
 
     Args:
-        root: The workspace.
-        actor: On whose behalf it is read.
+        repositories: Those of the workspace, not read yet.
         look: The walk.
         cache: What it compares with.
         excludes: The user's own ignore rules, that hold everywhere.
     """
-    async with scratch_directory(actor) as scratch:
-        repositories = Repositories(root, actor, scratch)
-        found, _ = await both(look, lambda: repositories.read(b""))
-        evaluator = _Evaluator()
-        reader = _RuleReader(repositories, found, excludes, evaluator)
-        folders = await reader.read_all()
-        coverage = await _choose(found, cache, repositories.tracked, reader.rules(), folders, evaluator)
+    found, _ = await both(look, lambda: repositories.read(b""))
+    evaluator = _Evaluator()
+    reader = _RuleReader(repositories, found, excludes, evaluator)
+    folders = await reader.read_all()
+    coverage = await _choose(found, cache, repositories.tracked, reader.rules(), folders, evaluator)
     coverage.notes += [*repositories.notes, *left_out_note(reader.left_out)]
     unread = [path for path, why in found.closed.items() if why.startswith(UNREADABLE)]
     coverage.notes += named_note("not looked into, as they cannot be read", unread)
@@ -97,7 +93,7 @@ async def cover_after(found: Walk, cache: StatCache, known: Collection[bytes], e
         earlier: What was known then.
     """
     evaluator = _Evaluator()
-    folders = await evaluator.ignored(found.new_folders(), earlier.rules, are_folders=True)
+    folders = await evaluator.ignored(found.new_folders(known), earlier.rules, are_folders=True)
     coverage = await _choose(found, cache, known, earlier.rules, folders, evaluator)
     coverage.new -= {path for path in coverage.new & earlier.ignored if path not in known}
     coverage.ignored = earlier.ignored

@@ -1,19 +1,25 @@
 """Which files the repositories in a workspace track, read from copies of their indexes.
 
 Git works on git directories of ours that hold nothing but such a copy, and an empty work tree: it opens neither the
-repositories nor the workspace.
+repositories nor the workspace. It is not asked again about an index that holds what it held at the last snapshot.
 """
 
+import hashlib
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, find_git, read_config, read_small
 from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.snapshot.stat_cache import Tracked
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
 _MAX_REPOSITORIES = 1000
@@ -27,17 +33,71 @@ _GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
 @frozen
-class CopiedIndex:
-    """What was taken from a repository."""
+class Index:
+    """What was read from a repository: its index, and what says which files it may track."""
 
     excludes: bytes = b""
     """Its own rules that are not in a `.gitignore`."""
-    gitlinks: bool = False
-    """Whether it may have submodules."""
-    size: int = 0
-    """Of the copies, in bytes."""
+    data: bytes = b""
+    shared_name: bytes = b""
+    shared: bytes = b""
+    """The index that a split one shares entries with."""
+    objects: Path | None = None
+    """The repository's objects: a sparse index names directories only, and git finds the files in them."""
+    object_format: str = "sha1"
     is_left_out: bool = False
-    """Whether its index was larger than the room there is."""
+    """Whether it was larger than the room there is."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data) + len(self.shared)
+
+    @property
+    def may_have_submodules(self) -> bool:
+        """Whether there may be entries of commits."""
+        return _GITLINK in self.data or _GITLINK in self.shared
+
+    @property
+    def digest(self) -> bytes:
+        """Differs where git would say something else of it."""
+        found = hashlib.sha256(f"{self.object_format} {len(self.data)} ".encode())
+        found.update(self.data)
+        found.update(self.shared)
+        return found.digest()
+
+    def write(self, directory: Path, *, with_objects: bool = False) -> None:
+        """Make a git directory that holds nothing else.
+
+        Args:
+            directory: Of ours.
+            with_objects: Whether git may read the repository's objects.
+        """
+        write_clean_git_dir(directory, object_format=self.object_format)
+        if with_objects and self.objects is not None:
+            (directory / "objects" / "info" / "alternates").write_bytes(os.fsencode(self.objects) + b"\n")
+        if self.data:
+            (directory / "index").write_bytes(self.data)
+        if self.shared_name:
+            (directory / os.fsdecode(self.shared_name)).write_bytes(self.shared)
+
+
+def read_index(work_tree: Path, *, room_bytes: int) -> Index | None:
+    """Read a repository's index, and the one it shares entries with, if there is room; None without a repository."""
+    layout = find_git(work_tree)
+    if layout is None:
+        return None
+    excludes = read_small(layout.common, b"info/exclude") or b""
+    data = _read_index(layout.directory, b"index", room_bytes)
+    if not data:
+        return Index(excludes, is_left_out=data is None)
+    name = _shared_name(data, layout.directory)
+    shared = _read_index(layout.directory, name, room_bytes - len(data)) if name else b""
+    if shared is None:
+        return Index(excludes, is_left_out=True)
+    config = read_config(read_small(layout.common, b"config") or b"")
+    is_sha256 = config.get("extensions.objectformat", "sha1").lower() == "sha256"
+    return Index(excludes, data, name, shared, layout.objects, "sha256" if is_sha256 else "sha1")
 
 
 @dataclass
@@ -47,12 +107,17 @@ class Repositories:
     Args:
         root: The workspace.
         actor: As whom git runs.
-        scratch: An empty directory of the actor's.
+        known: What git said of their indexes at the last snapshot.
+        is_trusted: Whether git may read the workspace's own objects: not if an agent could have written them, as
+            it could those of all repositories within.
     """
 
     root: Path
     actor: Actor
-    scratch: Path
+    known: Mapping[bytes, Tracked]
+    is_trusted: bool
+    found: dict[bytes, Tracked] = field(default_factory=dict)
+    """What git says of them now."""
     tracked: set[bytes] = field(default_factory=set)
     """Paths that the indexes hold."""
     submodules: set[bytes] = field(default_factory=set)
@@ -75,85 +140,56 @@ class Repositories:
                 self.notes.append(f"only {_MAX_REPOSITORIES} git repositories in the workspace are covered")
             self.left_out.add(place)
             return
-        directory = self.scratch / str(len(self.excludes))
-        copied = await self.actor.call(lambda: self._copy(place, directory))
-        if copied is None and place and place not in self.submodules:
+        work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
+        room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
+        index = await self.actor.call(lambda: read_index(work_tree, room_bytes=room))
+        if index is None and place and place not in self.submodules:
             return  # What git does not take for a repository is part of the one around it.
-        copied = copied or CopiedIndex()
-        self.excludes[place] = copied.excludes
+        index = index or Index()
+        if place:
+            self._room_within -= index.size
+        self.excludes[place] = index.excludes
         name = os.fsdecode(place) or "."
-        if copied.is_left_out:
+        if index.is_left_out:
             self.notes.append(f"the git index of {name!r} is too large to be used")
-        if not copied.size:
+        if not index.data:
             return
         try:
-            paths = await self._paths(directory, place, with_submodules=copied.gitlinks)
+            tracked = await self._tracked(place, index)
         except InfrastructureFault:
             # An index we cannot use: sparse, damaged, of a newer git.
             self.notes.append(f"the git index of {name!r} was not used: files that are ignored are left out")
-        else:
-            self.tracked |= paths
+            return
+        self.found[place] = tracked
+        self.submodules.update(place + path + b"/" for path in tracked.submodules)
+        paths = tracked.paths.split(b"\0") if tracked.paths else []
+        self.tracked.update([place + path for path in paths] if place else paths)
 
-    def _copy(self, place: bytes, directory: Path) -> CopiedIndex | None:
-        work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
-        room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
-        copied = copy_index(work_tree, directory, room_bytes=room, with_objects=not place)
-        if copied is not None and place:
-            self._room_within -= copied.size
-        if copied is not None and copied.size:
-            (directory / "nothing").mkdir()
-        return copied
+    async def _tracked(self, place: bytes, index: Index) -> Tracked:
+        digest = await anyio.to_thread.run_sync(lambda: index.digest)
+        known = self.known.get(place)
+        return known if known and known.digest == digest else await self._ask_git(place, index, digest)
 
-    async def _paths(self, directory: Path, place: bytes, *, with_submodules: bool) -> set[bytes]:
-        git = Git(directory, directory / "nothing", self.actor)
-        answer = await git.run(
-            "ls-files", "-z", "-c", timeout_s=_TIMEOUT_S, output_limit_bytes=MAX_NAMES_BYTES
-        )
-        paths = set(answer.stdout.split(b"\0"))
-        paths.discard(b"")
-        if with_submodules:
-            staged = await git.run(
-                "ls-files", "-z", "-s", timeout_s=_TIMEOUT_S, output_limit_bytes=2 * MAX_NAMES_BYTES
+    async def _ask_git(self, place: bytes, index: Index, digest: bytes) -> Tracked:
+        async with scratch_directory(self.actor) as scratch:
+            with_objects = self.is_trusted and not place
+            await self.actor.call(lambda: index.write(scratch, with_objects=with_objects))
+            await self.actor.call((scratch / "nothing").mkdir)
+            answer = await Git(scratch, scratch / "nothing", self.actor).run(
+                "ls-files",
+                "-z",
+                "-s" if index.may_have_submodules else "-c",
+                timeout_s=_TIMEOUT_S,
+                output_limit_bytes=2 * MAX_NAMES_BYTES,
             )
-            links = [line for line in staged.stdout.split(b"\0") if line.startswith(b"160000 ")]
-            self.submodules |= {place + line.partition(b"\t")[2] + b"/" for line in links}
-        return {place + path for path in paths} if place else paths
-
-
-def copy_index(
-    work_tree: Path, target: Path, *, room_bytes: int, with_objects: bool = False
-) -> CopiedIndex | None:
-    """Copy a repository's index, and the one it shares entries with, if there is room; None without a repository.
-
-    Args:
-        work_tree: Of the repository.
-        target: The git directory of ours.
-        room_bytes: How much may be copied.
-        with_objects: Whether git may read the repository's objects: a sparse index names directories only, and git
-            finds the files in the objects. Not those of repositories within, which an agent can write.
-    """
-    layout = find_git(work_tree)
-    if layout is None:
-        return None
-    excludes = read_small(layout.common, b"info/exclude") or b""
-    index = _read_index(layout.directory, b"index", room_bytes)
-    if not index:
-        return CopiedIndex(excludes, is_left_out=index is None)
-    name = _shared_name(index, layout.directory)
-    shared = _read_index(layout.directory, name, room_bytes - len(index)) if name else b""
-    if shared is None:
-        return CopiedIndex(excludes, is_left_out=True)
-    object_format = read_config(read_small(layout.common, b"config") or b"").get(
-        "extensions.objectformat", "sha1"
-    )
-    write_clean_git_dir(target, object_format="sha256" if object_format.lower() == "sha256" else "sha1")
-    if with_objects:
-        (target / "objects" / "info" / "alternates").write_bytes(os.fsencode(layout.objects) + b"\n")
-    (target / "index").write_bytes(index)
-    if name:
-        (target / os.fsdecode(name)).write_bytes(shared)
-    gitlinks = _GITLINK in index or _GITLINK in shared
-    return CopiedIndex(excludes, gitlinks, len(index) + len(shared))
+        if answer.stderr:
+            digest = b""  # of objects that are missing: next time they may be there
+        listing = answer.stdout.removesuffix(b"\0")
+        if not index.may_have_submodules or not listing:
+            return Tracked(digest, listing)
+        entries = [line.partition(b"\t")[::2] for line in listing.split(b"\0")]
+        links = tuple(path for head, path in entries if head.startswith(b"160000 "))
+        return Tracked(digest, b"\0".join(path for _, path in entries), links)
 
 
 def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:

@@ -90,6 +90,8 @@ async def import_changes(
         The commit's id and its tree's id.
     """
     deleted = [*deleted]
+    if not deleted and not written:
+        return await _commit_unchanged(git, refs, base_tree or EMPTY_TREE)
     parts = [
         b"feature done\n",
         b"commit %s\nmark :1\n" % refs[0].encode(),
@@ -106,9 +108,7 @@ async def import_changes(
         parts += [content.data, b"\n"]
     parts += [b"reset %s\nfrom :1\n\n" % ref.encode() for ref in refs[1:]]
     parts.append(b'get-mark :1\nls :1 ""\ndone\n')
-    # A commit on the same tree is one object, for which no pack is made.
-    is_alone = not deleted and not written
-    unpack_limit = _FEW if is_alone else await anyio.to_thread.run_sync(_unpack_limit, git.directory)
+    unpack_limit = await anyio.to_thread.run_sync(_unpack_limit, git.directory)
     # A file is next to never like the one before it; to see that takes as long as all the rest. Trees are.
     depth = ("--depth=0",) if len(written) > _MANY else ()
     command = ("fast-import", "--quiet", "--force", *depth)
@@ -120,6 +120,28 @@ async def import_changes(
         raise InfrastructureFault(f"git fast-import answered {result.stdout[:200]!r}; is the disk full?")
     tree = lines[1].split()[2] if lines[1].startswith("040000 tree ") else EMPTY_TREE
     return lines[0], tree
+
+
+async def _commit_unchanged(git: Git, refs: Sequence[str], tree: str) -> tuple[str, str]:
+    """Commit a tree that is in the store: half the processor time of `git fast-import`.
+
+    The refs are written here: no other git works on the store meanwhile.
+    """
+    person = {"NAME": "ringfence", "EMAIL": "ringfence@localhost"}
+    names = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
+    told = await replace(git, environment=names).run("commit-tree", tree, stdin=f"{refs[0]}\n".encode())
+    commit = told.stdout.decode().strip()
+
+    def point() -> None:
+        for ref in refs:
+            path = git.directory / ref
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.lock")
+            partial.write_text(f"{commit}\n")
+            partial.replace(path)
+
+    await anyio.to_thread.run_sync(point)
+    return commit, tree
 
 
 def _unpack_limit(store: Path) -> int:

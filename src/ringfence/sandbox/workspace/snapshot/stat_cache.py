@@ -39,6 +39,16 @@ Folders = dict[bytes, dict[bytes, Entry]]
 """Files by name, by the directory they lie in."""
 
 
+class Tracked(msgspec.Struct, array_like=True, frozen=True):
+    """What git says of a repository's index."""
+
+    digest: bytes
+    """Of the index."""
+    paths: bytes
+    """All its files, separated by NUL."""
+    submodules: tuple[bytes, ...] = ()
+
+
 class StatCache(msgspec.Struct):
     """The files of the last snapshot of a workspace."""
 
@@ -48,6 +58,8 @@ class StatCache(msgspec.Struct):
     """The tree that holds them; empty before the first snapshot."""
     private: frozenset[bytes] = frozenset()
     """Files that nobody but their owner has rights on."""
+    tracked: dict[bytes, Tracked] = {}
+    """By repository; empty: the workspace's own."""
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, bytes) and self.get(path) is not None

@@ -22,6 +22,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached, write_clean_git_dir
+from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.scratch import scratch_directory
 from ringfence.sandbox.workspace.snapshot.capture import Capture
@@ -139,7 +140,8 @@ class SnapshotStore:
         async with self._locked():
             earlier = await self.memo(base) if base else None
             cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
-            capture = Capture(self._git, refs, root, actor, cache, is_clone, earlier, began_ns)
+            is_trusted = earlier is None and why_untrusted(root, self.state) is None
+            capture = Capture(self._git, refs, root, actor, cache, is_clone, is_trusted, earlier, began_ns)
             await capture.look(await self._known(earlier, cache), self._excludes)
             await capture.keep()
             if capture.is_news and not is_clone:

@@ -80,10 +80,12 @@ class Walk:
         """Whether a bound was reached."""
         return BEYOND in self.closed.values()
 
-    def new_folders(self) -> set[bytes]:
-        """The directories that new files lie in, and those above them, but for the root."""
+    def new_folders(self, always: Container[bytes] = ()) -> set[bytes]:
+        """The directories that new files lie in, but for those in `always`, and those above them, but for the root."""
         folders: set[bytes] = set()
-        for folder, _ in self.new:
+        for folder, names in self.new:
+            if always and all(folder + b"/" + name in always for name in names.split(b"\0")):
+                continue
             while folder and folder not in folders:
                 folders.add(folder)
                 folder = folder.rpartition(b"/")[0]
@@ -295,13 +297,16 @@ class _Walker:
     ) -> list[bytes] | None:
         """Names of files and links among the next entries; None at the end."""
         names: list[bytes] = []
-        is_plain = not folder.is_trusted and not folder.in_git
+        is_plain, in_git = not folder.is_trusted, folder.in_git
         encode = os.fsencode  # once: it is called fifty thousand times
         count = 0
         for count, entry in enumerate(itertools.islice(entries, _AT_ONCE), 1):  # noqa: B007 - used after the loop
-            if (
-                is_plain and entry.is_file(follow_symlinks=False) and entry.name.lower() not in _WATCHED_NAMES
-            ) or self._look_at(entry, folder, path):
+            is_file = entry.is_file(follow_symlinks=False)
+            if is_file and in_git:
+                continue
+            if (is_file and is_plain and entry.name.lower() not in _WATCHED_NAMES) or self._look_at(
+                entry, folder, path
+            ):
                 names.append(encode(entry.name))
         self._entries_left -= count
         self._crowds[path.partition(b"/")[0]] += count
