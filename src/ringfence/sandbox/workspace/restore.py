@@ -1,4 +1,4 @@
-"""Writing a checkpoint back: into an empty directory, or over a workspace, changing only what differs.
+"""Writing a snapshot back: into an empty directory, or over a workspace, changing only what differs.
 
 No component of a path is followed if it is a link; what is in the way of a path is a conflict unless the same
 act removes it. All new contents are on disk, in a private directory at the top of the workspace, before the
@@ -67,23 +67,23 @@ class Restored:
     repositories: Retired = field(default_factory=Retired)
     """Repositories that the run made."""
     active: tuple[str, ...] = ()
-    """Files of the run that no checkpoint holds, that run on the user's machine, and that are there still."""
+    """Files of the run that no snapshot holds, that run on the user's machine, and that are there still."""
 
 
-async def materialise(store: SnapshotStore, checkpoint: str, directory: Path, owner: Actor) -> None:
-    """Fill an empty directory with the files of a checkpoint.
+async def materialise(store: SnapshotStore, snapshot: str, directory: Path, owner: Actor) -> None:
+    """Fill an empty directory with the files of a snapshot.
 
     Args:
-        store: Where the checkpoint is.
-        checkpoint: Its id.
+        store: Where the snapshot is.
+        snapshot: Its id.
         directory: Exists, is empty, and nobody else can reach it yet.
         owner: To whom it and all in it will belong.
 
     Raises:
         InfrastructureFault: The disk is full, or the directory is not writable.
     """
-    private = (await store.memo(checkpoint)).private
-    async for batch in store.contents(await store.blobs(checkpoint)):
+    private = (await store.memo(snapshot)).private
+    async for batch in store.contents(await store.blobs(snapshot)):
         await _in_tree(directory, Actor.current(), partial(_fill, batch=batch, private=private))
     await Actor.current().call(lambda: give(directory, owner))
 
@@ -105,7 +105,7 @@ def _write(tree: Tree, path: bytes, blob: Blob, data: bytes, mode: int) -> None:
 async def restore(
     store: SnapshotStore, *, wanted: str, expected: str | None, label: str, force: bool = False
 ) -> Restored:
-    """Set the files that differ between two checkpoints to what they are in `wanted`.
+    """Set the files that differ between two snapshots to what they are in `wanted`.
 
     Args:
         store: Of the workspace that is written.
@@ -118,7 +118,7 @@ async def restore(
     Raises:
         WorkspaceConflict: Files changed since `expected`; nothing was written.
         InfrastructureFault: The disk is full, or a file cannot be written. What is written is named by
-            the difference between the workspace and the checkpoint under `label`.
+            the difference between the workspace and the snapshot under `label`.
     """
     await _sweep(store)
     safety = await store.take(label, base=expected or wanted)

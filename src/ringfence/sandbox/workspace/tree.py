@@ -333,4 +333,6 @@ def _read_all(file: int, size: int, limit_bytes: int) -> bytes:
         data += chunk
         if len(data) > limit_bytes:
             raise OSError(errno.EFBIG, "too large")
+        if len(data) == size:  # one byte more was asked for
+            break
     return bytes(data)

@@ -59,23 +59,23 @@ def lies_in(path: bytes, places: Container[bytes]) -> bool:
     return ELSEWHERE in places
 
 
-def save_memo(store: Path, checkpoint: str, memo: Memo) -> None:
+def save_memo(store: Path, snapshot: str, memo: Memo) -> None:
     """Keep what is known of a snapshot."""
     folder = make_private_dir(store / "memo")
-    (folder / checkpoint).write_bytes(msgspec.msgpack.encode(memo))
+    (folder / snapshot).write_bytes(msgspec.msgpack.encode(memo))
 
 
-def load_memo(store: Path, checkpoint: str) -> Memo:
+def load_memo(store: Path, snapshot: str) -> Memo:
     """What is known of a snapshot.
 
     Raises:
-        RecordError: There is no such checkpoint.
+        RecordError: There is no such snapshot.
     """
     try:
-        return msgspec.msgpack.decode((store / "memo" / checkpoint).read_bytes(), type=Memo)
+        return msgspec.msgpack.decode((store / "memo" / snapshot).read_bytes(), type=Memo)
     except (OSError, msgspec.DecodeError) as exc:
         raise RecordError(
-            f"checkpoint {checkpoint!r} is not in {store}; `ringfence gc` removes old ones"
+            f"checkpoint {snapshot!r} is not in {store}; `ringfence gc` removes old ones"
         ) from exc
 
 

@@ -127,7 +127,7 @@ class SnapshotStore:
 
         Raises:
             UsageError: There is more to keep than the limit.
-            InfrastructureFault: Git failed, or another checkpoint of this workspace takes too long.
+            InfrastructureFault: Git failed, or another snapshot of this workspace takes too long.
         """
         if not _LABEL.fullmatch(label):
             raise UsageError(f"{label!r} does not name a checkpoint; use <run>/<word>")
@@ -172,13 +172,13 @@ class SnapshotStore:
         )
         return set(answer.stdout.split(b"\0")) - {b""}
 
-    async def memo(self, checkpoint: str) -> Memo:
+    async def memo(self, snapshot: str) -> Memo:
         """What is known of a snapshot besides its files.
 
         Raises:
-            RecordError: There is no such checkpoint.
+            RecordError: There is no such snapshot.
         """
-        return await anyio.to_thread.run_sync(load_memo, self.directory, checkpoint)
+        return await anyio.to_thread.run_sync(load_memo, self.directory, snapshot)
 
     async def has(self, label: str) -> bool:
         """Whether there is a snapshot under this label."""
@@ -200,9 +200,12 @@ class SnapshotStore:
 
     async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
         """Files that differ between two snapshots."""
-        command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", earlier, later)
+        return {path for path, _, _ in await self._changed(earlier, later)}
+
+    async def _changed(self, earlier: str, later: str) -> list[tuple[bytes, int, str]]:
+        command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
         result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
-        return set(result.stdout.split(b"\0")) - {b""}
+        return read_changes(result.stdout)
 
     async def patch(self, earlier: str, later: str) -> bytes:
         """The changes as a patch that `git apply` takes, binary files included.
@@ -233,9 +236,9 @@ class SnapshotStore:
             except GitBoundReached as exc:
                 raise _too_large(exc) from exc
 
-    async def blobs(self, checkpoint: str) -> list[Blob]:
+    async def blobs(self, snapshot: str) -> list[Blob]:
         """All files of a snapshot."""
-        command = ("ls-tree", "-r", "-z", "-l", checkpoint)
+        command = ("ls-tree", "-r", "-z", "-l", snapshot)
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
@@ -245,9 +248,7 @@ class SnapshotStore:
         Raises:
             InfrastructureFault: The store has lost one of them.
         """
-        command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
-        result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
-        changed = read_changes(result.stdout)
+        changed = await self._changed(earlier, later)
         found = [(path, mode, name) for path, mode, name in changed if mode]
         gone = {path for path, mode, _ in changed if not mode}
         if not found:
