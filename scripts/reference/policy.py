@@ -7,8 +7,9 @@ from ringfence.egress.engine.routes import ROUTES
 from ringfence.sandbox.bubblewrap.mounts import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
-from ringfence.sandbox.workspace.policy import REFUSALS, RESERVED_ID, Caller, decide
+from ringfence.sandbox.workspace.policy import REFUSALS, RESERVED_ID, choose_user_and_mode
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.run_as import Actor
 
 _HEAD = """\
 # Policy
@@ -88,7 +89,7 @@ def _whose() -> str:
 
 
 def _decided(caller: int, owner: int) -> str:
-    return decide(Caller(caller, caller), owner, owner, asked=None).mode
+    return choose_user_and_mode(Actor(caller, caller), Actor(owner, owner), asked=None)[1]
 
 
 def _calls() -> list[tuple[str, str, str, str]]:

@@ -163,7 +163,8 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     from ringfence.sandbox import Sandbox
     from ringfence.sandbox.policy import effective_policy
     from ringfence.sandbox.registry import examine, limit_refusal
-    from ringfence.sandbox.workspace.open import open_workspace, protected_placement
+    from ringfence.sandbox.workspace.open import open_workspace
+    from ringfence.sandbox.workspace.placement import protected_placement
 
     assert spec.workspace is not None
     traits = await examine(spec)

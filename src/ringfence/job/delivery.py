@@ -23,7 +23,7 @@ from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
 from ringfence.sandbox.workspace.git.commits import NOT_TAKEN, ImportedCommits
-from ringfence.sandbox.workspace.open import open_copy
+from ringfence.sandbox.workspace.placement import open_copy
 from ringfence.sandbox.workspace.record import open_store
 from ringfence.sandbox.workspace.run import (
     Finished,
@@ -78,7 +78,7 @@ class Delivery:
 
     async def _commits(self) -> ImportedCommits | None:
         """The commits made inside; what keeps a sandbox from handing them out does not decide how the run ended."""
-        if self.prepared.view.git is None:
+        if self.prepared.workspace.git is None:
             return None
         notes = await give_rights_back(self.prepared)
         if not await may_have_commits(self.prepared):
@@ -148,7 +148,7 @@ class Delivery:
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
                     copy = open_copy(self.prepared.workspace, (store, work.after.id))
-                    placement = (await stack.enter_async_context(copy)).placement
+                    placement = await stack.enter_async_context(copy)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
         return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")

@@ -159,7 +159,7 @@ class Sandbox:
                 own = None
                 if placement is None:
                     own = await stack.enter_async_context(open_for_sandbox(spec, name, state_dir()))
-                    placement = own.view.placement
+                    placement = own.placement
                 launch = Launch(name, spec, placement, guest_arguments(), run_id)
                 upload = None
                 if placement.carry != "none":

@@ -53,7 +53,7 @@ async def test_conforms(check: Check, folder: Path) -> None:
             os.chown(workspace, OTHER_UID, OTHER_UID)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": workspace, **changes})
         async with open_for_sandbox(spec, "one", folder / "state") as opened:
-            placement = opened.view.placement
+            placement = opened.placement
             pool = Pool(folder / f"pool-{number}", PoolSize(1, 600.0))
             pools.append(pool)
             await pool.refill(spec, placement, run_dir)

@@ -15,7 +15,7 @@ from ringfence.sandbox.pool.counts import Counts, count, read_counts
 from ringfence.sandbox.pool.pool import take_ready
 from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, move_placement, shape_of
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
-from ringfence.sandbox.workspace.protect.mounts import covers_for
+from ringfence.sandbox.workspace.protect.mounts import COVER
 
 INSIDE = Path("/project")
 
@@ -225,7 +225,9 @@ def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
     workspace = tmp_path / "project"
     workspace.mkdir()
     spec = SandboxSpec(workspace=workspace)
-    placement = Placement(1500, 1500, workspace, workspace, overlays=covers_for(workspace, [b"s"]))
+    placement = Placement(
+        1500, 1500, workspace, workspace, overlays=(Overlay(COVER, workspace / "s", read_only=True),)
+    )
 
     def bound() -> Shape:
         (workspace / "s").unlink(missing_ok=True)

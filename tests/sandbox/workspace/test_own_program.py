@@ -10,7 +10,7 @@ import pytest
 
 import ringfence
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.policy import check_own_program
+from ringfence.sandbox.workspace.protect.own_program import check_own_program
 
 
 def _refusal(place: Path) -> str | None:
@@ -37,7 +37,7 @@ def test_another_workspace_is_not(tmp_path: Path):
 
 _SCRIPT = """
 from pathlib import Path
-from ringfence.sandbox.workspace.policy import check_own_program
+from ringfence.sandbox.workspace.protect.own_program import check_own_program
 check_own_program(Path(__file__).parent)
 Path(__file__).with_name("wave.py").write_text("raise SystemExit('an agent was here')")
 import wave
@@ -60,7 +60,7 @@ def test_a_script_in_its_own_project_may_run(tmp_path: Path):
 def test_modules_in_the_workspace_are_refused(tmp_path: Path):
     """A directory that was put on the path on purpose; the error says what to do from Python, too."""
     (tmp_path / "lib").mkdir()
-    code = "import sys; sys.path.insert(1, sys.argv[1]); from ringfence.sandbox.workspace.policy import *"
+    code = "import sys; sys.path.insert(1, sys.argv[1]); from ringfence.sandbox.workspace.protect.own_program import *"
     code += "\ncheck_own_program(__import__('pathlib').Path(sys.argv[2]))"
     command = [sys.executable, "-c", code, str(tmp_path / "lib"), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True)
@@ -143,7 +143,7 @@ def test_an_environment_beside_the_project(project: Path, ground: Path):
 def test_a_module_path_through_the_project(tmp_path: Path):
     """A way through a directory of the project and back is refused: an agent could put a link there."""
     (tmp_path / "sub").mkdir()
-    code = "import sys; sys.path.insert(1, sys.argv[1]); from ringfence.sandbox.workspace.policy import *"
+    code = "import sys; sys.path.insert(1, sys.argv[1]); from ringfence.sandbox.workspace.protect.own_program import *"
     code += "\ncheck_own_program(__import__('pathlib').Path(sys.argv[2]))"
     way = f"{tmp_path}/sub/../../elsewhere"
     ended = subprocess.run(

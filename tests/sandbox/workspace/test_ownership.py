@@ -7,69 +7,60 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
+from ringfence.sandbox.base import Traits
 from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
-from ringfence.sandbox.workspace.policy import (
-    RESERVED_ID,
-    Caller,
-    Decision,
-    check_reserved,
-    decide,
-    decide_for,
-)
+from ringfence.sandbox.workspace.open import open_workspace
+from ringfence.sandbox.workspace.policy import RESERVED_ID, check_reserved, choose_user_and_mode
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.sandbox import open_for_sandbox
 
-USER, ROOT = Caller(1000, 1000), Caller(0, 0)
+USER, ROOT, RESERVED = Actor(1000, 1000), Actor(0, 0), Actor(RESERVED_ID, RESERVED_ID)
 
 
 @pytest.mark.parametrize(
-    ("caller", "owner", "asked", "expected"),
+    ("caller", "owner", "asked", "user", "mode"),
     [
-        pytest.param(USER, (1000, 1000), None, Decision(1000, 1000, "bind"), id="own"),
-        pytest.param(USER, (1000, 1000), "clone", Decision(1000, 1000, "clone"), id="own-clone"),
-        pytest.param(USER, (1000, 1000), "read_only", Decision(1000, 1000, "read_only"), id="own-read-only"),
-        pytest.param(USER, (2000, 2000), None, Decision(1000, 1000, "clone"), id="others"),
-        pytest.param(USER, (0, 0), None, Decision(1000, 1000, "clone"), id="roots"),
+        pytest.param(USER, USER, None, USER, "bind", id="own"),
+        pytest.param(USER, USER, "clone", USER, "clone", id="own-clone"),
+        pytest.param(USER, USER, "read_only", USER, "read_only", id="own-read-only"),
+        pytest.param(USER, Actor(2000, 2000), None, USER, "clone", id="others"),
+        pytest.param(USER, ROOT, None, USER, "clone", id="roots"),
         pytest.param(
-            Caller(1000, 0), (1000, 0), None, Decision(1000, RESERVED_ID, "bind"), id="gid-0-of-a-user"
+            Actor(1000, 0), Actor(1000, 0), None, Actor(1000, RESERVED_ID), "bind", id="gid-0-of-a-user"
         ),
-        pytest.param(ROOT, (1000, 100), None, Decision(1000, 100, "bind"), id="root-on-a-users"),
-        pytest.param(ROOT, (1000, 0), None, Decision(1000, RESERVED_ID, "bind"), id="root-never-lends-gid-0"),
-        pytest.param(ROOT, (0, 0), None, Decision(RESERVED_ID, RESERVED_ID, "clone"), id="root-on-roots"),
+        pytest.param(ROOT, Actor(1000, 100), None, Actor(1000, 100), "bind", id="root-on-a-users"),
         pytest.param(
-            ROOT,
-            (0, 0),
-            "bind",
-            Decision(RESERVED_ID, RESERVED_ID, "bind", is_idmapped=True),
-            id="root-binds-roots",
+            ROOT, Actor(1000, 0), None, Actor(1000, RESERVED_ID), "bind", id="root-never-lends-gid-0"
         ),
-        pytest.param(
-            ROOT, (0, 0), "read_only", Decision(RESERVED_ID, RESERVED_ID, "read_only"), id="root-reads"
-        ),
+        pytest.param(ROOT, ROOT, None, RESERVED, "clone", id="root-on-roots"),
+        pytest.param(ROOT, ROOT, "bind", RESERVED, "bind", id="root-binds-roots"),
+        pytest.param(ROOT, ROOT, "read_only", RESERVED, "read_only", id="root-reads"),
     ],
 )
-def test_table(caller: Caller, owner: tuple[int, int], asked: WorkspaceMode | None, expected: Decision):
-    """Each row of the table gives this identity and mode, and never uid or gid 0."""
-    assert decide(caller, *owner, asked=asked) == expected
+def test_table(caller: Actor, owner: Actor, asked: WorkspaceMode | None, user: Actor, mode: WorkspaceMode):
+    """Each row of the table gives this user and mode, and never uid or gid 0."""
+    assert choose_user_and_mode(caller, owner, asked=asked) == (user, mode)
 
 
 @pytest.mark.parametrize(("asked", "mode"), [(None, "clone"), ("clone", "clone"), ("read_only", "read_only")])
 def test_an_engine_that_sees_no_files(asked: WorkspaceMode | None, mode: WorkspaceMode):
     """Where nothing of this machine can be mounted, the workspace is a clone unless it is only read."""
-    assert decide(USER, 1000, 1000, asked=asked, unseen="it is elsewhere").mode == mode
+    assert choose_user_and_mode(USER, USER, asked=asked, unseen="it is elsewhere") == (USER, mode)
 
 
-def test_bind_is_refused_where_no_files_are_seen():
+@pytest.mark.parametrize("caller", [USER, ROOT])
+def test_bind_is_refused_where_no_files_are_seen(caller: Actor):
     """Asking for `bind` by name does not show an empty directory."""
     with pytest.raises(PolicyRefused, match="it is elsewhere; use mode 'clone'") as caught:
-        decide(USER, 1000, 1000, asked="bind", unseen="it is elsewhere")
+        choose_user_and_mode(caller, caller, asked="bind", unseen="it is elsewhere")
     assert caught.value.rule == "workspace-on-engine"
 
 
-@pytest.mark.parametrize(("caller", "owner"), [(USER, 2000), (USER, 0)])
-def test_bind_is_refused_where_no_user_owns_the_workspace(caller: Caller, owner: int):
+@pytest.mark.parametrize("owner", [Actor(2000, 2000), ROOT])
+def test_bind_is_refused_where_no_user_owns_the_workspace(owner: Actor):
     """Asking for `bind` by name does not lend a user somebody else's or root's identity."""
     with pytest.raises(PolicyRefused, match="mode 'clone'") as caught:
-        decide(caller, owner, owner, asked="bind")
+        choose_user_and_mode(USER, owner, asked="bind")
     assert caught.value.rule == "bind-owner"
 
 
@@ -86,11 +77,13 @@ def test_reserved_id_is_free_here():
     assert 65_536 <= RESERVED_ID < 100_000
 
 
-def test_decision_reads_the_owner_from_disk(workspace: Path):
-    """A user binds what it owns; root's own files are cloned."""
-    decision = decide_for(workspace, None)
-    assert decision.mode == ("clone" if os.geteuid() == 0 else "bind")
-    assert decision.uid != 0
+@pytest.mark.parametrize("asked", [None, "bind"])
+async def test_the_owner_is_read_from_disk(asked: WorkspaceMode | None, workspace: Path, state: Path):
+    """A user binds what it owns; root's own files are cloned, or bound by an idmapped mount."""
+    async with open_workspace(workspace, asked, state=state, holder=None, traits=Traits()) as opened:
+        is_root = os.geteuid() == 0
+        assert opened.mode == (asked or ("clone" if is_root else "bind"))
+        assert (opened.placement.uid != 0, opened.placement.is_idmapped) == (True, bool(is_root and asked))
 
 
 async def test_place_shows_git_and_trusted_files_read_only(repository: Path, state: Path):
@@ -103,13 +96,13 @@ async def test_place_shows_git_and_trusted_files_read_only(repository: Path, sta
     async with open_for_sandbox(
         SandboxSpec(backend="bubblewrap", workspace=repository), "one", state
     ) as opened:
-        overlays = {overlay.target.name: overlay.read_only for overlay in opened.view.placement.overlays}
+        overlays = {overlay.target.name: overlay.read_only for overlay in opened.placement.overlays}
     assert overlays == {".git": True, ".envrc": True}
 
 
 async def test_place_without_a_workspace_is_never_root(state: Path):
     """A sandbox with no workspace has an identity all the same."""
     async with open_for_sandbox(SandboxSpec(backend="bubblewrap"), "one", state) as opened:
-        placement = opened.view.placement
+        placement = opened.placement
     assert placement.workspace is None
     assert placement.uid == (os.geteuid() or RESERVED_ID)

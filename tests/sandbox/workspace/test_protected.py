@@ -7,7 +7,7 @@ import pytest
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.protect.flags import flag, reason
-from ringfence.sandbox.workspace.protect.mounts import guard_git, overlays_for
+from ringfence.sandbox.workspace.protect.mounts import auto_executed, git_entries, mount_guards, own_git
 
 
 @pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)
@@ -24,7 +24,7 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
     path = workspace / entry.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    overlays = {overlay.target: overlay.read_only for overlay in overlays_for(workspace)}
+    overlays = {overlay.target: overlay.read_only for overlay in mount_guards(workspace, [auto_executed()])}
     assert overlays.pop(path) is True
     assert set(overlays) == set(path.parents) - set(workspace.parents) - {workspace}
     assert not any(overlays.values())
@@ -32,7 +32,7 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
 
 def test_absent_files_are_not_made(workspace: Path):
     """Nothing is mounted, and nothing created, for what is not there."""
-    assert overlays_for(workspace) == ()
+    assert mount_guards(workspace, [auto_executed()]) == ()
     assert list(workspace.iterdir()) == []
 
 
@@ -40,7 +40,7 @@ def test_links_are_left_alone(workspace: Path):
     """A mount would follow a link out of the workspace."""
     (workspace / ".envrc").symlink_to("/etc/passwd")
     (workspace / ".github").symlink_to("/etc")
-    assert overlays_for(workspace) == ()
+    assert mount_guards(workspace, [auto_executed()]) == ()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_tools_run_unasked(path: str):
 def test_ordinary_work_stays_writable(workspace: Path, path: str):
     """Files that agents are asked to edit are reported, not read-only."""
     (workspace / path).touch()
-    assert overlays_for(workspace) == ()
+    assert mount_guards(workspace, [auto_executed()]) == ()
 
 
 def test_bare_repository_is_flagged():
@@ -140,10 +140,10 @@ def test_git_that_is_a_link_is_refused(workspace: Path):
     """Git would follow the link, and a mount cannot guard it."""
     (workspace / ".git").symlink_to("elsewhere")
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        guard_git(workspace)
+        own_git(workspace)
 
 
 def test_too_many_repositories(workspace: Path):
     """More repositories than can be guarded are refused, not left open."""
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        overlays_for(workspace, git_entries=[b"%d/.git" % i for i in range(201)])
+        mount_guards(workspace, [git_entries(b"%d/.git" % i for i in range(201))])

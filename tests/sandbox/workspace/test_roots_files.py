@@ -211,7 +211,7 @@ async def test_nobody_lends_root(roots: Path, state: Path) -> None:
     async with open_for_sandbox(
         SandboxSpec(backend="bubblewrap", workspace=roots, mode="bind"), "one", state
     ) as opened:
-        placement = opened.view.placement
+        placement = opened.placement
     assert (placement.uid, placement.gid, placement.is_idmapped) == (RESERVED_ID, RESERVED_ID, True)
 
 
@@ -237,7 +237,7 @@ async def test_a_mount_for_an_engine_goes_with_its_sandbox(
         assert not (ON_HOST / sandbox.id).exists()
     async with (
         open_for_sandbox(spec, "left", state) as opened,
-        mounted_on_host(Launch("left", spec, opened.view.placement, ())) as there,
+        mounted_on_host(Launch("left", spec, opened.placement, ())) as there,
     ):
         source = there.placement.workspace_source
         assert source is not None

@@ -1,23 +1,20 @@
 """Which directories may be a workspace, in which mode, and as which host user a sandbox works there.
 
-Refused is what no snapshot could undo. As whom, and how, is one table for all backends. What ringfence itself runs from
-is never writable inside: a virtual environment in the workspace is mounted read-only.
+Refused is what no snapshot could undo. As whom, and how, is one table for all backends.
 """
 
 import grp
 import os
 import pwd
 import stat
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.spec import WorkspaceMode
-from ringfence.sandbox.workspace.run_as import primary_group
+from ringfence.sandbox.workspace.run_as import Actor
 
 RESERVED_ID = 87_463
 """Host uid and gid of a root caller's sandbox on root's own files.
@@ -26,8 +23,6 @@ Between 65536 and 99999 no distribution hands out ids: system and user ids end b
 ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and above 524288.
 """
 
-_NEEDED = ("anyio", "msgspec", "pydantic")
-"""Some of what ringfence needs: where these were loaded from, the rest will be, too."""
 _SYSTEM = (
     "/bin",
     "/boot",
@@ -179,42 +174,10 @@ def check_reachable(workspace: Path) -> None:
         ) from exc
 
 
-@frozen
-class Caller:
-    """Who runs ringfence."""
-
-    uid: int
-    gid: int
-
-    @classmethod
-    def current(cls) -> "Caller":
-        """Of this process."""
-        return cls(os.geteuid(), os.getegid())
-
-
-@frozen
-class Decision:
-    """As whom, and how."""
-
-    uid: int
-    gid: int
-    mode: WorkspaceMode
-    is_idmapped: bool = False
-    """Whether root's files are shown as the sandbox's own."""
-    own_environment: tuple[bytes, ...] = ()
-    """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
-
-
-def decide(
-    caller: Caller,
-    owner_uid: int,
-    owner_gid: int,
-    *,
-    asked: WorkspaceMode | None,
-    reserved: int = RESERVED_ID,
-    unseen: str | None = None,
-) -> Decision:
-    """Choose the identity and the mode of a sandbox.
+def choose_user_and_mode(
+    caller: Actor, owner: Actor, *, asked: WorkspaceMode | None, unseen: str | None = None
+) -> tuple[Actor, WorkspaceMode]:
+    """Choose as which user of the host a sandbox runs, and how the workspace is shown to it.
 
     ========  ==================  =========================  ==================================
     caller    workspace of        runs as                    mode, unless another is asked for
@@ -225,163 +188,63 @@ def decide(
     root      root                the reserved id            `clone`; `bind` by an idmapped mount
     ========  ==================  =========================  ==================================
 
-    Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused.
+    Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused. Group 0 is never
+    lent: the reserved id takes its place.
 
     Args:
         caller: Who runs ringfence.
-        owner_uid: Owner of the workspace.
-        owner_gid: The owner's primary group. 0 is never lent: the reserved id takes its place.
+        owner: Owner of the workspace, with its primary group.
         asked: The mode that was asked for, if any.
-        reserved: The reserved id.
         unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
-        PolicyRefused: `bind` was asked for and is not to be had.
+        PolicyRefused: `bind` was asked for and is not to be had; or the reserved id is somebody's.
     """
-    if caller.uid != 0:
-        uid, gid, binds = caller.uid, caller.gid, caller.uid == owner_uid
-        reason = f"it belongs to uid {owner_uid}, not to you (uid {caller.uid})"
-    elif owner_uid != 0:
-        uid, gid, binds, reason = owner_uid, owner_gid or reserved, True, ""
-    else:
-        uid, gid, binds = reserved, reserved, False
-        reason = ""
+    user, binds = caller, caller.uid == owner.uid
+    if caller.uid == 0 != owner.uid:
+        user, binds = owner, True
+    elif caller.uid == 0:
+        user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
             f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are carried there, an "
             "engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
-    if caller.uid == 0 == owner_uid and asked == "bind":
-        return Decision(uid, gid, "bind", is_idmapped=True)
-    binds = binds and unseen is None
     if asked == "bind" and not binds:
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: {reason}; use mode 'clone', or chown the workspace",
+            f"workspace mode 'bind' is refused: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use mode"
+            " 'clone', or chown the workspace",
             rule="bind-owner",
         )
-    return Decision(uid, gid or reserved, asked or ("bind" if binds else "clone"))
+    user = Actor(user.uid, user.gid or RESERVED_ID)
+    if RESERVED_ID in (user.uid, user.gid):
+        check_reserved(RESERVED_ID)
+    return user, asked or ("bind" if binds and unseen is None else "clone")
 
 
-def decide_for(
-    workspace: Path, asked: WorkspaceMode | None, *, reserved: int = RESERVED_ID, unseen: str | None = None
-) -> Decision:
-    """Choose identity and mode for a workspace on this machine.
-
-    Raises:
-        PolicyRefused: As `decide`; or the reserved id is somebody's.
-    """
-    status = workspace.stat()
-    decision = decide(
-        Caller.current(),
-        status.st_uid,
-        primary_group(status.st_uid, status.st_gid),
-        asked=asked,
-        reserved=reserved,
-        unseen=unseen,
-    )
-    if reserved in {decision.uid, decision.gid}:
-        check_reserved(reserved)
-    if decision.mode == "bind":
-        return replace(decision, own_environment=check_own_program(workspace))
-    return decision
-
-
-def decide_on_host(mode: WorkspaceMode | None) -> Decision:
-    """The decision for the bare host: the workspace itself, as the caller.
+def choose_on_host(asked: WorkspaceMode | None) -> tuple[Actor, WorkspaceMode]:
+    """User and mode of the bare host: the workspace itself, as the caller.
 
     Raises:
         PolicyRefused: Another mode was asked for.
     """
-    if mode not in (None, "bind"):
+    if asked not in (None, "bind"):
         raise PolicyRefused(
-            f"workspace mode {mode!r} is refused: the host backend has no fence to show another workspace with;"
+            f"workspace mode {asked!r} is refused: the host backend has no fence to show another workspace with;"
             " use --sandbox bubblewrap, or leave the mode out",
             rule="host-mode",
         )
-    return Decision(os.geteuid(), os.getegid(), "bind")
+    return Actor.current(), "bind"
 
 
-def decide_without_workspace() -> Decision:
-    """The decision for a sandbox that has no workspace.
+def user_without_workspace() -> Actor:
+    """As whom a sandbox runs that has no workspace.
 
     Raises:
         PolicyRefused: The reserved id is somebody's.
     """
-    caller = Caller.current()
-    decision = decide(caller, caller.uid, caller.gid, asked="clone")
-    if decision.uid == RESERVED_ID:
-        check_reserved(RESERVED_ID)
-    return decision
-
-
-def check_own_program(workspace: Path) -> tuple[bytes, ...]:
-    """See that what runs now on the host does not lie where an agent is about to write.
-
-    The virtual environment that ringfence runs from may lie there, as it can be mounted read-only. So may the directory
-    of the script that runs: it is the user's own. From now on it is searched last, so that nothing an agent puts there
-    can take the place of a module that is imported later.
-
-    Returns:
-        What has to be read-only inside, relative to the workspace.
-
-    Raises:
-        PolicyRefused: Ringfence, its interpreter or a module path lies elsewhere in the workspace.
-    """
-    resolved = os.path.realpath(workspace)
-    own = _own_places()
-    lies_inside = {path: _lies_in(path, resolved) for path in {*own, *sys.path}}
-    environment = _environment_in(resolved)
-    is_read_only = {path: environment is not None and _lies_in(path, environment) for path in lies_inside}
-    inside = [path for path in own if lies_inside[path] and not is_read_only[path]]
-    if inside:
-        raise PolicyRefused(
-            f"ringfence itself runs from {inside[0]!r}, in the workspace, where an agent could change it; use mode "
-            "'clone' (--mode clone; from Python: in a run) or 'read_only' (SandboxSpec(mode='read_only')), or install "
-            "ringfence outside of the project",
-            rule="workspace-runs-ringfence",
-        )
-    sys.path.sort(key=lambda path: lies_inside[path] and not is_read_only[path])
-    return () if environment is None else (os.fsencode(os.path.relpath(environment, resolved)),)
-
-
-def _environment_in(workspace: str) -> str | None:
-    """The virtual environment of this interpreter, if it is a directory below the workspace that no link leads to."""
-    prefix = os.path.normpath(sys.prefix)
-    is_environment = sys.prefix != sys.base_prefix and os.path.isfile(f"{prefix}/pyvenv.cfg")  # noqa: PTH113 -- a text
-    is_below = prefix.startswith(workspace.rstrip("/") + "/")
-    return prefix if is_environment and is_below and os.path.realpath(prefix) == prefix else None
-
-
-def _own_places() -> list[str]:
-    """Where the interpreter, ringfence and what it needs lie; not where a script or a module lies that was named."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    named = {"", sys.path[0] if sys.path else "", str(Path(main).parent) if main else ""}
-    needed = (sys.modules[name].__file__ for name in _NEEDED if name in sys.modules)
-    own = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.executable, str(Path(__file__).parents[2])}
-    own |= {path for path in sys.path if path not in named}
-    return sorted(filter(None, {*own, *needed}))
-
-
-def _lies_in(path: str, workspace: str) -> bool:
-    try:
-        place = str(Path(path).absolute())
-    except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
-        return False
-    # All ways: a venv's python is a link that leads out of the workspace, and lies in it all the same; and who goes
-    # through a directory in it and back (`project/sub/../../venv`) goes where an agent may put a link.
-    inner = workspace.rstrip("/") + "/"
-    ways = (*_passed(place), os.path.realpath(place))
-    return any(way.startswith(inner) for way in ways) or os.path.normpath(place) == inner.rstrip("/")
-
-
-def _passed(path: str) -> Iterator[str]:
-    """Each place that a path goes through, `..` taken back: what lies above the workspace is no part of it."""
-    place = "/"
-    for part in path.split("/"):
-        if part not in ("", "."):
-            place = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 -- `..` of a text is wanted
-            yield place
+    return choose_user_and_mode(Actor.current(), Actor.current(), asked="clone")[0]
 
 
 def check_reserved(reserved: int) -> None:

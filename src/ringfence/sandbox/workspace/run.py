@@ -31,12 +31,8 @@ from ringfence.sandbox.workspace.git.commits import (
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
 from ringfence.sandbox.workspace.git.private import Submodule
-from ringfence.sandbox.workspace.open import (
-    Findings,
-    View,
-    Workspace,
-    show_workspace,
-)
+from ringfence.sandbox.workspace.open import Workspace
+from ringfence.sandbox.workspace.placement import place_workspace
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
@@ -61,7 +57,6 @@ class Prepared:
     """A workspace made ready for a run's sandboxes."""
 
     workspace: Workspace
-    view: View
     before: Snapshot
     record: WorkRecord
     run_dir: Path
@@ -69,7 +64,7 @@ class Prepared:
     @property
     def placement(self) -> Placement:
         """Of the run's sandboxes."""
-        return self.view.placement
+        return self.workspace.placement
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,10 +113,9 @@ async def prepare(
     store = SnapshotStore(workspace.path, workspace.state, actor=workspace.owner, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
     start = await _start(earlier, workspace, store, before)
-    found = Findings.of_snapshot(before) if workspace.traits.is_fence else None
-    view = await show_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
-    is_clone = workspace.mode == "clone"
-    source = view.placement.workspace_source
+    found = before if workspace.traits.is_fence else None
+    workspace = await place_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
+    source = workspace.placement.workspace_source
     record = WorkRecord(
         run=run,
         workspace=str(workspace.path),
@@ -130,20 +124,19 @@ async def prepare(
         gid=workspace.owner.gid,
         before=before.id,
         start=await _keep_start(store, before, source, run) if start != before.id else None,
-        base_commit=view.git.refs.head_commit() if view.git else None,
-        clone=str(source) if is_clone else None,
+        base_commit=workspace.git.refs.head_commit() if workspace.git else None,
+        clone=str(source) if workspace.mode == "clone" else None,
         git_present=has_git(workspace.path),
         notes=[
             *before.notes,
             *(await anyio.to_thread.run_sync(surroundings, workspace.path, workspace.state) if found else ()),
             *workspace.notes,
-            *view.notes,
             *(before.shared if workspace.mode == "bind" and found else ()),
         ],
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
     )
     save_record(run_dir, record)
-    return Prepared(workspace, view, before, record, run_dir)
+    return Prepared(workspace, before, record, run_dir)
 
 
 async def _start(
@@ -195,9 +188,9 @@ async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
 
 async def may_have_commits(prepared: Prepared) -> bool:
     """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
-    if prepared.view.git is None or prepared.view.submodules:
-        return prepared.view.git is not None
-    return await has_new_commits(prepared.view.git)
+    if prepared.workspace.git is None or prepared.workspace.submodules:
+        return prepared.workspace.git is not None
+    return await has_new_commits(prepared.workspace.git)
 
 
 async def fetch_commits(prepared: Prepared, sandbox: Inside) -> ImportedCommits | None:
@@ -210,16 +203,16 @@ async def fetch_commits(prepared: Prepared, sandbox: Inside) -> ImportedCommits 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
-    if prepared.view.git is None or prepared.workspace.layout is None:
+    if prepared.workspace.git is None or prepared.workspace.layout is None:
         return None
     out = await import_commits(
         sandbox,
-        prepared.view.git,
+        prepared.workspace.git,
         run_dir=prepared.run_dir,
         actor=prepared.record.actor,
         protect=prepared.record.protect,
     )
-    modules = [await _module_out(prepared, module, sandbox) for module in prepared.view.submodules]
+    modules = [await _module_out(prepared, module, sandbox) for module in prepared.workspace.submodules]
     notes = (note for module in modules for note in module.notes)
     committed = (file for module in modules for file in module.committed)
     return ImportedCommits(out.refs, (*out.notes, *notes), (*out.committed, *committed))

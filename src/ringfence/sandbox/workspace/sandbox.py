@@ -12,20 +12,14 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.workspace.open import (
-    Findings,
-    View,
-    Workspace,
-    open_workspace,
-    show_workspace,
-    temporary_directory,
-)
-from ringfence.sandbox.workspace.policy import decide_without_workspace
+from ringfence.sandbox.workspace.open import Workspace, open_workspace, temporary_directory
+from ringfence.sandbox.workspace.placement import place_workspace
+from ringfence.sandbox.workspace.policy import user_without_workspace
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import apply_run, load_record, open_store
 from ringfence.sandbox.workspace.run import Prepared, finish, prepare
 from ringfence.sandbox.workspace.snapshot.diff import FileChange
-from ringfence.sandbox.workspace.snapshot.walk import walk
+from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 
 SANDBOX_PREFIX = "sandbox-"
 """Begins the names of temporary directories, and of the snapshots, of sandboxes that are opened without a run."""
@@ -50,7 +44,7 @@ class Changes:
 class SandboxWorkspace:
     """The workspace of a sandbox that is opened without a run."""
 
-    view: View
+    placement: Placement
     notes: tuple[str, ...] = ()
     clone: Prepared | None = None
     """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
@@ -102,8 +96,8 @@ async def open_for_sandbox(
         UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.
     """
     if spec.workspace is None:
-        decision = decide_without_workspace()
-        yield SandboxWorkspace(View(Placement(decision.uid, decision.gid, None, None)))
+        user = user_without_workspace()
+        yield SandboxWorkspace(Placement(user.uid, user.gid, None, None))
         return
     traits = await examine(spec)
     holder = name if is_locked else None
@@ -113,25 +107,25 @@ async def open_for_sandbox(
             found = None
             if traits.is_fence:
                 path = workspace.path
-                found = Findings.of_walk(await workspace.owner.call(lambda: walk(path, gathers=False)))
-            view = await show_workspace(workspace, directory, found)
+                found = await workspace.owner.call(lambda: walk(path, gathers=False))
+            placed = await place_workspace(workspace, directory, found)
             try:
-                yield SandboxWorkspace(view, (*workspace.notes, *view.notes))
+                yield SandboxWorkspace(placed.placement, placed.notes)
             finally:
                 if found is not None and workspace.mode == "bind":
                     await _distrust_new(workspace, found, name)
             return
         prepared = await prepare(workspace, run=directory.name, run_dir=directory)
         try:
-            yield SandboxWorkspace(prepared.view, prepared.notes, prepared)
+            yield SandboxWorkspace(prepared.placement, prepared.notes, prepared)
         finally:
             with anyio.CancelScope(shield=True):
                 await open_store(prepared.record, state).forget(directory.name)
 
 
-async def _distrust_new(workspace: Workspace, before: Findings, name: str) -> None:
+async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
     """Remember the git repositories that came below the workspace as an agent's, as after a run."""
     with anyio.move_on_after(_DISTRUST_S, shield=True):
         after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
-        made = [os.fsdecode(path) for path in after.git_entries - set(before.git_entries)]
+        made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
         distrust_all(workspace.path, made, run=name, state=workspace.state)

@@ -48,7 +48,7 @@ async def open_beside(spec: SandboxSpec) -> AsyncIterator[Sandbox]:
     """Open a sandbox on a workspace that other sandboxes of the suite write to, too: it holds it for nobody."""
     async with (
         open_for_sandbox(spec, "attack", state_dir(), is_locked=False) as opened,
-        Sandbox.start(spec, placement=opened.view.placement) as sandbox,
+        Sandbox.start(spec, placement=opened.placement) as sandbox,
     ):
         yield sandbox
 

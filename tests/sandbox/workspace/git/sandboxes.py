@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.run import Prepared
@@ -9,9 +10,9 @@ from ringfence.sandbox.workspace.run import Prepared
 
 @asynccontextmanager
 async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
-    """A sandbox at a prepared placement."""
+    """A sandbox at a prepared placement; what would be uploaded elsewhere is mounted here."""
     spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
-    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
+    async with Sandbox.start(spec, placement=replace(prepared.placement, carry="none")) as sandbox:
         yield sandbox
 
 

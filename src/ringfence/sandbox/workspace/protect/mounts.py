@@ -1,4 +1,4 @@
-"""What is mounted upon a workspace: protected files read-only, and sockets and the like out of reach.
+"""What is mounted upon a workspace, by one table: files read-only, and sockets and the like out of reach.
 
 A mount shows a socket, a fifo or a device of the host as it is: a socket inside is the program outside that listens on
 it, a fifo the program that reads it. Those that are there at the start are covered by something that nothing can be sent
@@ -9,11 +9,13 @@ guarded, so it is refused or kept shut; an earlier run may have seen to that, so
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
+from ringfence.frozen import frozen
 from ringfence.sandbox.base import Overlay
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
@@ -22,25 +24,116 @@ from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
 COVER = Path("/dev/null")
 """What is put over what leads out."""
-_MAX_GIT_ENTRIES = 200
+AUTO_EXECUTED = tuple(os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only")
 _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
 _MAX_HOPS = 40  # as Linux: path_resolution(7)
-_MAXCOVERED = 200
-_MAX_SHUT = 100
 _SHOWN = 5
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
-def overlays_for(
+@frozen
+class Guard:
+    """One row of the table: paths in a workspace, what is mounted on those that are there, and why."""
+
+    paths: Collection[bytes]
+    treatment: Literal["read_only", "masked"]
+    """`read_only`: itself. `masked`: something that nothing can be sent to."""
+    because: str
+    most: int = 0
+    """How many can be mounted; 0 where they are bounded otherwise."""
+    rule: str = ""
+    """By which more are refused."""
+    too_many: str = ""
+    """What is said of more, with `{count}` and `{most}`."""
+
+    def refuse_too_many(self) -> None:
+        """Refuse the workspace where there are more than can be mounted.
+
+        Raises:
+            PolicyRefused: There are.
+        """
+        if self.rule and len(self.paths) > self.most:
+            text = self.too_many.format(count=len(self.paths), most=self.most)
+            raise PolicyRefused(f"{text}, or use mode 'clone'", rule=self.rule)
+
+
+def auto_executed() -> Guard:
+    """Files that the host runs or trusts by their name."""
+    return Guard(AUTO_EXECUTED, "read_only", "the host runs or trusts it by its name")
+
+
+def own_git(workspace: Path) -> Guard:
+    """The workspace's `.git`, for when it is not replaced by a private one.
+
+    Raises:
+        PolicyRefused: It is a link or stranger: a mount would land elsewhere, and git would follow it.
+    """
+    git = workspace / ".git"
+    if has_git(workspace) and not stat.S_ISDIR(git.lstat().st_mode) and not stat.S_ISREG(git.lstat().st_mode):
+        raise PolicyRefused(
+            f"{str(git)!r} is neither a directory nor a file and cannot be guarded; use mode 'clone'",
+            rule="git-link",
+        )
+    return Guard((b".git",), "read_only", "git on the host runs the hooks and programs that it names")
+
+
+def git_entries(entries: Iterable[bytes]) -> Guard:
+    """Every `.git` below the workspace's own."""
+    return Guard(
+        sorted(entries),
+        "read_only",
+        "git on the host runs the hooks and programs that it names",
+        most=200,
+        rule="too-many-repositories",
+        too_many="{count} git repositories lie in the workspace, and {most} can be guarded; remove some"
+        " (`ringfence diff --flagged` names those that a run made)",
+    )
+
+
+def closed_directories(closed: Mapping[bytes, str]) -> Guard:
+    """Directories that their owner shut.
+
+    Args:
+        closed: What was not looked into, and why; directories end in a slash.
+    """
+    return Guard(
+        [
+            path[:-1]
+            for path, why in sorted(closed.items())
+            if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
+        ],
+        "read_only",
+        "an agent with its owner's rights could open it, and nobody has looked into it",
+        most=100,
+        rule="too-many-shut",
+        too_many="{count} directories in the workspace cannot be read, and {most} can be kept shut; let their owner"
+        " read them, remove them",
+    )
+
+
+def special_files(paths: Iterable[bytes]) -> Guard:
+    """Sockets, fifos and devices."""
+    return Guard(
+        sorted(paths),
+        "masked",
+        "it leads out: to the program that listens on it or reads it, or to a device",
+        most=200,
+        rule="too-many-sockets",
+        too_many="{count} sockets, fifos and devices lie in the workspace, and {most} can be covered; remove them"
+        " (`ringfence undo` does where a run left them)",
+    )
+
+
+def mount_guards(
     workspace: Path,
+    guards: Sequence[Guard],
     *,
     source: Path | None = None,
-    git_entries: Iterable[bytes] = (),
     protect: Collection[str] = (),
-    covered: Collection[bytes] = (),
+    is_writable: bool = True,
 ) -> tuple[Overlay, ...]:
-    """Read-only mounts of what is there, each with its parents mounted upon themselves.
+    """The mounts for a table, each that is not a mask with its parents mounted upon themselves.
 
     A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
     another; this is why each parent, too, is mounted. Links are left alone: a mount would follow them. They
@@ -48,50 +141,57 @@ def overlays_for(
 
     Args:
         workspace: Path inside.
+        guards: The table.
         source: Directory on the host that is shown there, if another.
-        git_entries: Every `.git` below the workspace's own; these become read-only too.
         protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
             is there and matches is mounted; what appears later is reported.
-        covered: Sockets and the like, which are covered.
+        is_writable: Whether the workspace is: in one that is not, nothing can be renamed and masks are enough.
 
     Raises:
-        PolicyRefused: There are more git repositories, sockets, or files that match, than can be mounted.
+        PolicyRefused: There are more paths in a row, or files that match, than can be mounted.
     """
     source = source or workspace
-    paths = [os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only"]
-    git_entries = tuple(git_entries)
-    if len(git_entries) > _MAX_GIT_ENTRIES:
-        raise PolicyRefused(
-            f"{len(git_entries)} git repositories lie in the workspace, and {_MAX_GIT_ENTRIES} can be guarded;"
-            " remove some (`ringfence diff --flagged` names those that a run made), or use mode 'clone'",
-            rule="too-many-repositories",
-        )
-    overlays: dict[bytes, bool] = {}
-    with Tree(source) as tree:
-        literal = [
-            os.fsencode(pattern.strip("/")) for pattern in protect if not set(pattern) & set("*?[\\!#")
-        ]
-        wanted = [*paths, *git_entries, *_matching(tree, protect)]
-        behind = [_behind_links(source, workspace, path) for path in (*wanted, *literal)]
-        for path in (*wanted, *filter(None, behind)):
-            status = tree.lstat(path)
-            if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                continue
-            overlays |= dict.fromkeys(_above(path), False) | overlays | {path: True}
-    for path in covered:
-        # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
-        overlays |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | overlays
+    for guard in guards:
+        guard.refuse_too_many()
+    masked = sorted(path for guard in guards if guard.treatment == "masked" for path in guard.paths)
+    held: dict[bytes, bool] = {}
+    if is_writable:
+        read_only = [path for guard in guards if guard.treatment == "read_only" for path in guard.paths]
+        held = _held(source, workspace, read_only, protect)
+        for path in masked:
+            # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
+            held |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | held
     upon_themselves = tuple(
         # What lies in a read-only place is not opened again by a mount that only holds it there.
         Overlay(
             source / os.fsdecode(path),
             workspace / os.fsdecode(path),
-            read_only=read_only or any(overlays.get(above) for above in _above(path)),
+            read_only=read_only or any(held.get(above) for above in _above(path)),
         )
-        for path, read_only in sorted(overlays.items(), key=lambda item: (item[0].count(b"/"), item[0]))
+        for path, read_only in sorted(held.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
     # The last: what is mounted upon itself would show a socket in it again.
-    return upon_themselves + covers_for(workspace, covered)
+    masks = (Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in masked)
+    return (*upon_themselves, *masks)
+
+
+def _held(
+    source: Path, workspace: Path, paths: Iterable[bytes], protect: Collection[str]
+) -> dict[bytes, bool]:
+    """What is mounted upon itself, and whether it is read-only: what is there, and the directories above it."""
+    held: dict[bytes, bool] = {}
+    with Tree(source) as tree:
+        literal = [
+            os.fsencode(pattern.strip("/")) for pattern in protect if not set(pattern) & set("*?[\\!#")
+        ]
+        wanted = [*paths, *_matching(tree, protect)]
+        behind = [_behind_links(source, workspace, path) for path in (*wanted, *literal)]
+        for path in (*wanted, *filter(None, behind)):
+            status = tree.lstat(path)
+            if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                continue
+            held |= dict.fromkeys(_above(path), False) | held | {path: True}
+    return held
 
 
 def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
@@ -169,43 +269,6 @@ def _lies_in(path: bytes, folders: Collection[bytes]) -> bool:
     return any(b"/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
 
 
-def guard_git(workspace: Path) -> tuple[Overlay, ...]:
-    """A read-only mount of the workspace's `.git`, for when it is not replaced by a private one.
-
-    Raises:
-        PolicyRefused: It is a link or stranger: a mount would land elsewhere, and git would follow it.
-    """
-    git = workspace / ".git"
-    if not has_git(workspace):
-        return ()
-    kind = git.lstat().st_mode
-    if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
-        raise PolicyRefused(
-            f"{str(git)!r} is neither a directory nor a file and cannot be guarded; use mode 'clone'",
-            rule="git-link",
-        )
-    return (Overlay(git, git, read_only=True),)
-
-
-def covers_for(workspace: Path, specials: Collection[bytes]) -> tuple[Overlay, ...]:
-    """Mounts that put sockets, fifos and devices out of reach, for after all others.
-
-    Args:
-        workspace: Path inside.
-        specials: Their paths in it.
-
-    Raises:
-        PolicyRefused: There are more than can be covered.
-    """
-    if len(specials) > _MAXCOVERED:
-        raise PolicyRefused(
-            f"{len(specials)} sockets, fifos and devices lie in the workspace, and {_MAXCOVERED} can be covered;"
-            " remove them (`ringfence undo` does where a run left them), or use mode 'clone'",
-            rule="too-many-sockets",
-        )
-    return tuple(Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in sorted(specials))
-
-
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
     """Tell what is covered; nothing where nothing is."""
     if not specials:
@@ -227,29 +290,6 @@ def refuse_unseen(workspace: Path, blindness: str) -> None:
             f" not found would be open to the agent: {blindness}; or use mode 'clone', which shows files only",
             rule="workspace-unseen",
         )
-
-
-def shut_in(closed: Mapping[bytes, str]) -> tuple[bytes, ...]:
-    """Directories that their owner shut. Mounted read-only, they stay so: an agent could open them, and go in.
-
-    Args:
-        closed: What was not looked into, and why; directories end in a slash.
-
-    Raises:
-        PolicyRefused: There are more than can be mounted.
-    """
-    shut = tuple(
-        path[:-1]
-        for path, why in sorted(closed.items())
-        if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
-    )
-    if len(shut) > _MAX_SHUT:
-        raise PolicyRefused(
-            f"{len(shut)} directories in the workspace cannot be read, and {_MAX_SHUT} can be kept shut; let their"
-            " owner read them, remove them, or use mode 'clone'",
-            rule="too-many-shut",
-        )
-    return shut
 
 
 def check_roots_files(workspace: Path) -> None:

@@ -89,6 +89,11 @@ class Snapshot:
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
 
+    @property
+    def closed(self) -> dict[bytes, str]:
+        """What is not covered, by its path as bytes."""
+        return {os.fsencode(path): why for path, why in self.skipped.items()}
+
 
 class SnapshotStore:
     """The snapshots of one workspace.

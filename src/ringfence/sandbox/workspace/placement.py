@@ -1,0 +1,211 @@
+"""Makes what a sandbox is shown of a workspace: a private git directory, the copy in mode `clone`, and mounts."""
+
+import os
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio.to_thread
+
+from ringfence.sandbox.base import Carry, Overlay, Placement
+from ringfence.sandbox.workspace.git.private import (
+    PrivateGit,
+    Submodule,
+    make_mount_point,
+    make_private_git,
+    make_submodules,
+)
+from ringfence.sandbox.workspace.open import Workspace, temporary_directory
+from ringfence.sandbox.workspace.protect.mounts import (
+    Guard,
+    auto_executed,
+    check_roots_files,
+    closed_directories,
+    cover_note,
+    git_entries,
+    mount_guards,
+    own_git,
+    refuse_unseen,
+    special_files,
+)
+from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
+from ringfence.sandbox.workspace.snapshot.walk import Walk
+
+Found = Snapshot | Walk
+"""What was found in a workspace that a mount has to deal with."""
+
+
+async def place_workspace(
+    workspace: Workspace,
+    directory: Path,
+    found: Found | None,
+    *,
+    protect: Collection[str] = (),
+    files: tuple[SnapshotStore, str] | None = None,
+) -> Workspace:
+    """Make what a sandbox is shown of a workspace.
+
+    Args:
+        workspace: From `open_workspace`.
+        directory: Takes the private git directory and the clone; goes when no sandbox needs them any more.
+        found: What is in the workspace. None: nothing is guarded, for a copy that is thrown away or the bare host.
+        protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
+        files: The snapshot that a clone starts from.
+
+    Returns:
+        The workspace with its placement, the git directories that were made, and notes on what was done.
+
+    Raises:
+        PolicyRefused: There is more in it than can be guarded, or it was not looked over to its end.
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    source = workspace.path
+    git = await _make_git(workspace, directory)
+    fetched = git if workspace.mode != "read_only" else None
+    submodules, left_out = await _make_submodules(workspace, directory, found, fetched)
+    if workspace.mode == "clone":
+        assert files is not None
+        source = await _make_clone(workspace, directory, git, files)
+    if fetched is not None and not fetched.overlays:
+        fetched = replace(fetched, directory=source / ".git")
+    overlays = await anyio.to_thread.run_sync(lambda: _overlays(workspace, source, git, found, protect))
+    inner = (overlay for submodule in submodules for overlay in submodule.private.overlays)
+    placement = replace(
+        workspace.placement,
+        workspace_source=source,
+        # The last: what is mounted upon itself would show the submodules' own `.git` again.
+        overlays=(*overlays, *inner),
+        carry=_carry(workspace, found),
+    )
+    notes = (
+        *workspace.notes,
+        *(git.notes if git is not None else ()),
+        *(note for submodule in submodules for note in submodule.notes),
+        *left_out,
+        *(cover_note(_reachable_specials(found, git)) if found and workspace.mode != "clone" else ()),
+        *(
+            f"{os.fsdecode(path)!r} is read-only inside: ringfence itself runs from it"
+            for path in workspace.own_environment
+        ),
+    )
+    return replace(workspace, placement=placement, git=fetched, submodules=submodules, notes=notes)
+
+
+@asynccontextmanager
+async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> AsyncIterator[Placement]:
+    """A copy of a snapshot at the same path inside, to be thrown away; the user's workspace is not touched.
+
+    The private git directory is the user's repository as it is now: commits fetched since are in it.
+
+    Raises:
+        RecordError: The snapshot is gone.
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    async with temporary_directory(workspace.state, "replica-") as directory:
+        yield (await place_workspace(workspace, directory, None, files=files)).placement
+
+
+def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
+    """What can be told of a workspace's placement before anything is made for it: for `ringfence policy`."""
+    if not workspace.traits.is_fence or workspace.mode == "read_only":
+        return workspace.placement
+    guards = (auto_executed(), _own_environment(workspace))
+    return replace(workspace.placement, overlays=mount_guards(workspace.path, guards, protect=protect))
+
+
+def _overlays(
+    workspace: Workspace,
+    source: Path,
+    git: PrivateGit | None,
+    found: Found | None,
+    protect: Collection[str],
+) -> tuple[Overlay, ...]:
+    """What is mounted upon the workspace, in order: the private git directory first."""
+    overlays = git.overlays if git is not None else ()
+    if found is None:
+        return overlays
+    if workspace.mode == "clone":
+        return overlays + mount_guards(workspace.path, [auto_executed()], source=source, protect=protect)
+    refuse_unseen(workspace.path, found.blindness)
+    specials = special_files(_reachable_specials(found, git))
+    if workspace.mode == "read_only":
+        return overlays + mount_guards(workspace.path, [specials], is_writable=False)
+    if workspace.placement.is_idmapped:
+        check_roots_files(workspace.path)
+    guards = (
+        *(() if overlays else (own_git(workspace.path),)),
+        auto_executed(),
+        git_entries(found.git_entries),
+        Guard(workspace.obeyed_files, "read_only", "the user's git configuration leads to it"),
+        closed_directories(found.closed),
+        _own_environment(workspace),
+        specials,
+    )
+    return overlays + mount_guards(workspace.path, guards, protect=protect)
+
+
+def _own_environment(workspace: Workspace) -> Guard:
+    return Guard(workspace.own_environment, "read_only", "ringfence itself runs from it")
+
+
+def _reachable_specials(found: Found, git: PrivateGit | None) -> list[bytes]:
+    """Those that an agent could get at: its private git directory hides what is in the user's."""
+    return [path for path in found.specials if git is None or not path.startswith(b".git/")]
+
+
+def _carry(workspace: Workspace, found: Found | None) -> Carry:
+    """Whether files are uploaded; those of a clone come back, but not those of a copy that is thrown away."""
+    if workspace.traits.sees_host_files:
+        return "none"
+    return "both" if workspace.mode == "clone" and found is not None else "in"
+
+
+async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
+    """A git directory for the agent; where nothing is written, one that is thrown away."""
+    is_uploaded = not workspace.traits.sees_host_files
+    if (
+        workspace.layout is None
+        or not workspace.traits.is_fence
+        or (is_uploaded and workspace.mode == "read_only")
+    ):
+        return None
+    return await make_private_git(
+        workspace.path,
+        directory / "git",
+        reader=workspace.owner,
+        owner=workspace.sandbox_user,
+        identity=workspace.settings.identity,
+        stands_alone=is_uploaded,
+    )
+
+
+async def _make_submodules(
+    workspace: Workspace, directory: Path, found: Found | None, git: PrivateGit | None
+) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
+    """Git directories for the submodules; a clone has none: there they are plain directories."""
+    layout = workspace.layout
+    if git is None or found is None or layout is None or layout.refused or workspace.mode != "bind":
+        return (), ()
+    return await make_submodules(
+        layout,
+        found.git_entries,
+        directory / "submodules",
+        reader=workspace.owner,
+        owner=workspace.sandbox_user,
+        identity=workspace.settings.identity,
+    )
+
+
+async def _make_clone(
+    workspace: Workspace, directory: Path, git: PrivateGit | None, files: tuple[SnapshotStore, str]
+) -> Path:
+    """A directory with the files of a snapshot."""
+    clone = directory / "work"
+    clone.mkdir(mode=0o700)
+    if git is not None:
+        make_mount_point(clone, git, directory / "git")
+    store, snapshot = files
+    await materialise(store, snapshot, clone, workspace.sandbox_user)
+    return clone
