@@ -12,6 +12,7 @@ import pytest
 
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import link as link_module
+from ringfence.sandbox.protocol import stream as stream_module
 from ringfence.sandbox.protocol.link import GuestLink
 from ringfence.sandbox.protocol.stream import DescriptorStream, pipe_stream
 
@@ -167,7 +168,7 @@ def send(link: GuestLink, count: int) -> None:
 def full(monkeypatch: pytest.MonkeyPatch, ends: Ends) -> GuestLink:
     """A link that holds all that may be held, to a guest that has read nothing so far."""
     monkeypatch.setattr(link_module, "_FULL", 1000)
-    monkeypatch.setattr(link_module, "_PIECE", 500)
+    monkeypatch.setattr(stream_module, "_PIECE", 500)
     link = GuestLink(ends.stream)
     while not link.is_full:
         send(link, 1000)
@@ -178,7 +179,7 @@ def full(monkeypatch: pytest.MonkeyPatch, ends: Ends) -> GuestLink:
 async def writing(link: GuestLink) -> AsyncIterator[None]:
     """It sends until the context is left."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(link.write_forever)
+        tasks.start_soon(link.outgoing.run)
         yield
         tasks.cancel_scope.cancel()
 
@@ -203,7 +204,7 @@ async def test_who_waits_has_a_turn_when_there_is_room(full: GuestLink):
                 doomed.cancel()
         for number in range(2, 50):
             tasks.start_soon(post, number)
-        tasks.start_soon(full.write_forever)
+        tasks.start_soon(full.outgoing.run)
         with anyio.fail_after(PATIENCE_S):
             while len(sent) < 33:
                 await anyio.lowlevel.checkpoint()
@@ -219,7 +220,7 @@ async def test_no_more_have_a_turn_than_there_is_room_for(full: GuestLink):
         while full.is_full:
             await full.wait_for_turn()
         send(full, 600)
-        held.append(full.queued_bytes)
+        held.append(full.outgoing.size)
 
     async with writing(full), anyio.create_task_group() as tasks:
         for _ in range(100):
@@ -245,12 +246,12 @@ async def test_all_go_on_when_the_sandbox_is_gone(full: GuestLink):
             tasks.start_soon(full.wait_for_turn)
         await anyio.lowlevel.checkpoint()
         full.fail(RuntimeError("it is gone"))
-    assert full.queued_bytes == 0
+    assert full.outgoing.size == 0
 
 
 async def test_nothing_is_held_for_a_guest_that_is_gone(full: GuestLink, ends: Ends):
     """What was queued for it is dropped."""
     os.close(ends.their_stdin)
     async with writing(full):
-        while full.queued_bytes:
+        while full.outgoing.size:
             await anyio.lowlevel.checkpoint()

@@ -190,7 +190,7 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
                 async with sandbox.listen(_answer, port=6379):
                     while not guest.is_killed:
                         sent += guest.say(_one_connection(FIRST + 1 + sent))
-                        assert sandbox._session.link.queued_bytes < 1024 * 1024
+                        assert sandbox._session.link.outgoing.size < 1024 * 1024
                         await anyio.lowlevel.checkpoint()
 
 
@@ -213,7 +213,7 @@ async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch
                     accept(guest, number)
                 while begun < 20:
                     await anyio.lowlevel.checkpoint()
-                assert sandbox._session.link.queued_bytes < 3 * len(FULL)
+                assert sandbox._session.link.outgoing.size < 3 * len(FULL)
 
 
 async def _answer(connection: Connection) -> None:

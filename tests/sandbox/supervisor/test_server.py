@@ -9,13 +9,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import UNIXSocketStream
 from tests.sandbox.supervisor.conftest import Served, served
 
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
 from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.supervisor.connection import END, FrameConnection
 from ringfence.sandbox.supervisor.copy import copy_in, copy_out
 from ringfence.sandbox.supervisor.directory import SandboxDirectory
@@ -257,7 +257,8 @@ async def test_another_user_is_turned_away(short_dir: Path):
 async def test_a_client_that_reads_nothing_is_cut_off():
     """Before what waits for it fills the memory, and before its time to read is over."""
     mine, others = socket.socketpair()
-    client = FrameConnection(await UNIXSocketStream.from_socket(mine))
+    descriptor = mine.detach()
+    client = FrameConnection(DescriptorStream(descriptor, descriptor), uid=os.getuid())
     with others:
         for _ in range(70):
             client.send(frames.STDOUT, 1, bytes(1024 * 1024))

@@ -4,7 +4,6 @@ A guest that breaks the protocol (an unknown frame, a channel nobody opened, mor
 frame after the last) loses its sandbox. What it can make us hold is bounded by the open channels' credit.
 """
 
-import time
 from collections import deque
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from anyio.abc import ByteStream
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.command import Channel, Sink
 from ringfence.sandbox.protocol.records import ProtocolError, parse_record
-from ringfence.sandbox.protocol.stream import Wakeup
+from ringfence.sandbox.protocol.stream import SendQueue
 
 _READ = 68 * 1024
 """A frame of what a connection carries, whole; memory for more would be had from the kernel anew for each piece."""
@@ -23,8 +22,6 @@ _OUTGOING_HIGH = 4 * 1024 * 1024
 """With so much to be sent, nothing is read: a guest that only sends cannot pile up our answers."""
 _FULL = 1024 * 1024
 """With so much to be sent, connections wait for a turn to send more."""
-_PIECE = 128 * 1024
-"""Sent at a time. Each must be taken within `session._STALL_S`."""
 MOST_CONNECTIONS = 256
 """Connections at once in one sandbox; the guest refuses further ones."""
 
@@ -52,14 +49,8 @@ class GuestLink:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._outgoing: deque[bytes | memoryview] = deque()
-        self.queued_bytes = 0
-        """How much waits to be sent."""
-        self._has_outgoing = Wakeup()
-        self._has_sent = Wakeup()
+        self.outgoing = SendQueue(stream)
         self._turns = anyio.Lock(fast_acquire=True)
-        self.sending_since: float | None = None
-        """When the piece that is being sent was begun (`time.monotonic`); None: nothing is."""
         self._rest = bytearray()
         """The beginning of a frame."""
         self._channels: dict[int, Endpoint] = {}
@@ -84,54 +75,19 @@ class GuestLink:
             payload: Its bytes, which do not change any more.
         """
         if self.error is None:
-            self.post_raw(frames.HEADER.pack(len(payload), channel, kind))
+            self.outgoing.append(frames.HEADER.pack(len(payload), channel, kind))
             if payload:
-                self.post_raw(payload)
-
-    def post_raw(self, data: bytes | memoryview) -> None:
-        """Queue bytes before the first frame: the guest's own modules."""
-        self._outgoing.append(data)
-        self.queued_bytes += len(data)
-        self._has_outgoing.notify_all()
-
-    async def write_forever(self) -> None:
-        """Send what was posted. What nobody reads any more is dropped: that the guest is gone is seen by the reader."""
-        while True:
-            if not self._outgoing:
-                await self._has_outgoing.wait()
-            while piece := self._next_piece():
-                self.sending_since = time.monotonic()
-                try:
-                    await self._stream.send(piece)
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    self._drop_outgoing()
-                self.sending_since = None
-                self._has_sent.notify_all()
-
-    def _next_piece(self) -> bytes:
-        """Take the next bytes from the queue, about `_PIECE` of them."""
-        parts: list[bytes | memoryview] = []
-        size = 0
-        while self._outgoing and size < _PIECE:
-            parts.append(self._outgoing.popleft())
-            size += len(parts[-1])
-        self.queued_bytes -= size
-        return b"".join(parts)
-
-    def _drop_outgoing(self) -> None:
-        self._outgoing.clear()
-        self.queued_bytes = 0
+                self.outgoing.append(payload)
 
     @property
     def is_full(self) -> bool:
         """Whether so much is on its way to the guest that a connection must wait for its turn to send more."""
-        return self.queued_bytes >= _FULL
+        return self.outgoing.size >= _FULL
 
     async def wait_for_turn(self) -> None:
         """Wait until there may be room, or the sandbox is gone. Look again then, and send at once or not at all."""
         async with self._turns:
-            while self.is_full:
-                await self._has_sent.wait()
+            await self.outgoing.wait_until_below(_FULL)
 
     # --- channels
 
@@ -247,8 +203,7 @@ class GuestLink:
             for reply in replies:
                 reply.came.set()
         self._replies.clear()
-        self._drop_outgoing()
-        self._has_sent.notify_all()
+        self.outgoing.clear()
         self._failed.set()
 
     # --- in
@@ -265,8 +220,7 @@ class GuestLink:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
             self._take(data)
-            while self.queued_bytes > _OUTGOING_HIGH:
-                await self._has_sent.wait()
+            await self.outgoing.wait_until_below(_OUTGOING_HIGH)
 
     def _take(self, data: bytes) -> None:
         """Handle the next bytes of the stream; what is no whole frame yet is kept."""

@@ -85,7 +85,7 @@ class GuestSession:
         try:
             with self._serving:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._link.write_forever)
+                    tasks.start_soon(self._link.outgoing.run)
                     tasks.start_soon(self._watch)
                     try:
                         await self._link.read_forever()
@@ -109,7 +109,7 @@ class GuestSession:
         while True:
             await anyio.sleep(_LOOK_S)
             now = time.monotonic()
-            sending_since = self._link.sending_since
+            sending_since = self._link.outgoing.sending_since
             if sending_since is not None and now - sending_since > _STALL_S:
                 self.abort(f"has not read its input for {_STALL_S:g} s")
             if seen == self._link.frames_seen:
@@ -190,7 +190,7 @@ class GuestSession:
         if self._peer == "new guest":
             from ringfence.sandbox.protocol.loader import guest_payload
 
-            self._link.post_raw(guest_payload())
+            self._link.outgoing.append(guest_payload())
         try:
             with anyio.fail_after(_START_S):
                 hello = await self._link.wait_for_hello()

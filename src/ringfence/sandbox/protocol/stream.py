@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import time
 from collections import deque
 from contextlib import suppress
 
@@ -14,6 +15,8 @@ _PIPE_BYTES = 1024 * 1024
 _LARGE = 32 * 1024
 _MOST_IN_A_ROW = 4
 _JOIN_BELOW = 4096
+_PIECE = 128 * 1024
+"""Sent at a time. Whoever does not take a piece in time is taken for dead."""
 
 
 class DescriptorStream(ByteStream):
@@ -227,3 +230,63 @@ class ByteQueue:
     def clear(self) -> None:
         """Drop all of it."""
         self._chunks.clear()
+
+
+class SendQueue:
+    """Bytes that wait to be sent on a stream; what is queued in one turn of the event loop goes out together."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._parts: deque[bytes | memoryview] = deque()
+        self._has_parts = Wakeup()
+        self._has_sent = Wakeup()
+        self.size = 0
+        """How many bytes wait."""
+        self.sending_since: float | None = None
+        """When the piece that is being sent was begun (`time.monotonic`); None: nothing is."""
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Queue bytes, which must not change any more."""
+        self._parts.append(data)
+        self.size += len(data)
+        self._has_parts.notify_all()
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        self._parts.clear()
+        self.size = 0
+        self._has_sent.notify_all()
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled. What nobody reads any more is dropped: the reader sees that."""
+        while True:
+            if not self._parts:
+                await self._has_parts.wait()
+            while piece := self._next_piece():
+                self.sending_since = time.monotonic()
+                try:
+                    await self._stream.send(piece)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    self.clear()
+                finally:
+                    self.sending_since = None
+                    self._has_sent.notify_all()
+
+    def _next_piece(self) -> bytes:
+        parts: list[bytes | memoryview] = []
+        size = 0
+        while self._parts and size < _PIECE:
+            parts.append(self._parts.popleft())
+            size += len(parts[-1])
+        self.size -= size
+        return b"".join(parts)
+
+    async def wait_until_below(self, size: int) -> None:
+        """Wait until fewer bytes than this wait to be sent."""
+        while self.size >= size:
+            await self._has_sent.wait()
+
+    async def wait_until_sent(self) -> None:
+        """Wait until all is sent, or dropped."""
+        while self.size or self.sending_since is not None:
+            await self._has_sent.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Placement
@@ -22,9 +22,8 @@ from ringfence.sandbox.supervisor.connection import (
     FORWARD_PORT,
     LOST,
     RESPONSE,
-    FrameConnection,
-    descriptor_stream,
     encode_frame,
+    read_frames,
 )
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 
@@ -37,9 +36,9 @@ _STEP_S = 0.01
 class SupervisedFence(Fence):
     """A fence that a supervisor holds. Killing it only closes the connection."""
 
-    def __init__(self, stream: SocketStream, directory: SandboxDirectory, state: SupervisorState) -> None:
+    def __init__(self, stream: ByteStream, directory: SandboxDirectory, state: SupervisorState) -> None:
         self.facts = state.facts
-        self.stream = descriptor_stream(stream)
+        self.stream = stream
         self.directory = directory
         self.state = state
 
@@ -190,7 +189,7 @@ async def _requested(
     except OSError as exc:
         raise death_of(state) from exc
     async with stream:
-        incoming = FrameConnection(stream).frames()
+        incoming = read_frames(stream)
         response: dict[str, str] | None = None
         with anyio.move_on_after(_RESPONSE_S), suppress(*LOST):
             await stream.send(encode_frame(kind, 0, frames.encode_record(fields)))

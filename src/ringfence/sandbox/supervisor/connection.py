@@ -3,15 +3,14 @@
 import os
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import anyio
-import anyio.lowlevel
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
 
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.stream import DescriptorStream
+from ringfence.sandbox.protocol.stream import DescriptorStream, SendQueue
 
 END, ADOPT, USAGE, CHANGE_EGRESS, FORWARD_PORT = 96, 97, 98, 99, 100
 """Client to supervisor, on channel 0, beside the guest's own frames: end the sandbox; hand it over; what does it use;
@@ -24,6 +23,7 @@ _LARGEST_FRAME = 8 * 1024**2
 """An OPEN holds arguments and environment, of which the kernel takes 2 MiB or more (execve(2))."""
 _QUEUE_LIMIT_BYTES = 64 * 1024**2
 _STALL_S = 30.0
+_LOOK_S = 1.0
 _CREDENTIALS = struct.Struct("iII")
 LOST = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -59,91 +59,73 @@ class FrameConnection:
     """One connection between a client and a supervisor.
 
     What the other end has not read yet is bounded; one that reads nothing is disconnected.
+
+    Args:
+        stream: Closed by `write_forever` or `aclose`.
+        uid: Whose process is at the other end.
     """
 
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: DescriptorStream, *, uid: int) -> None:
+        self.uid = uid
         self._stream = stream
-        self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 -- anyio's, not Django's
-        self._outgoing = bytearray()
-        self._is_stuck = anyio.Event()
-        self._is_lost = False
-
-    @property
-    def uid(self) -> int:
-        """Whose process is at the other end."""
-        return peer_uid(self._socket)
+        self._outgoing = SendQueue(stream)
+        self._lost = anyio.Event()
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame, and send what the socket takes; the rest is up to `write_forever`."""
-        if self._is_lost:
+        """Queue a frame for `write_forever`."""
+        if self._lost.is_set():
             return
-        self._outgoing += encode_frame(kind, channel, payload)
-        if len(self._outgoing) > _QUEUE_LIMIT_BYTES:
-            self.disconnect()
-        else:
-            self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._outgoing:
-                del self._outgoing[: self._socket.send(self._outgoing)]
-        except BlockingIOError:
-            self._is_stuck.set()
-        except OSError:
+        self._outgoing.append(encode_frame(kind, channel, payload))
+        if self._outgoing.size > _QUEUE_LIMIT_BYTES:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Send nothing more, and let whoever reads see the end."""
-        self._is_lost = True
+        """Send nothing more, and let `write_forever` close the connection."""
+        self._lost.set()
         self._outgoing.clear()
-        self._is_stuck.set()
-        with suppress(OSError):  # it has gone by itself
-            self._socket.shutdown(socket.SHUT_RDWR)
 
     async def write_forever(self) -> None:
-        """Send what `send` could not send at once; return when the other end is lost."""
-        while not self._is_lost:
-            await self._is_stuck.wait()
-            self._is_stuck = anyio.Event()
-            while self._outgoing:
-                with anyio.move_on_after(_STALL_S) as stall:
-                    await anyio.wait_writable(self._socket)
-                if stall.cancelled_caught:
+        """Send what is queued, until the connection is lost; it is closed then, which whoever reads is told."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._outgoing.run)
+            while not self._lost.is_set():
+                with anyio.move_on_after(_LOOK_S):
+                    await self._lost.wait()
+                since = self._outgoing.sending_since
+                if since is not None and time.monotonic() - since > _STALL_S:
                     self.disconnect()
-                self._flush()
+            tasks.cancel_scope.cancel()
+        await self._stream.aclose()
 
-    async def frames(self) -> AsyncIterator[tuple[int, int, bytes]]:
-        """(kind, channel, payload), until the other end goes.
-
-        Raises:
-            ClientError: A frame is longer than any may be.
-        """
-        header, rest = frames.HEADER, bytearray()
-        while data := await self._receive():
-            rest += data
-            while len(rest) >= header.size:
-                length, channel, kind = header.unpack_from(rest)
-                if length > _LARGEST_FRAME:
-                    raise ClientError(f"a frame of {length} bytes")
-                end = header.size + length
-                if len(rest) < end:
-                    break
-                payload = bytes(rest[header.size : end])
-                del rest[:end]
-                yield kind, channel, payload
-            await anyio.lowlevel.checkpoint()
-
-    async def _receive(self) -> bytes:
-        # Not by the stream: a cancelled `receive` of anyio's raises into the event loop if bytes come in the same turn.
-        while True:
-            try:
-                return self._socket.recv(_READ)
-            except BlockingIOError:
-                await anyio.wait_readable(self._socket)
-            except OSError:
-                return b""
+    async def wait_until_sent(self) -> None:
+        """Wait until everything that was queued is sent, or the connection is lost."""
+        await self._outgoing.wait_until_sent()
 
     async def aclose(self) -> None:
         """Close the connection."""
         self.disconnect()
         await self._stream.aclose()
+
+
+async def read_frames(stream: ByteStream) -> AsyncIterator[tuple[int, int, bytes]]:
+    """(kind, channel, payload), until the other end goes.
+
+    Raises:
+        ClientError: A frame is longer than any may be.
+    """
+    header, rest = frames.HEADER, bytearray()
+    while True:
+        try:
+            rest += await stream.receive(_READ)
+        except LOST:
+            return
+        while len(rest) >= header.size:
+            length, channel, kind = header.unpack_from(rest)
+            if length > _LARGEST_FRAME:
+                raise ClientError(f"a frame of {length} bytes")
+            end = header.size + length
+            if len(rest) < end:
+                break
+            payload = bytes(rest[header.size : end])
+            del rest[:end]
+            yield kind, channel, payload

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-from anyio.abc import SocketListener, SocketStream
+from anyio.abc import SocketListener
 
 from ringfence.config.paths import make_private_dir, replace_state_file, state_dir
 from ringfence.errors import DeathReason, InfrastructureFault, RecordError, UsageError, next_step
@@ -27,7 +27,9 @@ from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Facts
+from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.spec import SandboxSpec
+from ringfence.sandbox.supervisor.connection import descriptor_stream
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FORMAT = 3
@@ -175,14 +177,14 @@ class SandboxDirectory:
         with suppress(OSError):
             (self.path / "socket").unlink()
 
-    async def connect(self) -> SocketStream:
+    async def connect(self) -> DescriptorStream:
         """A connection to the supervisor.
 
         Raises:
             OSError: No supervisor listens.
         """
         with short_path(self.path / "socket") as path, anyio.fail_after(_PATIENCE_S):
-            return await anyio.connect_unix(path)
+            return descriptor_stream(await anyio.connect_unix(path))
 
     # --- the state
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import anyio
-from anyio.abc import SocketListener, SocketStream, TaskGroup
+from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ringfence.config.units import format_duration
 from ringfence.egress.publishing import published
@@ -25,7 +25,10 @@ from ringfence.sandbox.supervisor.connection import (
     RESPONSE,
     ClientError,
     FrameConnection,
+    descriptor_stream,
     may_connect,
+    peer_uid,
+    read_frames,
 )
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 from ringfence.sandbox.supervisor.relay import CommandRelay
@@ -88,7 +91,7 @@ async def serve_sandbox(
             directory.remove_socket()
             if isinstance(end, SandboxDied):
                 directory.note_end(state, end.reason, str(end))
-                server.broadcast_death(end.reason)
+                await server.broadcast_death(end.reason)
             else:
                 await server.wind_down()
             tasks.cancel_scope.cancel()
@@ -141,10 +144,11 @@ class SandboxServer:
                 return
             await anyio.sleep(left_s)
 
-    def broadcast_death(self, reason: str) -> None:
-        """Send every client the last frame of all."""
+    async def broadcast_death(self, reason: str) -> None:
+        """Send every client the last frame of all; those that do not read it are not waited for."""
         for client in self._clients:
             client.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
+        await self._wait_until_sent()
 
     async def wind_down(self) -> None:
         """Kill all commands, and wait until the end of each is recorded."""
@@ -154,6 +158,12 @@ class SandboxServer:
         with anyio.move_on_after(_WIND_DOWN_S):
             while any(self._clients.values()):
                 await self._command_ended.wait()
+        await self._wait_until_sent()
+
+    async def _wait_until_sent(self) -> None:
+        with anyio.move_on_after(_WIND_DOWN_S):
+            for client in list(self._clients):
+                await client.wait_until_sent()
 
     def forget(self, client: FrameConnection, number: int) -> None:
         """A command has ended."""
@@ -175,17 +185,19 @@ class SandboxServer:
 
     async def _serve(self, stream: SocketStream) -> None:
         """Serve a client until it goes; what it left running is killed."""
-        client = FrameConnection(stream)
-        if not may_connect(client.uid) or len(self._clients) >= _MAX_CLIENTS:
-            await client.aclose()
+        uid = peer_uid(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 -- anyio's, not Django's
+        if not may_connect(uid) or len(self._clients) >= _MAX_CLIENTS:
+            await stream.aclose()
             return
+        connection = descriptor_stream(stream)
+        client = FrameConnection(connection, uid=uid)
         commands = self._clients[client] = {}
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.write_forever)
                 client.send(frames.HELLO, 0, frames.encode_record(self.session.hello.items()))
                 async with anyio.create_task_group() as requests:
-                    await self._read_frames(client, tasks, requests)
+                    await self._read_frames(client, connection, tasks, requests)
                     requests.cancel_scope.cancel()
                 client.disconnect()
                 # The end of each command is recorded before the client is forgotten.
@@ -197,10 +209,12 @@ class SandboxServer:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    async def _read_frames(self, client: FrameConnection, tasks: TaskGroup, requests: TaskGroup) -> None:
+    async def _read_frames(
+        self, client: FrameConnection, stream: ByteStream, tasks: TaskGroup, requests: TaskGroup
+    ) -> None:
         commands = self._clients[client]
         try:
-            async for kind, channel, payload in client.frames():
+            async for kind, channel, payload in read_frames(stream):
                 if channel == 0 and kind in (CHANGE_EGRESS, FORWARD_PORT):
                     requests.start_soon(self._respond, client, kind, payload)
                 elif channel == 0:
