@@ -13,7 +13,7 @@ import pytest
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.base import Launch, Overlay, Placement
+from ringfence.sandbox.base import BindMount, Launch, Placement
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.sbx import SbxBackend
 
@@ -110,14 +110,14 @@ async def test_guards_what_the_host_trusts(tmp_path: Path, workspace: Path) -> N
     """What is guarded is shown read-only, the private git directory by guarding all of `.git`."""
     (workspace / ".git").mkdir()
     (workspace / ".envrc").touch()
-    overlays = (
-        Overlay(Path("/elsewhere"), workspace / ".git", read_only=False),
-        Overlay(Path("/objects"), workspace / ".git" / "objects", read_only=True),
-        Overlay(workspace / ".envrc", workspace / ".envrc", read_only=True),
-        Overlay(Path("/dev/null"), workspace / ".absent", read_only=True),
+    mounts = (
+        BindMount(Path("/elsewhere"), workspace / ".git", read_only=False),
+        BindMount(Path("/objects"), workspace / ".git" / "objects", read_only=True),
+        BindMount(workspace / ".envrc", workspace / ".envrc", read_only=True),
+        BindMount(Path("/dev/null"), workspace / ".absent", read_only=True),
     )
     stand_in = StandIn(tmp_path)
-    async with stand_in.open(Placement(1500, 1500, workspace, workspace, overlays=overlays)) as sandbox:
+    async with stand_in.open(Placement(1500, 1500, workspace, workspace, mounts=mounts)) as sandbox:
         assert any(".absent" in note for note in sandbox.facts.notes)
     create = stand_in.calls[0]
     guarded = [f"{workspace}/.envrc:ro", f"{workspace}/.git:ro"]

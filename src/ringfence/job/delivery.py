@@ -100,7 +100,10 @@ class Delivery:
         # it, and it is dead before the state of the files is kept.
         placement = self.prepared.placement
         sealed = replace(
-            placement, workspace_read_only=True, carry="none" if placement.carry == "none" else "git"
+            placement,
+            workspace_read_only=True,
+            upload="none" if placement.upload == "none" else "git",
+            is_downloaded=False,
         )
         try:
             async with self.sandboxes.opened("export", sealed) as sandbox:

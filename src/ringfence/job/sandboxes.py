@@ -143,8 +143,8 @@ class Sandboxes:
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
     ) -> AbstractAsyncContextManager[Sandbox]:
-        is_carried = placement.carry != "none"
-        if self.pool is None or is_carried or purpose in ("export", "verify"):
+        is_uploaded = placement.upload != "none"
+        if self.pool is None or is_uploaded or purpose in ("export", "verify"):
             return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.spec import SandboxSpec
 
 Enforcement = Literal["kernel", "soft", "none"]
-Carry = Literal["none", "in", "git", "both"]
+UploadScope = Literal["none", "git", "all"]
 
 
 @frozen
@@ -34,18 +34,19 @@ class Placement:
     workspace_source: Path | None
     """Directory on the host that is shown there; differs from `workspace` in mode `clone`."""
     workspace_read_only: bool = False
-    overlays: tuple["Overlay", ...] = ()
+    mounts: tuple["BindMount", ...] = ()
     """Further mounts upon the workspace, in order: the private git directory, protected files."""
-    carry: Carry = "none"
-    """For an engine that does not see this machine's files: the source is copied in at the start (for `git` its git
-    directory alone), and for `both` what is there at the end comes back in its place. Nothing is mounted; overlays
-    name what is put back if it changed."""
+    upload: UploadScope = "none"
+    """What of the source is uploaded at the start to an engine that does not see this machine's files: its git
+    directory, or all of it. Then nothing is mounted; `mounts` name what is put back if it changed."""
+    is_downloaded: bool = False
+    """Whether what was uploaded is downloaded at the end, in the place of the source."""
     is_idmapped: bool = False
     """Whether root's files in the source are `uid`'s inside, by an idmapped mount; what is made there is root's."""
 
 
 @frozen
-class Overlay:
+class BindMount:
     """A host path mounted on a path inside, on top of what is there."""
 
     source: Path

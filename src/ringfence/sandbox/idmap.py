@@ -118,13 +118,13 @@ async def mounted_on_host(launch: Launch) -> AsyncIterator[Launch]:
         if not made.ok:
             raise SandboxStartFailed(refusal(source, made.stderr.decode(errors="replace").strip()))
         shown = place / "workspace"
-        overlays = tuple(
-            replace(overlay, source=shown / overlay.source.relative_to(source))
-            if overlay.source.is_relative_to(source)
-            else overlay
-            for overlay in placement.overlays
+        mounts = tuple(
+            replace(mount, source=shown / mount.source.relative_to(source))
+            if mount.source.is_relative_to(source)
+            else mount
+            for mount in placement.mounts
         )
-        yield replace(launch, placement=replace(placement, workspace_source=shown, overlays=overlays))
+        yield replace(launch, placement=replace(placement, workspace_source=shown, mounts=mounts))
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(unmount, launch.sandbox_id)

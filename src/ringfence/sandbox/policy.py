@@ -326,9 +326,7 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
         ],
         "engine": _engine_lines(spec.engine_access),
         "egress": spec.egress.lines(),
-        "read_only_in_workspace": [
-            str(overlay.target) for overlay in placement.overlays if overlay.read_only
-        ],
+        "read_only_in_workspace": [str(mount.target) for mount in placement.mounts if mount.read_only],
         "image": facts.image,
         "container_engine": facts.engine,
         "environment": sorted({**facts.environment, **spec.env}) if facts.is_fence else "the host's",

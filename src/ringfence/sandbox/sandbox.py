@@ -162,7 +162,7 @@ class Sandbox:
                     placement = own.placement
                 launch = Launch(name, spec, placement, guest_arguments(), run_id)
                 upload = None
-                if placement.carry != "none":
+                if placement.upload != "none":
                     from ringfence.sandbox.workspace.upload import uploaded
 
                     upload = await stack.enter_async_context(uploaded(backend, launch))

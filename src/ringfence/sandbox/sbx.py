@@ -142,7 +142,7 @@ def _read_only(placement: Placement) -> list[Path]:
     """Paths of the workspace to show read-only; a mount needs a path that exists."""
     if placement.workspace is None or placement.workspace_read_only:
         return []
-    targets = {_guarded(overlay.target, placement.workspace) for overlay in placement.overlays}
+    targets = {_guarded(mount.target, placement.workspace) for mount in placement.mounts}
     return sorted(path for path in targets if path.is_relative_to(placement.workspace) and path.exists())
 
 
@@ -152,7 +152,7 @@ def _guarded(target: Path, workspace: Path) -> Path:
 
 
 def _unguarded(placement: Placement) -> Iterator[str]:
-    absent = [str(overlay.target) for overlay in placement.overlays if not overlay.target.exists()]
+    absent = [str(mount.target) for mount in placement.mounts if not mount.target.exists()]
     if absent and not placement.workspace_read_only:
         yield f"sbx cannot keep the agent from creating what the diff then reports: {', '.join(absent[:10])}"
 

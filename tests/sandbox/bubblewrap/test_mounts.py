@@ -12,7 +12,7 @@ import pytest
 
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Mount, Placement, SandboxSpec
-from ringfence.sandbox.base import Launch, Overlay
+from ringfence.sandbox.base import BindMount, Launch
 from ringfence.sandbox.bubblewrap.mounts import Arguments, add_mounts
 from ringfence.sandbox.bubblewrap.stage import Staging
 
@@ -168,8 +168,8 @@ def test_link_on_the_way(arguments: Arguments, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "x").symlink_to(tmp_path / "private")
-    overlay = Overlay(workspace / "x" / ".git", workspace / "x" / ".git", read_only=True)
-    placement = Placement(1500, 1500, workspace, workspace, overlays=(overlay,))
+    mount = BindMount(workspace / "x" / ".git", workspace / "x" / ".git", read_only=True)
+    placement = Placement(1500, 1500, workspace, workspace, mounts=(mount,))
     with pytest.raises(SandboxStartFailed, match=r"x/\.git.*Not a directory"):
         add_mounts(arguments, Launch("id", SandboxSpec(), placement, ()), ())
 

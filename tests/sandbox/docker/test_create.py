@@ -7,7 +7,7 @@ import pytest
 from tests.sandbox.docker.conftest import asked, engine_facts
 
 from ringfence.sandbox import Mount, Placement, SandboxSpec
-from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.container.hardened import ImageFacts
 from ringfence.sandbox.docker.create import parse_image
 
@@ -76,8 +76,8 @@ def test_volumes_of_an_image() -> None:
 def test_no_volume_of_an_image_hides_what_was_asked_for(place: str) -> None:
     """Where an image declares a volume at the workspace, or at a mount, what is written there is no memory."""
     facts = parse_image("a:1", {"Id": "sha256:1", "Config": {"Volumes": {place: {}, "/other": {}}}})
-    overlay = Overlay(Path("/git"), Path("/w/.git"), read_only=False)
-    placement = Placement(1500, 1500, Path("/w"), Path("/w"), overlays=(overlay,))
+    mount = BindMount(Path("/git"), Path("/w/.git"), read_only=False)
+    placement = Placement(1500, 1500, Path("/w"), Path("/w"), mounts=(mount,))
     spec = SandboxSpec(mounts=(Mount(source=Path("/srv/data"), target="/data"),))
     inner = host(image=facts, placement=placement, spec=spec)
     assert set(inner["Tmpfs"]) == {"/tmp", "/var/tmp", "/home/agent", "/other"}
@@ -85,13 +85,13 @@ def test_no_volume_of_an_image_hides_what_was_asked_for(place: str) -> None:
 
 
 def test_workspace_at_its_own_path() -> None:
-    """The workspace is shown where it is outside; overlays and mounts come after it, in order."""
+    """The workspace is shown where it is outside; mounts and mounts come after it, in order."""
     placement = Placement(
         1500,
         1500,
         Path("/w"),
         Path("/clone"),
-        overlays=(Overlay(Path("/git"), Path("/w/.git"), read_only=False),),
+        mounts=(BindMount(Path("/git"), Path("/w/.git"), read_only=False),),
     )
     spec = SandboxSpec(mounts=(Mount(source=Path("/cache"), target="/c"),))
     binds = host(spec=spec, placement=placement)["Mounts"]

@@ -7,7 +7,7 @@ from tests.sandbox.docker.conftest import asked, engine_facts
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Placement, SandboxSpec
-from ringfence.sandbox.base import Carry, Launch
+from ringfence.sandbox.base import Launch, UploadScope
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import Engine
 from ringfence.sandbox.docker.create import check_files, with_ids_inside
@@ -23,9 +23,11 @@ def engine(url: str = _HERE, **facts: object) -> Engine:
     return made
 
 
-def launch(carry: Carry = "none", spec: SandboxSpec | None = None, uid: int = 1500) -> Launch:
+def launch(upload: UploadScope = "none", spec: SandboxSpec | None = None, uid: int = 1500) -> Launch:
     """A sandbox with a workspace."""
-    return Launch("abc", spec or SandboxSpec(), Placement(uid, uid, Path("/w"), Path("/c"), carry=carry), ())
+    return Launch(
+        "abc", spec or SandboxSpec(), Placement(uid, uid, Path("/w"), Path("/c"), upload=upload), ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_who_is_unseen(place: Engine, told: str | None) -> None:
 @pytest.mark.parametrize("place", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
 def test_a_mounted_workspace_is_refused(place: Engine) -> None:
     """A workspace that was not made ready to be carried is refused; one that was is not."""
-    check_files(place, launch("both"), is_gvisor=False)
+    check_files(place, launch("all"), is_gvisor=False)
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
         check_files(place, launch(), is_gvisor=False)
 
@@ -58,13 +60,13 @@ def test_mounts_elsewhere_are_refused() -> None:
     """A directory of this machine is never silently left out."""
     spec = SandboxSpec(mounts=(Mount(source=Path("/srv/cache"), target="/cache"),))
     with pytest.raises(PolicyRefused, match="'/srv/cache' cannot be mounted"):
-        check_files(engine(_THERE), launch("both", spec), is_gvisor=False)
+        check_files(engine(_THERE), launch("all", spec), is_gvisor=False)
 
 
 def test_podman_elsewhere_is_refused() -> None:
     """Podman fills no volume through a container, and the text says what can be done."""
     with pytest.raises(PolicyRefused, match="use Podman's socket on this machine"):
-        check_files(engine(_THERE, is_podman=True), launch("both"), is_gvisor=False)
+        check_files(engine(_THERE, is_podman=True), launch("all"), is_gvisor=False)
 
 
 def test_roots_files_in_gvisor_are_refused() -> None:
@@ -81,14 +83,14 @@ def test_roots_files_in_gvisor_are_refused() -> None:
 def test_ids_that_a_namespace_has(uid: int, inside: int) -> None:
     """Where the engine gives out uids of a range of its own, ours must be one of it."""
     facts = engine_facts(has_user_namespace=True)
-    assert with_ids_inside(launch("both", uid=uid), facts).placement.uid == inside
-    assert with_ids_inside(launch("both", uid=uid), engine_facts()).placement.uid == uid
+    assert with_ids_inside(launch("all", uid=uid), facts).placement.uid == inside
+    assert with_ids_inside(launch("all", uid=uid), engine_facts()).placement.uid == uid
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_carried_workspace_is_a_volume(read_only: bool) -> None:
     """Nothing of the host is mounted for a workspace that is carried."""
-    placement = Placement(1500, 1500, Path("/w"), Path("/c"), workspace_read_only=read_only, carry="in")
+    placement = Placement(1500, 1500, Path("/w"), Path("/c"), workspace_read_only=read_only, upload="all")
     mounts = asked(placement=placement, volume="v")["HostConfig"]["Mounts"]
     of_workspace = [one for one in mounts if one["Target"] == "/w"]
     assert [(one["Type"], one["Source"], one["ReadOnly"]) for one in of_workspace] == [

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox import Facts, Placement, SandboxSpec
-from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.pool.counts import Counts, count, read_counts
 from ringfence.sandbox.pool.pool import take_ready
 from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, move_placement, shape_of
@@ -44,10 +44,10 @@ def placement(run_dir: Path) -> Placement:
         os.getgid(),
         INSIDE,
         run_dir / "work",
-        overlays=(
-            Overlay(run_dir / "git", INSIDE / ".git", read_only=False),
-            Overlay(run_dir.parent / "objects", INSIDE / ".git" / "base-objects-0", read_only=True),
-            Overlay(run_dir / "work" / ".envrc", INSIDE / ".envrc", read_only=True),
+        mounts=(
+            BindMount(run_dir / "git", INSIDE / ".git", read_only=False),
+            BindMount(run_dir.parent / "objects", INSIDE / ".git" / "base-objects-0", read_only=True),
+            BindMount(run_dir / "work" / ".envrc", INSIDE / ".envrc", read_only=True),
         ),
     )
 
@@ -193,7 +193,7 @@ def test_shapes_differ_by_all_that_a_sandbox_shows(placement: Placement, run_dir
         key(spec.model_copy(update={"hide_toolchains": True})),
         key(placement=replace(placement, uid=1)),
         key(placement=replace(placement, workspace_read_only=True)),
-        key(placement=replace(placement, overlays=placement.overlays[:2])),
+        key(placement=replace(placement, mounts=placement.mounts[:2])),
         key(placement=replace(placement, workspace_source=tmp_path / "more")),
     }
     assert len(different) == 7
@@ -226,7 +226,7 @@ def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
     workspace.mkdir()
     spec = SandboxSpec(workspace=workspace)
     placement = Placement(
-        1500, 1500, workspace, workspace, overlays=(Overlay(COVER, workspace / "s", read_only=True),)
+        1500, 1500, workspace, workspace, mounts=(BindMount(COVER, workspace / "s", read_only=True),)
     )
 
     def bound() -> Shape:

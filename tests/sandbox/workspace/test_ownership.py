@@ -96,8 +96,8 @@ async def test_place_shows_git_and_trusted_files_read_only(repository: Path, sta
     async with open_for_sandbox(
         SandboxSpec(backend="bubblewrap", workspace=repository), "one", state
     ) as opened:
-        overlays = {overlay.target.name: overlay.read_only for overlay in opened.placement.overlays}
-    assert overlays == {".git": True, ".envrc": True}
+        mounts = {mount.target.name: mount.read_only for mount in opened.placement.mounts}
+    assert mounts == {".git": True, ".envrc": True}
 
 
 async def test_place_without_a_workspace_is_never_root(state: Path):

@@ -24,10 +24,10 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
     path = workspace / entry.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    overlays = {overlay.target: overlay.read_only for overlay in mount_guards(workspace, [auto_executed()])}
-    assert overlays.pop(path) is True
-    assert set(overlays) == set(path.parents) - set(workspace.parents) - {workspace}
-    assert not any(overlays.values())
+    mounts = {mount.target: mount.read_only for mount in mount_guards(workspace, [auto_executed()])}
+    assert mounts.pop(path) is True
+    assert set(mounts) == set(path.parents) - set(workspace.parents) - {workspace}
+    assert not any(mounts.values())
 
 
 def test_absent_files_are_not_made(workspace: Path):

@@ -193,12 +193,12 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
             within=top,
             is_idmapped=placement.is_idmapped,
         )
-    for overlay in placement.overlays:
-        lies_inside = source is not None and overlay.source.is_relative_to(source)
+    for bind in placement.mounts:
+        lies_inside = source is not None and bind.source.is_relative_to(source)
         arguments.bind(
-            overlay.source,
-            overlay.target,
-            read_only=overlay.read_only,
+            bind.source,
+            bind.target,
+            read_only=bind.read_only,
             within=(top or source) if lies_inside else None,
             is_idmapped=placement.is_idmapped and lies_inside,
         )

@@ -118,7 +118,7 @@ def harden(
     files = _account_files(placement, spec.host_names())
     mounts = tuple(_mounts(launch, volume))
     taken = {_normal(one.target) for one in mounts} | files.keys()
-    taken |= {str(overlay.target) for overlay in placement.overlays}
+    taken |= {str(mount.target) for mount in placement.mounts}
     volumes = sorted(set(map(_normal, image.volumes)) - taken)
     return HardenedContainer(
         image=image,
@@ -186,8 +186,8 @@ def _mounts(launch: Launch, volume: str | None) -> Iterator[ContainerMount]:
     if placement.workspace is not None and (volume is not None or placement.workspace_source is not None):
         source = volume or placement.workspace_source
         yield ContainerMount(str(placement.workspace), source, placement.workspace_read_only)
-    for overlay in placement.overlays if volume is None else ():
-        yield ContainerMount(str(overlay.target), overlay.source, overlay.read_only)
+    for bind in placement.mounts if volume is None else ():
+        yield ContainerMount(str(bind.target), bind.source, bind.read_only)
     for mount in launch.spec.mounts:
         yield ContainerMount(mount.target, mount.source, mount.read_only)
 
@@ -238,8 +238,8 @@ def started_facts(
 
 
 def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
-    if placement.carry != "none":
-        back = "and back when the sandbox ends" if placement.carry == "both" else "and stays there"
+    if placement.upload != "none":
+        back = "and back when the sandbox ends" if placement.is_downloaded else "and stays there"
         yield f"the workspace is no mount: it is carried to the engine, {back}"
     for limit, how in container.limits.enforced.items():
         if how != "kernel":

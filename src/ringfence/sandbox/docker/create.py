@@ -64,13 +64,13 @@ def check_files(engine: Engine, launch: Launch, *, is_gvisor: bool) -> None:
             "and Podman cannot cover it; move the project elsewhere, or use --sandbox docker or bubblewrap",
             rule="workspace-on-engine",
         )
-    if placement.carry != "none" and engine.facts.is_podman:
+    if placement.upload != "none" and engine.facts.is_podman:
         raise PolicyRefused(
             f"{reason}, and Podman does not take a workspace into a volume as Docker does; use Podman's socket on this "
             "machine, a Docker engine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
-    if reason is not None and placement.workspace is not None and placement.carry == "none":
+    if reason is not None and placement.workspace is not None and placement.upload == "none":
         raise PolicyRefused(
             f"{reason}, so the workspace cannot be mounted; use mode 'clone' or 'read_only', which are carried there",
             rule="workspace-on-engine",

@@ -28,7 +28,7 @@ from ringfence import __version__
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
-from ringfence.sandbox.base import Overlay, Placement
+from ringfence.sandbox.base import BindMount, Placement
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.protect.mounts import COVER
@@ -84,7 +84,7 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
         "workspace": placement.workspace,
         "environment": [os.environ.get(name) for name in _ENVIRONMENT],
     }
-    own = (Overlay(mount.source, Path(mount.target), mount.read_only) for mount in spec.mounts)
+    own = (BindMount(mount.source, Path(mount.target), mount.read_only) for mount in spec.mounts)
     mounted = [
         [mount.target, mount.read_only, *_identity(mount.source, run_dir), *_masked(mount, placement)]
         for mount in (*_mounts(placement), *own)
@@ -92,11 +92,11 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
     return Shape(_hash(request), _hash([*mounted, image_id]))
 
 
-def _mounts(placement: Placement) -> Iterator[Overlay]:
+def _mounts(placement: Placement) -> Iterator[BindMount]:
     """All mounts of a placement, in order."""
     if placement.workspace is not None and placement.workspace_source is not None:
-        yield Overlay(placement.workspace_source, placement.workspace, placement.workspace_read_only)
-    yield from placement.overlays
+        yield BindMount(placement.workspace_source, placement.workspace, placement.workspace_read_only)
+    yield from placement.mounts
 
 
 def _identity(source: Path, run_dir: Path) -> tuple[Any, ...]:
@@ -106,17 +106,12 @@ def _identity(source: Path, run_dir: Path) -> tuple[Any, ...]:
     return source, status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
 
 
-def _masked(overlay: Overlay, placement: Placement) -> tuple[int, ...]:
+def _masked(mount: BindMount, placement: Placement) -> tuple[int, ...]:
     """Identity of the host path that a mask is mounted on."""
     inside, source = placement.workspace, placement.workspace_source
-    if (
-        overlay.source != COVER
-        or inside is None
-        or source is None
-        or not overlay.target.is_relative_to(inside)
-    ):
+    if mount.source != COVER or inside is None or source is None or not mount.target.is_relative_to(inside):
         return ()
-    status = (source / overlay.target.relative_to(inside)).lstat()
+    status = (source / mount.target.relative_to(inside)).lstat()
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
@@ -141,7 +136,7 @@ def move_placement(placement: Placement, from_dir: Path, to_dir: Path) -> Placem
     return replace(
         placement,
         workspace_source=None if source is None else move(source),
-        overlays=tuple(replace(overlay, source=move(overlay.source)) for overlay in placement.overlays),
+        mounts=tuple(replace(mount, source=move(mount.source)) for mount in placement.mounts),
     )
 
 
@@ -165,7 +160,7 @@ def make_skeleton(placement: Placement, run_dir: Path, folder: Path) -> Placemen
     return target
 
 
-def _make_mount_points(mounts: Sequence[Overlay], folder: Path) -> None:
+def _make_mount_points(mounts: Sequence[BindMount], folder: Path) -> None:
     """Create the mount points that lie in the skeleton itself."""
     for number, mount in enumerate(mounts):
         around = [one for one in mounts[:number] if one.target in mount.target.parents]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.sandbox.base import Carry, Overlay, Placement
+from ringfence.sandbox.base import BindMount, Placement
 from ringfence.sandbox.workspace.git.private import (
     PrivateGit,
     Submodule,
@@ -68,16 +68,20 @@ async def place_workspace(
     if workspace.mode == "clone":
         assert files is not None
         source = await _make_clone(workspace, directory, git, files)
-    if fetched is not None and not fetched.overlays:
+    if fetched is not None and not fetched.mounts:
         fetched = replace(fetched, directory=source / ".git")
-    overlays = await anyio.to_thread.run_sync(lambda: _overlays(workspace, source, git, found, protect))
-    inner = (overlay for submodule in submodules for overlay in submodule.private.overlays)
+    mounts = await anyio.to_thread.run_sync(lambda: _mounts(workspace, source, git, found, protect))
+    inner = (mount for submodule in submodules for mount in submodule.private.mounts)
     placement = replace(
         workspace.placement,
         workspace_source=source,
         # The last: what is mounted upon itself would show the submodules' own `.git` again.
-        overlays=(*overlays, *inner),
-        carry=_carry(workspace, found),
+        mounts=(*mounts, *inner),
+        upload="none" if workspace.traits.sees_host_files else "all",
+        # A copy that is thrown away is not downloaded.
+        is_downloaded=not workspace.traits.sees_host_files
+        and workspace.mode == "clone"
+        and found is not None,
     )
     notes = (
         *workspace.notes,
@@ -112,30 +116,30 @@ def protected_placement(workspace: Workspace, protect: Collection[str]) -> Place
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
     guards = (auto_executed(), _own_environment(workspace))
-    return replace(workspace.placement, overlays=mount_guards(workspace.path, guards, protect=protect))
+    return replace(workspace.placement, mounts=mount_guards(workspace.path, guards, protect=protect))
 
 
-def _overlays(
+def _mounts(
     workspace: Workspace,
     source: Path,
     git: PrivateGit | None,
     found: Found | None,
     protect: Collection[str],
-) -> tuple[Overlay, ...]:
+) -> tuple[BindMount, ...]:
     """What is mounted upon the workspace, in order: the private git directory first."""
-    overlays = git.overlays if git is not None else ()
+    mounts = git.mounts if git is not None else ()
     if found is None:
-        return overlays
+        return mounts
     if workspace.mode == "clone":
-        return overlays + mount_guards(workspace.path, [auto_executed()], source=source, protect=protect)
+        return mounts + mount_guards(workspace.path, [auto_executed()], source=source, protect=protect)
     refuse_unseen(workspace.path, found.blindness)
     specials = special_files(_reachable_specials(found, git))
     if workspace.mode == "read_only":
-        return overlays + mount_guards(workspace.path, [specials], is_writable=False)
+        return mounts + mount_guards(workspace.path, [specials], is_writable=False)
     if workspace.placement.is_idmapped:
         check_roots_files(workspace.path)
     guards = (
-        *(() if overlays else (own_git(workspace.path),)),
+        *(() if mounts else (own_git(workspace.path),)),
         auto_executed(),
         git_entries(found.git_entries),
         Guard(workspace.obeyed_files, "read_only", "the user's git configuration leads to it"),
@@ -143,7 +147,7 @@ def _overlays(
         _own_environment(workspace),
         specials,
     )
-    return overlays + mount_guards(workspace.path, guards, protect=protect)
+    return mounts + mount_guards(workspace.path, guards, protect=protect)
 
 
 def _own_environment(workspace: Workspace) -> Guard:
@@ -153,13 +157,6 @@ def _own_environment(workspace: Workspace) -> Guard:
 def _reachable_specials(found: Found, git: PrivateGit | None) -> list[bytes]:
     """Those that an agent could get at: its private git directory hides what is in the user's."""
     return [path for path in found.specials if git is None or not path.startswith(b".git/")]
-
-
-def _carry(workspace: Workspace, found: Found | None) -> Carry:
-    """Whether files are uploaded; those of a clone come back, but not those of a copy that is thrown away."""
-    if workspace.traits.sees_host_files:
-        return "none"
-    return "both" if workspace.mode == "clone" and found is not None else "in"
 
 
 async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:

@@ -171,7 +171,7 @@ async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
     source, workspace = prepared.placement.workspace_source, prepared.placement.workspace
     if source is None or workspace is None:
         return ()
-    targets = [overlay.target for overlay in prepared.placement.overlays]
+    targets = [mount.target for mount in prepared.placement.mounts]
     inside = sorted({target.parent for target in targets if target.is_relative_to(workspace)} - {workspace})
 
     def unlock() -> tuple[bytes, ...]:

@@ -53,7 +53,7 @@ class Upload:
                 as it was.
         """
         placement = self._launch.placement
-        if placement.carry != "both":
+        if not placement.is_downloaded:
             return ()
         if left is not None:
             raise InfrastructureFault(left)
@@ -97,7 +97,7 @@ async def _pack(placement: Placement, file: BinaryIO, volume: Volume) -> Transfe
     actor = owner_of(source) if is_users else Actor.current()
 
     def work() -> Transfer:
-        only = b".git" if placement.carry == "git" else None
+        only = b".git" if placement.upload == "git" else None
         packed = pack_workspace(source, file.write, uid=volume.uid, gid=volume.gid, bounds=_MOST, only=only)
         file.seek(0)
         return packed
@@ -110,9 +110,7 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
     assert source is not None
     assert workspace is not None
     protected = [
-        os.fsencode(overlay.target.relative_to(workspace))
-        for overlay in placement.overlays
-        if overlay.read_only
+        os.fsencode(mount.target.relative_to(workspace)) for mount in placement.mounts if mount.read_only
     ]
     fresh = Path(tempfile.mkdtemp(prefix=f"{source.name}-", dir=source.parent))
     try:

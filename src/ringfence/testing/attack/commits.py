@@ -17,7 +17,7 @@ from ringfence.errors import RingfenceError, SandboxError, SandboxFileError
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.base import Carry
+from ringfence.sandbox.base import UploadScope
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.git.commits import ImportedCommits
@@ -176,8 +176,8 @@ async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Ou
         prepared = await prepare(workspace, run=_RUN, run_dir=run.state / "runs" / _RUN)
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         said = await run_probe(sandbox, body, timeout_s=_GIT_S, head=run.head, **facts)
-    carry: Carry = "none" if prepared.placement.carry == "none" else "git"
-    sealed = replace(prepared.placement, workspace_read_only=True, carry=carry)
+    upload: UploadScope = "none" if prepared.placement.upload == "none" else "git"
+    sealed = replace(prepared.placement, workspace_read_only=True, upload=upload, is_downloaded=False)
     out, ran = ImportedCommits({}), False
     try:
         async with Sandbox.start(spec, placement=sealed) as sandbox:

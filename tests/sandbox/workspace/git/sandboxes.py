@@ -12,7 +12,9 @@ from ringfence.sandbox.workspace.run import Prepared
 async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
     """A sandbox at a prepared placement; what would be uploaded elsewhere is mounted here."""
     spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
-    async with Sandbox.start(spec, placement=replace(prepared.placement, carry="none")) as sandbox:
+    async with Sandbox.start(
+        spec, placement=replace(prepared.placement, upload="none", is_downloaded=False)
+    ) as sandbox:
         yield sandbox
 
 

@@ -52,7 +52,7 @@ def ready(state: Path, own) -> Callable[..., object]:
 
 def shown(prepared: Prepared) -> set[Path]:
     """What of the host is mounted over the workspace."""
-    return {overlay.source for overlay in prepared.placement.overlays}
+    return {mount.source for mount in prepared.placement.mounts}
 
 
 def layout_of(workspace: Path) -> GitLayout:

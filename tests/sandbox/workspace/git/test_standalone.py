@@ -29,7 +29,8 @@ def git_of(prepared: Prepared) -> Path:
 async def test_it_is_whole(repository: Path, state: Path) -> None:
     """It leans on no other object database, and git finds nothing missing in it."""
     prepared = await carried(repository, state)
-    assert (prepared.placement.carry, prepared.placement.overlays) == ("both", ())
+    assert prepared.placement.is_downloaded
+    assert (prepared.placement.upload, prepared.placement.mounts) == ("all", ())
     assert not (git_of(prepared) / "objects/info/alternates").exists()
     run_git(git_of(prepared), "--git-dir=.", "fsck", "--full", "--strict")
     assert run_git(git_of(prepared), "--git-dir=.", "log", "--format=%s") == "work"

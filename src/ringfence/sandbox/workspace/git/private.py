@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import (
     INDEX_LIMIT,
@@ -65,7 +65,7 @@ class Identity:
 class PrivateGit:
     """What was made, and how to mount it."""
 
-    overlays: tuple[Overlay, ...]
+    mounts: tuple[BindMount, ...]
     layout: GitLayout
     """The user's repository, which it was made of."""
     refs: Refs
@@ -146,9 +146,9 @@ async def make_private_git(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
     target = inside if layout.is_file and not stands_alone else workspace / ".git"
-    overlays = () if stands_alone else _overlays(layout, directory, target, mounted)
+    mounts = () if stands_alone else _mounts(layout, directory, target, mounted)
     notes = (*plan.notes, *plan.refs.notes)
-    return PrivateGit(overlays, layout, plan.refs, directory, target, notes)
+    return PrivateGit(mounts, layout, plan.refs, directory, target, notes)
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
@@ -157,9 +157,9 @@ def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
     One that stands alone is mounted nowhere: it becomes the clone's own.
     """
     mount_point = clone / ".git"
-    if not private.overlays:
+    if not private.mounts:
         directory.rename(mount_point)
-    elif any(overlay.source.name == _POINTER for overlay in private.overlays):
+    elif any(mount.source.name == _POINTER for mount in private.mounts):
         mount_point.touch()
     else:
         mount_point.mkdir()
@@ -367,17 +367,17 @@ def _fixed(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}-fixed")
 
 
-def _overlays(
+def _mounts(
     layout: GitLayout, directory: Path, target: Path, databases: Iterable[Path]
-) -> tuple[Overlay, ...]:
-    overlays = [Overlay(directory, target, read_only=False)]
+) -> tuple[BindMount, ...]:
+    mounts = [BindMount(directory, target, read_only=False)]
     if layout.is_file:
-        overlays.append(Overlay(_fixed(directory) / _POINTER, layout.workspace / ".git", read_only=True))
+        mounts.append(BindMount(_fixed(directory) / _POINTER, layout.workspace / ".git", read_only=True))
     for number, database in enumerate(databases):
         place = target / f"base-objects-{number}"
-        overlays.append(Overlay(database, place, read_only=True))
+        mounts.append(BindMount(database, place, read_only=True))
         if (database / "info" / "alternates").is_file():
             # All databases are in our own list; theirs names paths that do not exist inside.
             hidden = _fixed(directory) / _NO_ALTERNATES
-            overlays.append(Overlay(hidden, place / "info" / "alternates", read_only=True))
-    return tuple(overlays)
+            mounts.append(BindMount(hidden, place / "info" / "alternates", read_only=True))
+    return tuple(mounts)

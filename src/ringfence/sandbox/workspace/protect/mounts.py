@@ -16,7 +16,7 @@ from typing import Literal
 from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Overlay
+from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
@@ -132,7 +132,7 @@ def mount_guards(
     source: Path | None = None,
     protect: Collection[str] = (),
     is_writable: bool = True,
-) -> tuple[Overlay, ...]:
+) -> tuple[BindMount, ...]:
     """The mounts for a table, each that is not a mask with its parents mounted upon themselves.
 
     A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
@@ -163,7 +163,7 @@ def mount_guards(
             held |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | held
     upon_themselves = tuple(
         # What lies in a read-only place is not opened again by a mount that only holds it there.
-        Overlay(
+        BindMount(
             source / os.fsdecode(path),
             workspace / os.fsdecode(path),
             read_only=read_only or any(held.get(above) for above in _above(path)),
@@ -171,7 +171,7 @@ def mount_guards(
         for path, read_only in sorted(held.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
     # The last: what is mounted upon itself would show a socket in it again.
-    masks = (Overlay(COVER, workspace / os.fsdecode(path), read_only=True) for path in masked)
+    masks = (BindMount(COVER, workspace / os.fsdecode(path), read_only=True) for path in masked)
     return (*upon_themselves, *masks)
 
 
