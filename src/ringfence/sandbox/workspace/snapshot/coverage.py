@@ -120,11 +120,11 @@ async def _choose(
     """
     new = found.new_files(folders, always)
     # As always, mostly: the cache is of the snapshot that this one will be compared with.
-    in_cache = set() if always is cache else (set(cache) - found.lost) | found.suspects.keys()
-    ignored = await evaluator.ignored((new | in_cache).difference(always), rules)
+    unsure = set() if always is cache else set(cache).difference(always) - found.lost | found.suspects.keys()
+    ignored = await evaluator.ignored((new | unsure).difference(always), rules)
     whole = {folder + b"/" for folder in folders if folder.rpartition(b"/")[0] not in folders}
     notes = [f"not all of the workspace was looked at: {found.blindness}"] if found.blindness else []
-    coverage = Coverage(new - ignored, in_cache & ignored, rules, frozenset(whole | ignored))
+    coverage = Coverage(new - ignored, unsure & ignored, rules, frozenset(whole | ignored))
     coverage.notes = notes + evaluator.notes
     if found.closed:
         # A directory that cannot be listed may let its files be read.

@@ -282,7 +282,9 @@ class _Walker:
         unseen = set(cached)
         with os.scandir(fd) as entries:
             left = itertools.islice(entries, self._entries_left + 1)
-            while (names := self._read_part(folder, path, left)) is not None:
+            count = _AT_ONCE
+            while count == _AT_ONCE:
+                count, names = self._read_part(folder, path, left)
                 unseen.difference_update(names)
                 self._compare(folder, path, fd, names, cached)
         if cached:
@@ -294,8 +296,8 @@ class _Walker:
 
     def _read_part(
         self, folder: _Folder, path: bytes, entries: Iterator[os.DirEntry[str]]
-    ) -> list[bytes] | None:
-        """Names of files and links among the next entries; None at the end."""
+    ) -> tuple[int, list[bytes]]:
+        """How many the next entries are, and the names of files and links among them."""
         names: list[bytes] = []
         is_plain, in_git = not folder.is_trusted, folder.in_git
         encode = os.fsencode  # once: it is called fifty thousand times
@@ -310,7 +312,7 @@ class _Walker:
                 names.append(encode(entry.name))
         self._entries_left -= count
         self._crowds[path.partition(b"/")[0]] += count
-        return names if count else None
+        return count, names
 
     def _compare(
         self, folder: _Folder, path: bytes, fd: int, names: list[bytes], cached: dict[bytes, Entry]
