@@ -57,12 +57,10 @@ def build(
     import anyio
 
     from ringfence.sandbox.docker.image.build import BuildOptions
-    from ringfence.sandbox.docker.image.recipe import check_mirror
 
     wanted = [_target(name) for name in targets or ["base"]]
     if mirror is not None and not bootstrap:
         raise UsageError(f"--mirror {mirror!r} has no effect without --bootstrap; add it, or leave both")
-    check_mirror(mirror)  # refused before an engine is asked
     options = BuildOptions(
         bootstrap=bootstrap, mirror=mirror, rebuild=rebuild, trust_host=not without_host_ca
     )
@@ -252,14 +250,14 @@ async def _list(place: _Place) -> "list[StoredImage]":
 
 
 async def _show(name: str, place: _Place) -> dict[str, Any]:
-    from ringfence.sandbox.docker.image.recipe import TARGETS, Target
+    from ringfence.sandbox.docker.image.recipe import target_facts
     from ringfence.sandbox.docker.image.store import find_image
 
     async with _engine(place) as engine:
         image = await find_image(engine, name)
         said = await engine.image(image.id)
     config = said.get("Config") or {}
-    known = TARGETS[Target(image.target)] if image.target in set(Target) else None
+    known = target_facts(image.target)
     return {
         **_row(image),
         "summary": known.summary if known else "",

@@ -1,12 +1,13 @@
-"""The container that a sandbox becomes: one hardened value, which each engine's package translates."""
+"""The container that a sandbox becomes: one hardened value, which each engine's package translates, and its limits."""
 
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Facts, Launch, Placement
-from ringfence.sandbox.container.limits import ContainerLimits
+from ringfence.sandbox.base import Enforcement, Facts, Launch, Placement
+from ringfence.sandbox.enforcement import Unenforced, enforcement
+from ringfence.sandbox.spec import SandboxSpec
 
 HOME = "/home/agent"
 SCRATCH = "/var/tmp"  # noqa: S108 -- inside
@@ -21,6 +22,10 @@ can write to it, and goes with the container.
 """
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
+LIMITS = frozenset({"memory", "cpus", "pids"})
+_SENTRY_TASKS = 2000
+"""gVisor's kernel is itself a process of the container and counts its threads against `pids`; short of them it
+crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
 _LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
 
 
@@ -58,6 +63,20 @@ class ContainerMount:
 
 
 @frozen
+class ContainerLimits:
+    """How the limits of one container are enforced."""
+
+    enforced: dict[str, Enforcement]
+    memory: int | None
+    """Given to the engine, swap included; None where it cannot keep it. So are the next ones."""
+    cpus: float | None
+    pids: int | None
+    cpuset: str | None
+    process_limit: int | None = None
+    """RLIMIT_NPROC of every command, where that enforces `pids`."""
+
+
+@frozen
 class HardenedContainer:
     """All that decides how a container is made. Its namespaces are always its own; nothing restarts it."""
 
@@ -89,6 +108,47 @@ class HardenedContainer:
     core_bytes: int = 1
     """Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
     shm_bytes: int = 64 * 1024**2
+
+
+def plan_limits(
+    spec: SandboxSpec, unset: Mapping[str, str], *, is_gvisor: bool, processors: int, key: int
+) -> ContainerLimits:
+    """Decide how each limit is enforced.
+
+    Args:
+        spec: What is asked for.
+        unset: Limits that the engine cannot set, and why.
+        is_gvisor: Whether the container's kernel is gVisor.
+        processors: How many the engine can choose from for a container; 0: it cannot choose.
+        key: Any number; spreads containers over the processors.
+
+    Raises:
+        PolicyRefused: As `enforcement`.
+    """
+    enforced = enforcement(spec, unenforced_limits(unset, is_gvisor=is_gvisor))
+    kept = LIMITS - unset.keys()
+    pids = spec.pids + (_SENTRY_TASKS if is_gvisor else 0)
+    return ContainerLimits(
+        enforced,
+        memory=spec.memory if "memory" in kept else None,
+        cpus=spec.cpus if "cpus" in kept else None,
+        pids=pids if "pids" in kept else None,
+        cpuset=_processors(spec.cpus, processors, key) if "cpus" in kept else None,
+    )
+
+
+def unenforced_limits(unset: Mapping[str, str], *, is_gvisor: bool) -> Unenforced:
+    """What is not enforced by the kernel, and why."""
+    return {"pids": "gVisor's own threads count against it", **unset} if is_gvisor else unset
+
+
+def _processors(cpus: float, processors: int, key: int) -> str | None:
+    """As many processors as `cpus` fill, so that `nproc` inside tells the truth; None for all of them."""
+    count = -int(-cpus // 1)
+    if not 0 < count < processors:
+        return None
+    first = key % processors
+    return ",".join(str(one) for one in sorted((first + step) % processors for step in range(count)))
 
 
 def harden(
@@ -200,7 +260,6 @@ def started_facts(
     engine: str,
     runtime: str,
     laps_ms: Mapping[str, float],
-    notes: tuple[str, ...] = (),
 ) -> Facts:
     """What is reported of a sandbox in a container, and what its commands get.
 
@@ -211,7 +270,6 @@ def started_facts(
         engine: Product and version.
         runtime: The OCI runtime that it got.
         laps_ms: How long each step took.
-        notes: Further things the user should be told.
     """
     placement, image = launch.placement, container.image
     is_written = placement.workspace is not None and not placement.workspace_read_only
@@ -226,7 +284,6 @@ def started_facts(
         notes=(
             f"engine: {engine}, runtime {runtime}, image {image.reference}",
             *_notes(container, placement),
-            *notes,
         ),
         image=f"{image.reference} ({image.id})",
         engine=engine,

@@ -17,12 +17,10 @@ from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.frozen import frozen
 
 Product = Literal["docker", "podman"]
-AddressKind = Literal["unix", "tcp", "ssh"]
 
 _SCHEMES = ("unix", "tcp", "ssh", "http", "https")
 _JSON_BYTES = 1024 * 1024
 _TLS_PORT, _PLAIN_PORT = 2376, 2375
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @frozen
@@ -65,12 +63,9 @@ class Address:
     tls: TlsFiles | None = None
 
     @property
-    def kind(self) -> AddressKind:
-        """How it is reached."""
-        scheme = urlsplit(self.url).scheme
-        if scheme in ("unix", "ssh"):
-            return "unix" if scheme == "unix" else "ssh"
-        return "tcp"
+    def kind(self) -> str:
+        """How it is reached: `unix`, `tcp` or `ssh`."""
+        return urlsplit(self.url).scheme
 
     @property
     def path(self) -> Path:

@@ -4,11 +4,9 @@ The engine's answer (101) must be there before the container is started, else wh
 """
 
 import errno
-import json
 import os
 import socket
 import struct
-from contextlib import suppress
 
 import anyio
 import h11
@@ -16,7 +14,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSStream
 
 from ringfence.sandbox.docker.address import Address
-from ringfence.sandbox.docker.client import EngineError
+from ringfence.sandbox.docker.client import EngineError, error_message
 from ringfence.sandbox.protocol.records import ProtocolError
 from ringfence.sandbox.protocol.stream import DescriptorStream
 
@@ -25,7 +23,6 @@ _CONNECT_S = 20.0
 _RETRY_S = 0.005
 _ANSWER_BYTES = 64 * 1024
 _READ = 64 * 1024
-_QUOTED = 500
 _SEND_BUFFER = 1024 * 1024
 
 
@@ -186,14 +183,8 @@ async def _upgrade(connection: ByteStream, host: str, container: str, api_versio
         elif isinstance(event, h11.Data):
             body = (body + bytes(event.data))[:_ANSWER_BYTES]
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-            raise EngineError(_DOING, _message(body, status), status=status)
+            refused = error_message(body) if status >= 400 else ""
+            said = refused or f"it answered {status} instead of switching protocols"
+            raise EngineError(_DOING, said, status=status)
     if http.trailing_data[0]:
         raise EngineError(_DOING, "it spoke before the container was started", status=101)
-
-
-def _message(body: bytes, status: int) -> str:
-    with suppress(ValueError):
-        said = json.loads(body)
-        if isinstance(said, dict) and said.get("message"):
-            return str(said["message"])
-    return f"it answered {status} instead of switching protocols: {body[:_QUOTED]!r}"

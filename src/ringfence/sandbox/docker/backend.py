@@ -12,8 +12,14 @@ import anyio
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
 from ringfence.sandbox.container.end import end_processes, end_reason
-from ringfence.sandbox.container.hardened import SILENCE_LIMIT_S, HardenedContainer, harden, started_facts
-from ringfence.sandbox.container.limits import plan_limits, unenforced_limits
+from ringfence.sandbox.container.hardened import (
+    SILENCE_LIMIT_S,
+    HardenedContainer,
+    harden,
+    plan_limits,
+    started_facts,
+    unenforced_limits,
+)
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import AttachStream, attach
 from ringfence.sandbox.docker.cleanup import clean_up_once, remember, remove_leftovers

@@ -270,7 +270,7 @@ class Engine:
             with anyio.fail_after(timeout_s):
                 async with http.request(method, f"{self._version}{path}", **options) as response:
                     if response.status >= 400:
-                        raise EngineError(doing, _message(await response.read()), status=response.status)
+                        raise EngineError(doing, error_message(await response.read()), status=response.status)
                     try:
                         yield response.content
                     finally:
@@ -406,7 +406,7 @@ class Engine:
         await self.call(f"remove image {reference!r}", "DELETE", path)
 
 
-def _message(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """What an engine says of an error."""
     try:
         return str(json.loads(body)["message"])

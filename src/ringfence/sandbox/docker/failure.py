@@ -102,16 +102,6 @@ CAUSES = (
         "the engine's disk is full: `docker system df` shows what takes it",
     ),
     row(
-        "no-seccomp",
-        r"seccomp is not enabled|seccomp profile.{0,80}(not supported|unable)",
-        "the engine's kernel or runtime has no seccomp filters; use another engine",
-    ),
-    row(
-        "no-apparmor",
-        r"apparmor.{0,120}(not loaded|failed to apply|not supported)",
-        "the engine's AppArmor profile is not loaded; restart the engine, it loads it at start",
-    ),
-    row(
         "cgroup",
         r"cgroups? .{0,120}(not supported|permission denied|read-only file system|not mounted)|"
         r"crun: .{0,120}cgroup|invalid slice name",

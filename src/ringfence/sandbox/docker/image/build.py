@@ -26,7 +26,6 @@ from ringfence.sandbox.docker.image.failure import ImageBuildFailed
 from ringfence.sandbox.docker.image.recipe import (
     DEBIAN,
     SUITE,
-    TARGETS,
     Recipe,
     Target,
     check_mirror,
@@ -38,6 +37,7 @@ from ringfence.sandbox.docker.image.recipe import (
     pinned_base,
     recipe_of,
     reference,
+    target_facts,
 )
 from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
 
@@ -58,7 +58,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @frozen
 class BuildOptions:
-    """How images are built."""
+    """How images are built. A mirror that is no address is a `UsageError`."""
 
     bootstrap: bool = False
     """The lowest image from the distribution's packages, where no registry can be reached."""
@@ -68,6 +68,9 @@ class BuildOptions:
     """Build even what is there, for newer packages."""
     trust_host: bool = True
     """Let the images trust the certificate authorities that were added to this machine."""
+
+    def __post_init__(self) -> None:
+        check_mirror(self.mirror)
 
 
 @frozen
@@ -91,10 +94,8 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
     Raises:
         ImageBuildFailed: It could not be built; nothing nameless is left.
         InfrastructureFault: Something that a build needs is not there.
-        UsageError: An option makes no sense.
     """
     begun = time.monotonic()
-    check_mirror(options.mirror)
     authorities = host_authorities() if options.trust_host else {}
     source = packages_source(options.mirror) if options.bootstrap else pinned_base()
     recipe = recipe_of(target, source, authorities)
@@ -217,11 +218,10 @@ async def _digest(engine: Engine, below: str) -> str:
 
 
 def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, str]:
-    known = set(Target)
-    summary = TARGETS[Target(recipe.target)].summary if recipe.target in known else "Debian from its packages"
+    facts = target_facts(recipe.target)
     labels = {
         "title": f"ringfence {recipe.target}",
-        "description": summary,
+        "description": facts.summary if facts else "Debian from its packages",
         "version": __version__,
         "revision": recipe.hash,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

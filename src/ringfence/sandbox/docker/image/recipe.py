@@ -3,24 +3,21 @@
 The hash names the image, so the same inputs are built once, and a change of any of them is another image.
 """
 
+import functools
 import hashlib
 import io
 import json
 import re
 import tarfile
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
 
 from ringfence import __version__
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
-
-_MB = 1000**2  # as engines print sizes
 
 
 class Target(StrEnum):
@@ -39,38 +36,18 @@ class TargetFacts:
     summary: str
     budget_bytes: int | None = None
     """Its size may not pass this without being told; None: no bound, it holds other people's programs."""
-    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    needs: Mapping[str, str] = field(default_factory=dict)
     """Tools that do less in a sandbox without capabilities and network, and what they lack there."""
 
 
-_WAY_OUT = "a way out: an allowed host, or a forwarded service"
+@functools.cache
+def target_facts(target: str) -> TargetFacts | None:
+    """What is known of an image; None where it is no target."""
+    known = tomllib.loads(read_file("targets.toml").decode())
+    return TargetFacts(**known[target]) if target in known else None
 
-TARGETS: Mapping[Target, TargetFacts] = MappingProxyType(
-    {
-        Target.BASE: TargetFacts(
-            "Debian with bash, git, python3, ripgrep, jq, ca-certificates", budget_bytes=200 * _MB
-        ),
-        Target.POLYGLOT: TargetFacts(
-            "base with Node 20, npm, JDK 21, Maven, pip and venv", budget_bytes=750 * _MB
-        ),
-        Target.OPERATOR: TargetFacts(
-            "base with the tools of an operator and a Python for them",
-            needs=MappingProxyType(
-                {
-                    "ping": "nothing where net.ipv4.ping_group_range holds the sandbox's group, else NET_RAW",
-                    "tcpdump": "NET_RAW, and an interface to listen on",
-                    "traceroute": "nothing by UDP; NET_RAW for -I (ICMP) and -T (TCP)",
-                    "nmap": "nothing for -sT; NET_RAW and NMAP_PRIVILEGED=1 for -sS, -sU, -O and raw host discovery",
-                    "docker": "an engine: the filtered engine proxy, never the engine's own socket",
-                    "curl, wget, dig, nc": _WAY_OUT,
-                    "anthropic, httpx, redis (Python)": _WAY_OUT,
-                }
-            ),
-        ),
-        Target.AGENTS: TargetFacts("polyglot with the claude and codex programs"),
-    }
-)
 
+_CONTEXT = Path(__file__).parent / "context"
 DEBIAN = "debian"
 """What the image from packages is called, on which `base` stands where no registry can be reached."""
 SUITE = "trixie"
@@ -183,7 +160,10 @@ def recipe_of(target: str, source: str, authorities: Mapping[str, bytes]) -> Rec
     dockerfile = _stages(target)
     found: dict[str, bytes] = {}
     for name in re.findall(r"^COPY (\S+) ", dockerfile, re.MULTILINE):
-        found |= _read_below(_context() / name, name)
+        copied = _CONTEXT / name
+        for file in [copied] if copied.is_file() else copied.rglob("*"):
+            if file.is_file():
+                found[str(file.relative_to(_CONTEXT))] = file.read_bytes()
     found |= {f"authorities/{name}": data for name, data in authorities.items()}
     is_packages = source.startswith(_PACKAGES)
     below = recipe_of(DEBIAN, source, {}).reference if is_packages else source
@@ -209,20 +189,7 @@ def packages(target: Target) -> tuple[str, ...]:
 
 def read_file(name: str) -> bytes:
     """A file of the Dockerfile's directory."""
-    return (_context() / name).read_bytes()
-
-
-def _context() -> Traversable:
-    return files("ringfence.sandbox.docker.image") / "context"
-
-
-def _read_below(place: Traversable, name: str) -> dict[str, bytes]:
-    if place.is_file():
-        return {name: place.read_bytes()}
-    found: dict[str, bytes] = {}
-    for entry in place.iterdir():
-        found |= _read_below(entry, f"{name}/{entry.name}")
-    return found
+    return (_CONTEXT / name).read_bytes()
 
 
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")

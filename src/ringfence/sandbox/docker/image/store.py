@@ -11,12 +11,12 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.image.recipe import (
     DEBIAN,
-    TARGETS,
     Recipe,
     Target,
     host_authorities,
     recipe_of,
     reference,
+    target_facts,
 )
 
 OCI = "org.opencontainers.image."
@@ -47,7 +47,8 @@ class StoredImage:
     @property
     def budget_bytes(self) -> int | None:
         """What its target may take; None: no bound."""
-        return TARGETS[Target(self.target)].budget_bytes if self.target in set(Target) else None
+        facts = target_facts(self.target)
+        return facts.budget_bytes if facts else None
 
     @property
     def is_within_budget(self) -> bool:
