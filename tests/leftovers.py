@@ -12,7 +12,6 @@ from ringfence.errors import RingfenceError
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import open_engine
 from ringfence.sandbox.docker.labels import INSTANCE
-from ringfence.sandbox.docker.volumes import volumes
 
 _VARIABLES = (b"XDG_STATE_HOME", b"RINGFENCE_STATE_DIR")
 _DEPTHS = ("*/", "*/*/", "*/*/*/")
@@ -52,7 +51,7 @@ async def things_of(instances: frozenset[str], engines: frozenset[tuple[Product,
         with suppress(RingfenceError):  # an engine of a test's own, that is gone
             async with await open_engine(product, asked) as engine:
                 rows = [("container", row["Names"], row) for row in await engine.containers([INSTANCE])]
-                rows += [("volume", row["Name"], row) for row in await volumes(engine, [INSTANCE])]
+                rows += [("volume", row["Name"], row) for row in await engine.volumes([INSTANCE])]
                 mine = [(kind, name) for kind, name, row in rows if row["Labels"][INSTANCE] in instances]
                 left += [f"{kind} {name} on {product}" for kind, name in mine]
     return left

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import ByteStream, Process
@@ -14,27 +15,19 @@ from ringfence.sandbox.protocol.stream import pipe_stream
 _STDERR_BYTES = 4096
 
 
+@dataclass(eq=False)
 class ProcessFence(Fence):
     """A running process whose stdin and stdout are the guest's; made by `start`."""
 
-    def __init__(
-        self,
-        process: Process,
-        stream: ByteStream,
-        stderr_fd: int,
-        facts: Facts,
-        *,
-        called: str,
-        leave_s: float,
-        release: Callable[[], Awaitable[object]] | None,
-    ) -> None:
-        self.facts = facts
-        self.stream = stream
-        self._process = process
-        self._stderr_fd = stderr_fd
-        self._stderr = ""
-        self._called, self._leave_s, self._release = called, leave_s, release
-        self._is_killed = False
+    facts: Facts
+    stream: ByteStream
+    process: Process
+    stderr_fd: int
+    called: str
+    leave_s: float
+    release: Callable[[], Awaitable[object]] | None
+    _is_killed: bool = False
+    _stderr: str = ""
 
     @classmethod
     async def start(
@@ -72,20 +65,20 @@ class ProcessFence(Fence):
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
-        return cls(process, stream, stderr_fd, facts, called=called, leave_s=leave_s, release=release)
+        return cls(facts, stream, process, stderr_fd, called, leave_s, release)
 
     async def wait(self) -> EndReason:
         """Wait until the process ends."""
-        await self._process.wait()
+        await self.process.wait()
         if self._is_killed:
             return EndReason("killed", "it was closed", self._stderr)
         self._read_stderr()
-        return EndReason("exited", f"{self._called} ended with code {self._process.returncode}", self._stderr)
+        return EndReason("exited", f"{self.called} ended with code {self.process.returncode}", self._stderr)
 
     def _read_stderr(self) -> None:
         """Keep the end of what the process, or the guest's interpreter, wrote there."""
         with suppress(OSError):
-            text = self._stderr + os.read(self._stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
+            text = self._stderr + os.read(self.stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
             self._stderr = text.strip()[-_STDERR_BYTES:]
 
     async def kill(self) -> str | None:
@@ -95,11 +88,11 @@ class ProcessFence(Fence):
         self._is_killed = True
         self._read_stderr()
         await self.stream.send_eof()
-        with anyio.move_on_after(self._leave_s):
-            await self._process.wait()
-        await kill_group(self._process, grace_s=0.0)
-        os.close(self._stderr_fd)
+        with anyio.move_on_after(self.leave_s):
+            await self.process.wait()
+        await kill_group(self.process, grace_s=0.0)
+        os.close(self.stderr_fd)
         await self.stream.aclose()
-        if self._release is not None:
-            await self._release()
+        if self.release is not None:
+            await self.release()
         return None

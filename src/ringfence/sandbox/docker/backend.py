@@ -2,8 +2,8 @@
 
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -90,56 +90,45 @@ class DockerBackend(Backend):
 
     async def make_volume(self, launch: Launch) -> DockerVolume:
         """Make a volume that has the sandbox's labels; the sandbox then uses its session on the engine."""
-        engine = await self._enter(launch)
-        with self._errors():
-            try:
-                launch = with_ids_inside(launch, engine.facts)
-                asked = await self._harden(engine, launch)
-                return await DockerVolume.make(
-                    engine,
-                    container_name(launch.sandbox_id),
-                    image=asked.image.id,
-                    labels=asked.labels,
-                    uid=launch.placement.uid,
-                    gid=launch.placement.gid,
-                )
-            except BaseException:
-                await engine.aclose()
-                raise
+        async with self._session(launch) as engine:
+            launch = with_ids_inside(launch, engine.facts)
+            asked = await self._harden(engine, launch)
+            return await DockerVolume.make(
+                engine,
+                container_name(launch.sandbox_id),
+                image=asked.image.id,
+                labels=asked.labels,
+                uid=launch.placement.uid,
+                gid=launch.placement.gid,
+            )
 
     async def start(self, launch: Launch) -> "DockerFence":
         """Create a container, see that it is what was asked for, attach to it, start it."""
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
         began = time.monotonic()
+        async with (
+            self._session(launch) as engine,
+            mounted_on_host(with_ids_inside(launch, engine.facts)) as shown,
+        ):
+            return await self._start(engine, shown, began)
+
+    @asynccontextmanager
+    async def _session(self, launch: Launch) -> AsyncIterator[Engine]:
+        """A session for a launch: its volume's, or a new one, which is closed if what is begun in it fails."""
         volume = launch.volume if isinstance(launch.volume, DockerVolume) else None
-        engine = await self._enter(launch) if volume is None else volume.engine
-        with self._errors():
-            try:
-                async with mounted_on_host(with_ids_inside(launch, engine.facts)) as shown:
-                    return await self._start(engine, shown, began)
-            except BaseException:
-                if volume is None:
-                    await engine.aclose()
-                raise
-
-    async def _enter(self, launch: Launch) -> Engine:
-        """A session on the engine of a launch, which a later process can find again."""
-        engine = await open_engine(self.product, launch.spec.engine)
+        engine = volume.engine if volume else await open_engine(self.product, launch.spec.engine)
         try:
-            remember(self.product, launch.spec.engine)
-            await clean_up_once(engine)
-        except BaseException:
-            await engine.aclose()
+            if volume is None:
+                remember(self.product, launch.spec.engine)  # a later process looks there
+                await clean_up_once(engine)
+            yield engine
+        except BaseException as exc:
+            if volume is None:
+                await engine.aclose()
+            if isinstance(exc, EngineError):
+                raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
             raise
-        return engine
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except EngineError as exc:
-            raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
 
     async def _start(self, engine: Engine, launch: Launch, began: float) -> "DockerFence":
         """A running container as asked, and the stream of its first process; nothing is left of one that failed."""

@@ -18,7 +18,6 @@ from ringfence.sandbox.docker.labels import (
     instance_id,
     is_over,
 )
-from ringfence.sandbox.docker.volumes import remove_volume, volumes
 
 _FOLDER = ("docker", "engines")
 _cleaned: set[str] = set()
@@ -72,10 +71,10 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_ru
             names.append(str(row["Names"][0]).removeprefix("/"))
     if dry_run or engine.unseen is None:
         return names  # a volume goes with its container; elsewhere nothing is uploaded
-    for row in await volumes(engine, ours):
+    for row in await engine.volumes(ours):
         if _is_to_go(row, sandbox_ids):
             with suppress(EngineError):  # one of a container that is just going
-                await remove_volume(engine, str(row["Name"]))
+                await engine.remove_volume(str(row["Name"]))
                 names.append(f"volume {row['Name']}")
     return names
 

@@ -8,7 +8,7 @@ import json
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -283,10 +283,10 @@ class Engine:
             said = f"no answer within {timeout_s:g} s" if is_late else str(exc) or type(exc).__name__
             raise EngineError(doing, said, status=None) from exc
 
-    async def messages(
-        self, doing: str, method: str, path: str, **options: Any
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The messages of an answer that is a line of JSON for each; one that names an error is raised.
+    async def follow(
+        self, doing: str, method: str, path: str, take: Callable[[Mapping[str, Any]], None], **options: Any
+    ) -> None:
+        """Hand over each message of an answer that is lines of JSON, as it comes; one that names an error is raised.
 
         Raises:
             EngineError: As `stream`.
@@ -296,7 +296,7 @@ class Engine:
                 message = json.loads(line)
                 if "error" in message:
                     raise EngineError(doing, str(message["error"]), status=None)
-                yield message
+                take(message)
 
     # --- containers
 
@@ -317,10 +317,7 @@ class Engine:
 
     async def inspect(self, container: str) -> Mapping[str, Any]:
         """All that the engine says of a container."""
-        found: Mapping[str, Any] = await self.call(
-            "inspect the container", "GET", f"/containers/{container}/json"
-        )
-        return found
+        return dict(await self.call("inspect the container", "GET", f"/containers/{container}/json"))
 
     async def wait(self, container: str) -> int:
         """Wait until a container does not run; return its exit code."""
@@ -376,11 +373,24 @@ class Engine:
 
     async def containers(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
         """Containers, dead ones too, that have all these labels (`name` or `name=value`)."""
-        asked = {"all": "1", "filters": json.dumps({"label": list(labels)})}
-        found: list[Mapping[str, Any]] = await self.call(
-            "list containers", "GET", "/containers/json", params=asked
-        )
-        return found
+        return list(await self._list("containers", "/containers/json", {"label": labels}, all="1"))
+
+    async def _list(self, what: str, path: str, filters: Mapping[str, Sequence[str]], **more: str) -> Any:
+        return await self.call(f"list {what}", "GET", path, params={**more, "filters": json.dumps(filters)})
+
+    # --- volumes
+
+    async def volumes(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Volumes that have all these labels."""
+        return list((await self._list("volumes", "/volumes", {"label": labels})).get("Volumes") or ())
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume with what is in it.
+
+        Raises:
+            EngineError: It is not there (`is_absent`), or a container has it.
+        """
+        await self.call(f"remove volume {name!r}", "DELETE", f"/volumes/{name}")
 
     # --- images
 
@@ -391,14 +401,11 @@ class Engine:
             EngineError: It has none of that name (`is_absent`).
         """
         path = f"/images/{quote(reference, safe='/:@')}/json"
-        found: Mapping[str, Any] = await self.call(f"use image {reference!r}", "GET", path)
-        return found
+        return dict(await self.call(f"use image {reference!r}", "GET", path))
 
     async def images(self, filters: Mapping[str, Sequence[str]]) -> list[Mapping[str, Any]]:
         """Images by the engine's own filters: `label`, `dangling`."""
-        asked = {"filters": json.dumps(filters)}
-        found: list[Mapping[str, Any]] = await self.call("list images", "GET", "/images/json", params=asked)
-        return found
+        return list(await self._list("images", "/images/json", filters))
 
     async def remove_image(self, reference: str) -> None:
         """Remove a name of an image, or by its id the image and those below it that nothing else stands on."""

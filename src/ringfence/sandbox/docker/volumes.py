@@ -5,8 +5,7 @@ everything of it is dead, by the engine, and also where the sandbox did not end 
 can be given to the sandbox's user, which nobody in the sandbox could do.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -63,7 +62,7 @@ class DockerVolume(Volume):
             container = await engine.create(_never_run(name, image, labels), carrier_name(name))
         except BaseException:
             with anyio.CancelScope(shield=True), suppress(EngineError):
-                await remove_volume(engine, name)
+                await engine.remove_volume(name)
             raise
         return cls(engine, name, container, uid=uid, gid=gid)
 
@@ -100,7 +99,7 @@ class DockerVolume(Volume):
         """Remove volume and container; by their labels what cannot be removed now is found later."""
         with suppress(EngineError):
             await self.engine.remove(self._container)
-            await remove_volume(self.engine, self.name)
+            await self.engine.remove_volume(self.name)
         await self.engine.aclose()
 
 
@@ -118,19 +117,3 @@ def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, 
             "Mounts": [volume_mount(volume, f"{_FOLDER}/{TOP}", read_only=False)],
         },
     }
-
-
-async def remove_volume(engine: Engine, name: str) -> None:
-    """Remove a volume with what is in it.
-
-    Raises:
-        EngineError: It is not there (`is_absent`), or a container has it.
-    """
-    await engine.call(f"remove volume {name!r}", "DELETE", f"/volumes/{name}")
-
-
-async def volumes(engine: Engine, labels: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Volumes that have all these labels (`name` or `name=value`)."""
-    asked = {"filters": json.dumps({"label": list(labels)})}
-    found = await engine.call("list volumes", "GET", "/volumes", params=asked)
-    return list(found.get("Volumes") or ())

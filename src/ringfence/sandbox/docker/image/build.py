@@ -8,7 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -178,18 +178,16 @@ async def _follow(
         "rm": "1",
         "forcerm": "1",
     }
-    messages = engine.messages(
+    await engine.follow(
         "build the image",
         "POST",
         "/build",
+        log.take,
         params=options,
         data=recipe.context(labels),
         headers=_TAR,
         timeout_s=_BUILD_S,
     )
-    async with aclosing(messages):
-        async for message in messages:
-            log.take(message)
 
 
 async def _remove_made(engine: Engine, log: "BuildLog") -> None:
@@ -309,20 +307,18 @@ async def _import(engine: Engine, recipe: Recipe, first: bytes, rest: AsyncItera
     labels = _labels(recipe, authorities=0, base_digest="")
     # One change for each label: Podman would take all labels of one for the value of the first.
     changes = ('CMD ["bash"]', *(label_instruction({name: value}) for name, value in labels.items()))
-    messages = engine.messages(
+    told: list[Mapping[str, Any]] = []
+    await engine.follow(
         "load the image",
         "POST",
         "/images/create",
+        told.append,
         params=[("fromSrc", "-"), *(("changes", change) for change in changes)],
         data=layer(),
         headers=_TAR,
         timeout_s=_BUILD_S,
     )
-    made = ""
-    async with aclosing(messages):
-        async for message in messages:
-            made = str(message.get("status") or made)
-    return made
+    return next((str(one["status"]) for one in reversed(told) if one.get("status")), "")
 
 
 class BuildLog:
