@@ -53,7 +53,8 @@ class SshTunnel:
     async def _wait_until_open(self, url: str) -> None:
         with anyio.move_on_after(_START_S):
             while self._process.returncode is None:
-                if self.socket.exists():
+                with suppress(OSError):  # not there yet, or there and ssh does not listen on it yet
+                    await (await anyio.connect_unix(self.socket)).aclose()
                     return
                 await anyio.sleep(_POLL_S)
         said = b""
