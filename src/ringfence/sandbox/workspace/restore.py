@@ -227,8 +227,7 @@ def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: 
     """
     in_the_way: set[bytes] = set()
     for blob in blobs:
-        status = tree.lstat(blob.path)
-        if status is not None and stat.S_ISDIR(status.st_mode):
+        if _is_directory(tree, blob.path):
             in_the_way.update(_below(tree, blob.path))
         parts = blob.path.split(b"/")
         for depth in range(1, len(parts)):

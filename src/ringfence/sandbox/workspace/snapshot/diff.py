@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from ringfence.errors import RingfenceError
@@ -17,10 +18,9 @@ ChangeKind = Literal["added", "modified", "deleted", "typechange"]
 UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
 _OPTIONS = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv")
-_COARSER = ("64k", "1")
-"""Values of core.bigFileThreshold for retries; the last one makes git treat every file as binary."""
-_COMPARE_S = (20.0, 20.0, 120.0)
-"""Seconds for each attempt, the coarsest last: many files of many lines, each below the threshold, take git minutes."""
+_ATTEMPTS = ("8m", 20.0), ("64k", 20.0), ("1", 120.0)
+"""Values of core.bigFileThreshold, the last one has git treat every file as binary, and seconds for each attempt: many
+files of many lines, each below the threshold, take git minutes."""
 _IGNORED = "ignored by git"
 _UNSAFE = re.compile(rb"[*?\[\\]")
 """Characters that have a meaning of their own in a pattern of attributes."""
@@ -97,22 +97,22 @@ async def compare_trees(git: Git, earlier: str, later: str, *, output_limit_byte
     Raises:
         GitBoundReached: There is more than may be printed, or git took too long even without counting lines.
     """
-    attempts = [
-        git,
-        *(replace(git, options=(*git.options, f"core.bigFileThreshold={size}")) for size in _COARSER),
-    ]
-    *finer, last = zip(attempts, _COMPARE_S, strict=True)
-    for attempt, limit_s in finer:
+    *finer, last = _ATTEMPTS
+    compare = partial(_compare, git, earlier, later, output_limit_bytes)
+    for threshold, limit_s in finer:
         try:
-            return await _compare(attempt, earlier, later, limit_s, output_limit_bytes)
+            return await compare(threshold, limit_s)
         except GitBoundReached as exc:
             if exc.bound == "output":
                 raise
-    return await _compare(last[0], earlier, later, last[1], output_limit_bytes)
+    return await compare(*last)
 
 
-async def _compare(git: Git, earlier: str, later: str, limit_s: float, output_limit_bytes: int) -> bytes:
-    answer = await git.run(
+async def _compare(
+    git: Git, earlier: str, later: str, output_limit_bytes: int, threshold: str, limit_s: float
+) -> bytes:
+    attempt = replace(git, options=(*git.options, f"core.bigFileThreshold={threshold}"))
+    answer = await attempt.run(
         "diff-tree", *_OPTIONS, earlier, later, timeout_s=limit_s, output_limit_bytes=output_limit_bytes
     )
     return answer.stdout

@@ -187,10 +187,7 @@ class SnapshotStore:
 
     async def has(self, label: str) -> bool:
         """Whether there is a snapshot under this label."""
-        if not (self.directory / "HEAD").exists():
-            return False
-        ref = f"refs/ringfence/{label}"
-        return (await self._git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))).ok
+        return any(one.label == label for one in await self.kept())
 
     async def is_same(self, earlier: str, later: str) -> bool:
         """Whether two snapshots differ in nothing, not even in what they could not keep."""
