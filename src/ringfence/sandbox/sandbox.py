@@ -14,7 +14,7 @@ from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
-from ringfence.sandbox.protocol.command import WINDOW, Refusals, SandboxProcess, check_size, process_end
+from ringfence.sandbox.protocol.command import WINDOW, Refusals, SandboxProcess, check_size
 from ringfence.sandbox.protocol.connection import Connection, Listener, Serve, dial, listening
 from ringfence.sandbox.protocol.link import MOST_CONNECTIONS
 from ringfence.sandbox.protocol.records import Failure, errno_name
@@ -356,17 +356,16 @@ class Sandbox:
             end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             return self._not_started(tuple(argv), end, cwd)
-        ended = process_end(end)
         return ExecResult(
             argv=tuple(argv),
             stdout_bytes=stdout.value(),
             stderr_bytes=stderr.value(),
             stdout_total=stdout.total,
             stderr_total=stderr.total,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            duration_s=ended.duration_s,
-            ended_by="output" if flooded else await self._session.blame(ended.ended_by, ended.exit_code),
+            exit_code=end.exit_code,
+            signal=end.signal,
+            duration_s=end.duration_s,
+            ended_by="output" if flooded else await self._session.find_cause(end),
             refused=tuple(refused),
         )
 
@@ -399,7 +398,7 @@ class Sandbox:
         """
         if tty is not None:
             check_size(*tty)
-        process = SandboxProcess(tuple(argv), has_tty=tty is not None, blame=self._session.blame)
+        process = SandboxProcess(tuple(argv), has_tty=tty is not None, find_cause=self._session.find_cause)
         size = [("rows", tty[0]), ("cols", tty[1])] if tty else []
         channel = self._session.open(
             argv, cwd, env, timeout_s, window=WINDOW, sink=process.on_output, extra=size

@@ -5,7 +5,6 @@ Output comes as the host granted it, stdin goes as the guest grants it, and ther
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from ringfence.errors import SandboxFileError, UsageError
@@ -140,8 +139,8 @@ class Channel:
             self._link.post(kind, self.number, payload)
 
 
-Blame = Callable[[EndedBy, int], Awaitable[EndedBy]]
-"""Who ended a command, by more than its guest could see of it (`GuestSession.blame`)."""
+FindCause = Callable[[Exit], Awaitable[EndedBy]]
+"""Finds who ended a command, by more than its guest could see of it (`GuestSession.find_cause`)."""
 
 
 @frozen
@@ -224,10 +223,12 @@ class SandboxProcess:
         stderr: Its messages, likewise. Empty on a terminal, where everything comes by `stdout`.
     """
 
-    def __init__(self, argv: tuple[str, ...], *, has_tty: bool = False, blame: Blame | None = None) -> None:
+    def __init__(
+        self, argv: tuple[str, ...], *, has_tty: bool = False, find_cause: FindCause | None = None
+    ) -> None:
         self.argv = argv
         self._has_tty = has_tty
-        self._blame = blame
+        self._find_cause = find_cause
         self._end: ProcessEnd | None = None
         self.stdout = OutputStream(frames.STDOUT)
         self.stderr = OutputStream(frames.STDERR)
@@ -264,10 +265,8 @@ class SandboxProcess:
                 errno_name=errno_name(end),
             )
         if self._end is None:
-            told = process_end(end)
-            if self._blame is not None:
-                told = replace(told, ended_by=await self._blame(told.ended_by, told.exit_code))
-            self._end = self._end or told
+            cause = end.ended_by if self._find_cause is None else await self._find_cause(end)
+            self._end = self._end or ProcessEnd(end.exit_code, end.signal, cause, end.duration_s)
         return self._end
 
     async def signal(self, number: int) -> None:
@@ -306,11 +305,6 @@ def check_size(rows: int, columns: int) -> None:
         raise UsageError(
             f"a terminal has from 1 to {_LARGEST_SIDE} rows and columns, not {rows!r}, {columns!r}"
         )
-
-
-def process_end(end: Exit) -> ProcessEnd:
-    """The public form of an EXIT frame."""
-    return ProcessEnd(end.exit_code, end.signal, end.ended_by, end.duration_s)  # type: ignore[arg-type]  # checked
 
 
 class Refusals:

@@ -1,9 +1,11 @@
 """What a guest says in records, taken apart. Every value is hostile: what is no such thing is a protocol death."""
 
 import errno
+from typing import cast
 
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.result import EndedBy
 
 _RECORD_LIMIT = 64 * 1024
 _LONGEST_S = 1e9
@@ -22,7 +24,7 @@ class Exit:
 
     exit_code: int
     signal: int | None
-    ended_by: str
+    ended_by: EndedBy
     duration_s: float
     refused: tuple[str, ...] = ()
     """What the gate refused meanwhile. A holder says it; of a guest it is not believed."""
@@ -61,9 +63,8 @@ def parse_exit(payload: bytes) -> Exit:
     try:
         signal = int(record["signal"])
         refused = tuple(filter(None, record.get("refused", "").split("\n")))
-        end = Exit(
-            int(record["code"]), signal or None, record["ended_by"], float(record["duration_s"]), refused
-        )
+        ended_by = cast("EndedBy", record["ended_by"])  # looked at below
+        end = Exit(int(record["code"]), signal or None, ended_by, float(record["duration_s"]), refused)
     except (KeyError, ValueError) as exc:
         raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
     known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")

@@ -375,26 +375,24 @@ class GuestSession:
             use = await self.measure()
         return use.oom_kills or 0
 
-    async def blame(self, ended_by: EndedBy, exit_code: int) -> EndedBy:
-        """An end that a limit of the kernel's brought about is told as such.
+    async def find_cause(self, end: Exit) -> EndedBy:
+        """What ended a command, where a limit of the kernel's may have done it.
 
         The memory limit kills, which a shell passes on as code 137. Where no more processes may be started, a program
         that cannot do without another thread aborts.
 
         A supervisor has done so already: only it knows which kills were reported before.
         """
-        if self._peer == "supervisor" or ended_by not in ("signal", "exit"):
-            return ended_by
-        if ended_by == "signal" and exit_code == _ABORTED_CODE:
-            refused = (await self.fence.usage()).forks_refused or 0
-            return "pids" if refused else ended_by
-        if exit_code != _KILLED_CODE:
-            return ended_by
-        kills = await self._count_oom_kills()
-        if kills > self._oom_kills:
-            self._oom_kills = kills
-            return "memory"
-        return ended_by
+        if self._peer == "supervisor" or end.ended_by not in ("signal", "exit"):
+            return end.ended_by
+        if end.ended_by == "signal" and end.exit_code == _ABORTED_CODE:
+            return "pids" if (await self.fence.usage()).forks_refused else end.ended_by
+        if end.exit_code == _KILLED_CODE:
+            kills = await self._count_oom_kills()
+            if kills > self._oom_kills:
+                self._oom_kills = kills
+                return "memory"
+        return end.ended_by
 
 
 def is_word(text: object) -> bool:

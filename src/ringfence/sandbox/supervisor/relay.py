@@ -14,7 +14,6 @@ import anyio
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.command import process_end
 from ringfence.sandbox.protocol.records import Exit, Failure
 from ringfence.sandbox.result import BoundedOutput
 from ringfence.sandbox.supervisor.connection import ClientError, FrameConnection
@@ -108,7 +107,7 @@ class CommandRelay:
         if end is None:
             return  # the sandbox is gone: the client learns that for all its commands at once
         if isinstance(end, Exit):
-            cause = await self._server.session.blame(process_end(end).ended_by, end.exit_code)
+            cause = await self._server.session.find_cause(end)
             end = Exit(end.exit_code, end.signal, cause, end.duration_s, tuple(refused))
         if self._argv:
             await self._server.record(self._redactor.redact_event(self._event(end)))
