@@ -67,7 +67,7 @@ class FrameConnection:
 
     def __init__(self, stream: DescriptorStream, *, uid: int) -> None:
         self.uid = uid
-        self._stream = stream
+        self.stream = stream
         self._outgoing = SendQueue(stream)
         self._lost = anyio.Event()
 
@@ -95,7 +95,7 @@ class FrameConnection:
                 if since is not None and time.monotonic() - since > _STALL_S:
                     self.disconnect()
             tasks.cancel_scope.cancel()
-        await self._stream.aclose()
+        await self.stream.aclose()
 
     async def wait_until_sent(self) -> None:
         """Wait until everything that was queued is sent, or the connection is lost."""
@@ -104,7 +104,7 @@ class FrameConnection:
     async def aclose(self) -> None:
         """Close the connection."""
         self.disconnect()
-        await self._stream.aclose()
+        await self.stream.aclose()
 
 
 async def read_frames(stream: ByteStream) -> AsyncIterator[tuple[int, int, bytes]]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import anyio
-from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream, TaskGroup
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ringfence.config.units import format_duration
 from ringfence.egress.publishing import published
@@ -189,15 +189,14 @@ class SandboxServer:
         if not may_connect(uid) or len(self._clients) >= _MAX_CLIENTS:
             await stream.aclose()
             return
-        connection = descriptor_stream(stream)
-        client = FrameConnection(connection, uid=uid)
+        client = FrameConnection(descriptor_stream(stream), uid=uid)
         commands = self._clients[client] = {}
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.write_forever)
                 client.send(frames.HELLO, 0, frames.encode_record(self.session.hello.items()))
                 async with anyio.create_task_group() as requests:
-                    await self._read_frames(client, connection, tasks, requests)
+                    await self._read_frames(client, tasks, requests)
                     requests.cancel_scope.cancel()
                 client.disconnect()
                 # The end of each command is recorded before the client is forgotten.
@@ -209,12 +208,10 @@ class SandboxServer:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    async def _read_frames(
-        self, client: FrameConnection, stream: ByteStream, tasks: TaskGroup, requests: TaskGroup
-    ) -> None:
+    async def _read_frames(self, client: FrameConnection, tasks: TaskGroup, requests: TaskGroup) -> None:
         commands = self._clients[client]
         try:
-            async for kind, channel, payload in read_frames(stream):
+            async for kind, channel, payload in read_frames(client.stream):
                 if channel == 0 and kind in (CHANGE_EGRESS, FORWARD_PORT):
                     requests.start_soon(self._respond, client, kind, payload)
                 elif channel == 0:
