@@ -4,8 +4,7 @@ Everything else (exec, files, signals, timeouts, stats) is written once, on the 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
@@ -239,15 +238,6 @@ class Backend(ABC):
             SandboxStartFailed: With what to do about it.
             PolicyRefused: A limit that was asked for cannot be enforced.
         """
-
-    @asynccontextmanager
-    async def starter(self) -> AsyncIterator[Callable[[Launch], Awaitable[Fence]]]:
-        """`start`, to be called once: what needs to know nothing of the launch goes on from now on.
-
-        Raises:
-            SandboxStartFailed: As `start`.
-        """
-        yield self.start
 
     @abstractmethod
     async def unavailable(self, spec: "SandboxSpec | None" = None) -> str | None:

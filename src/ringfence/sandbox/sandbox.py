@@ -155,21 +155,20 @@ class Sandbox:
         backend, why = await choose_backend(spec)
         name = sandbox_id or uuid4().hex[:12]
         async with AsyncExitStack() as stack:
-            async with backend.starter() as start:
-                own = None
-                if placement is None:
-                    own = await stack.enter_async_context(open_for_sandbox(spec, name, state_dir()))
-                    placement = own.placement
-                launch = Launch(name, spec, placement, guest_arguments(), run_id)
-                upload = None
-                if placement.upload != "none":
-                    from ringfence.sandbox.workspace.upload import uploaded
+            own = None
+            if placement is None:
+                own = await stack.enter_async_context(open_for_sandbox(spec, name, state_dir()))
+                placement = own.placement
+            launch = Launch(name, spec, placement, guest_arguments(), run_id)
+            upload = None
+            if placement.upload != "none":
+                from ringfence.sandbox.workspace.upload import uploaded
 
-                    upload = await stack.enter_async_context(uploaded(backend, launch))
-                    launch = replace(launch, volume=upload.volume)
-                fence = await start(launch)
-                if upload is not None:
-                    fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
+                upload = await stack.enter_async_context(uploaded(backend, launch))
+                launch = replace(launch, volume=upload.volume)
+            fence = await backend.start(launch)
+            if upload is not None:
+                fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
             opened = cls.from_fence(
                 fence, spec, placement, sandbox_id=name, chosen_because=why, upload=upload
             )

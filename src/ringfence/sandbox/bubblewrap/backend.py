@@ -4,8 +4,7 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,12 +49,6 @@ class BubblewrapBackend(Backend):
 
     async def start(self, launch: Launch) -> Fence:
         """Start bwrap, put it under its limits, then let it read its arguments and go on."""
-        async with self.starter() as start:
-            return await start(launch)
-
-    @asynccontextmanager
-    async def starter(self) -> AsyncIterator[Callable[[Launch], Awaitable[Fence]]]:
-        """`start`; for a caller who is root, the program that stages comes up meanwhile."""
         bwrap = find_bwrap()
         if bwrap is None:
             raise SandboxStartFailed(
@@ -64,7 +57,7 @@ class BubblewrapBackend(Backend):
         async with starting() as start:
             if os.getuid() == 0:
                 await start.stage(_interpreter()[0])
-            yield lambda launch: _go_on(start, bwrap, launch)
+            return await _go_on(start, bwrap, launch)
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
         """Remove the control groups of these sandboxes, and every one that was being made; all else died by itself."""
