@@ -35,6 +35,24 @@ def test_the_guest_gets_the_filter() -> None:
     assert bytes.fromhex(asked()["Cmd"][-1]) == b"filter"
 
 
+def test_the_guest_is_a_program_of_the_image() -> None:
+    """No search path of the image leads the guest's interpreter into a mount: what was written there would run first."""
+    image = ImageFacts(
+        "sha256:1",
+        "a:1",
+        {
+            "PATH": "/w/.venv/bin:bin::/opt/x/../../w/bin:/shown/bin:/home/agent/bin:/opt/python/bin:/usr/bin",
+            "LD_PRELOAD": "/w/evil.so /opt/own.so",
+            "LD_LIBRARY_PATH": ":/w/lib:/opt/lib",
+        },
+        (),
+    )
+    placement = Placement(1500, 1500, Path("/w"), Path("/w"))
+    spec = SandboxSpec(mounts=(Mount(source=Path("/srv"), target="/shown", read_only=False),))
+    made = asked(spec=spec, placement=placement, image=image)["Env"]
+    assert made == ["PATH=/opt/python/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/lib", "LD_PRELOAD=/opt/own.so"]
+
+
 def test_dies_with_its_holder() -> None:
     """Stdin ends when the holder's connection does, and a stop from outside waits for nothing."""
     made = asked()

@@ -1,7 +1,8 @@
 """The container that a sandbox becomes: one hardened value, which each engine's package translates, and its limits."""
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ringfence.frozen import frozen
@@ -26,6 +27,8 @@ LIMITS = frozenset({"memory", "cpus", "pids"})
 _SENTRY_TASKS = 2000
 """gVisor's kernel is itself a process of the container and counts its threads against `pids`; short of them it
 crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
+_PROGRAM_PATHS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
+"""Variables that decide which programs and libraries the guest's interpreter is (ld.so(8))."""
 _LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
 
 
@@ -82,7 +85,10 @@ class HardenedContainer:
 
     image: ImageFacts
     argv: tuple[str, ...]
-    """The first process; its environment is the image's alone."""
+    """The first process."""
+    first_environment: Mapping[str, str]
+    """What the first process gets in the place of the image's variables: no program that somebody inside could have
+    written may run before the guest has put the system call filter on itself."""
     uid: int
     gid: int
     labels: Mapping[str, str]
@@ -183,6 +189,7 @@ def harden(
     return HardenedContainer(
         image=image,
         argv=("python3", *launch.argv, *(("mask",) if masks_guest else ()), guest_filter.hex()),
+        first_environment=_first_environment(image, [*taken, *volumes, "/tmp", SCRATCH, HOME]),  # noqa: S108 -- inside
         uid=placement.uid,
         gid=placement.gid,
         labels=labels,
@@ -214,6 +221,24 @@ def _account_files(placement: Placement, names: tuple[str, ...]) -> dict[str, st
         "/etc/passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
         f"agent:x:{placement.uid}:{placement.gid}::{HOME}:/bin/bash\n{nobody}",
         "/etc/group": f"root:x:0:\nagent:x:{placement.gid}:\nnogroup:x:65534:\n",
+    }
+
+
+def _first_environment(image: ImageFacts, writable: Collection[str]) -> dict[str, str]:
+    """The image's search paths without what lies in a mount; a relative entry is below the working directory."""
+
+    def is_image_own(entry: str) -> bool:
+        place = _normal(entry)
+        return entry.startswith("/") and not any(
+            place == one or place.startswith(f"{one}/") for one in writable
+        )
+
+    paths = {"PATH": _PATH} | {
+        name: image.environment.get(name, "") for name in _PROGRAM_PATHS if image.environment.get(name)
+    }
+    return {
+        name: ":".join(entry for entry in re.split("[: ]", value) if is_image_own(entry))
+        for name, value in paths.items()
     }
 
 

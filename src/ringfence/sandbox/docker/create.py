@@ -122,7 +122,7 @@ def configuration(
         "User": f"{container.uid}:{container.gid}",
         "WorkingDir": "/",
         "Hostname": container.hostname,
-        "Env": [],
+        "Env": [f"{name}={value}" for name, value in container.first_environment.items()],
         "Labels": dict(container.labels),
         "AttachStdin": True,
         "AttachStdout": True,
