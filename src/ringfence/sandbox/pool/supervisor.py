@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import SocketStream
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
@@ -203,7 +203,7 @@ class _WarmSandbox:
 
 async def _receive_request(client: SocketStream) -> int | None:
     """The kind of the one frame, without a payload, that a client sends; None for other users, and if none comes."""
-    if not may_connect(peer_uid(client.extra(SocketAttribute.raw_socket))):  # noqa: S610 -- anyio's, not Django's
+    if not may_connect(peer_uid(client)):
         return None
     data = b""
     with anyio.move_on_after(_REQUEST_S):

@@ -32,9 +32,10 @@ class ClientError(Exception):
     """A client broke the protocol, and is disconnected. Never leaves the supervisor."""
 
 
-def peer_uid(connection: socket.socket) -> int:
+def peer_uid(connection: SocketStream) -> int:
     """Whose process is at the other end of a Unix socket, by the kernel's word (SO_PEERCRED, unix(7))."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    own = connection.extra(SocketAttribute.raw_socket)  # noqa: S610 -- anyio's, not Django's
+    raw = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _pid, uid, _gid = _CREDENTIALS.unpack(raw)
     return int(uid)
 

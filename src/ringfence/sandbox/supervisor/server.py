@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import anyio
-from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
+from anyio.abc import SocketListener, SocketStream, TaskGroup
 
 from ringfence.config.units import format_duration
 from ringfence.egress.publishing import published
@@ -185,7 +185,7 @@ class SandboxServer:
 
     async def _serve(self, stream: SocketStream) -> None:
         """Serve a client until it goes; what it left running is killed."""
-        uid = peer_uid(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 -- anyio's, not Django's
+        uid = peer_uid(stream)
         if not may_connect(uid) or len(self._clients) >= _MAX_CLIENTS:
             await stream.aclose()
             return
