@@ -122,8 +122,8 @@ def find_addresses(
     if environ.get(variable):
         return [_parse(environ[variable], variable, _environment_tls(environ, folder))]
     if product == "docker":
-        name = environ.get("DOCKER_CONTEXT") or _current_context(folder)
-        if name and name != "default":
+        name = environ.get("DOCKER_CONTEXT") or _read_json(folder / "config.json").get("currentContext")
+        if isinstance(name, str) and name not in ("", "default"):
             return [_context(folder, name)]
     runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
     return [Address(f"unix://{path}", "default socket") for path in _sockets(product, runtime, home, uid)]
@@ -165,15 +165,9 @@ def _environment_tls(environ: Mapping[str, str], folder: Path) -> TlsFiles | Non
 
 
 def _tls_in(folder: Path, verify: bool) -> TlsFiles:
-    def present(name: str) -> Path | None:
-        return folder / name if (folder / name).is_file() else None
-
-    return TlsFiles(present("ca.pem"), present("cert.pem"), present("key.pem"), verify)
-
-
-def _current_context(folder: Path) -> str | None:
-    name = _read_json(folder / "config.json").get("currentContext")
-    return name if isinstance(name, str) else None
+    files = (folder / name for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority, certificate, key = (file if file.is_file() else None for file in files)
+    return TlsFiles(authority, certificate, key, verify)
 
 
 def _context(folder: Path, name: str) -> Address:

@@ -150,7 +150,8 @@ async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bo
     log = BuildLog(tell)
     image: StoredImage | None = None
     try:
-        digest = await _digest(engine, recipe.below)
+        # The digest of the image below: the pinned one, or what our own one is.
+        digest = recipe.below.partition("@")[2] or str((await engine.image(recipe.below))["Id"])
         labels = _labels(recipe, authorities=authorities, base_digest=digest)
         await _follow(engine, recipe, labels, log, nocache=rebuild)
         image = await built_from(engine, recipe)
@@ -208,11 +209,6 @@ async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, 
     await name_image(engine, after.id, reference(after.target))
     if not await discard(engine, before.id):
         tell(f"the old image {before.id} is still used; remove it when its containers are gone")
-
-
-async def _digest(engine: Engine, below: str) -> str:
-    """The digest of the image below: the pinned one, or what our own one is."""
-    return below.partition("@")[2] or str((await engine.image(below))["Id"])
 
 
 def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, str]:

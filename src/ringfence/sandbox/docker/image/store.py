@@ -76,7 +76,8 @@ async def find_image(engine: Engine, asked: str) -> StoredImage:
         UsageError: There is none; the text says how to build it.
     """
     for image in await list_images(engine):
-        if asked in (image.target, image.id, *image.references) or _is_short_id(asked, image.id):
+        is_short_id = len(asked) >= 6 and image.id.removeprefix("sha256:").startswith(asked)
+        if is_short_id or asked in (image.target, image.id, *image.references):
             return image
     known, there = asked in set(Target), " --podman" if engine.facts.is_podman else ""
     advice = (
@@ -148,10 +149,6 @@ async def discard(engine: Engine, image_id: str) -> bool:
     except EngineError as exc:
         return exc.is_absent
     return True
-
-
-def _is_short_id(asked: str, image_id: str) -> bool:
-    return len(asked) >= 6 and image_id.removeprefix("sha256:").startswith(asked)
 
 
 def _stored(row: Mapping[str, Any]) -> StoredImage:
